@@ -82,7 +82,7 @@ CREATE TABLE posts (
     removed_at       TIMESTAMPTZ, -- when Reddit first returned it as removed or deleted
     text_purged_at   TIMESTAMPTZ, -- when retention deleted its title, body, links, author and flair; NULL if they are still stored
     has_text         BOOLEAN NOT NULL GENERATED ALWAYS AS (text_purged_at IS NULL AND text_hash <> '\xe3b0c44298fc1c149afbf4c8996fb924') STORED, -- false if there is nothing to label: the text was purged, or Reddit replaced it with a placeholder such as `[removed]`
-    PRIMARY KEY (fullname) INCLUDE (text_hash, created_at, topic, has_text)
+    PRIMARY KEY (fullname) INCLUDE (text_hash, created_at, topic, has_text, subreddit, source)
 );
 CREATE INDEX posts_created_at ON posts (created_at);
 CREATE INDEX posts_checked_at ON posts (checked_at, fullname);

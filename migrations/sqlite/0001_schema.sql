@@ -88,7 +88,7 @@ CREATE INDEX posts_checked_at ON posts (checked_at, fullname);
 CREATE INDEX posts_with_text ON posts (collected_at) WHERE text_purged_at IS NULL;
 CREATE INDEX posts_crosspost_parent ON posts (crosspost_parent) WHERE crosspost_parent IS NOT NULL;
 -- Includes all columns that the views and the search for unlabelled posts read, except the text.
-CREATE INDEX posts_current ON posts (fullname, text_hash, created_at, topic, has_text);
+CREATE INDEX posts_current ON posts (fullname, text_hash, created_at, topic, has_text, subreddit, source);
 -- For `topic_agreement`. The condition is true for any topic. Queries for the newest posts of a topic do not repeat the
 -- condition, so they cannot use this index, which is not in time order.
 CREATE INDEX posts_counted ON posts (topic) WHERE topic >= '';

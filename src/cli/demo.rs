@@ -10,7 +10,7 @@ use super::report::database_name;
 use super::source::SourceFlag;
 use super::{CliError, Exit, backlog, output};
 use crate::config::Origin;
-use topicmill_core::{SourceKind, redact_url};
+use topicmill_core::{Listing, SourceKind, redact_url};
 use topicmill_pages::report::{self, ReportOptions};
 use topicmill_store::{Access, Address, Store, Table};
 
@@ -42,7 +42,8 @@ impl Demo {
                 source: Some(SourceKind::Sample),
             },
             topics: Vec::new(),
-            listing: None,
+            // Only this listing has all posts, so that the report can compare periods.
+            listing: Some(Listing::New),
             limit: None,
             since: None,
             until: None,

@@ -103,10 +103,10 @@ impl Report {
         charts: &[PathBuf],
     ) -> Result<Exit, CliError> {
         if self.json {
-            let value = json!({
-                "path": self.out, "bytes": bytes, "charts": charts,
-                "finding": report::headline(numbers), "posts": numbers.posts, "labelled": numbers.scored(),
-            });
+            let mut value = report::summary(numbers);
+            value["path"] = json!(self.out);
+            value["bytes"] = json!(bytes);
+            value["charts"] = json!(charts);
             output::print_json(&value, OutputFormat::Json)?;
         } else {
             let path = Path::new(&self.out).display();

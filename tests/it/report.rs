@@ -186,6 +186,71 @@ fn the_topic_mix_is_compared_with_the_previous_period() {
 }
 
 #[test]
+fn a_change_of_what_was_collected_is_not_reported() {
+    // Posts of two subreddits, about one label each. The newest posts of `busy` span 17 hours, of `calm` eight days: the
+    // later half has more posts of `busy`, and each subreddit's posts are as before.
+    let at = |subreddit: &str, n: usize, seconds: usize| {
+        let title = match subreddit {
+            "busy" => "A recipe for bean soup with rice and onions, cooked slowly",
+            _ => "My trip by train and ship to the islands: hotels, flights and sights",
+        };
+        let post = json!({
+            "id": format!("{subreddit}{n}"), "subreddit": subreddit, "title": format!("{title} {n}"), "selftext": "",
+            "created_utc": 1_790_000_000 + seconds,
+        });
+        format!("{post}\n")
+    };
+    let calm = |n| at("calm", n, n * 8 * 86_400 / 99);
+    let busy = |n| at("busy", n, 7 * 86_400 + 7 * 3_600 + n * 17 * 3_600 / 99);
+    let labels = [
+        ("food", "food and cooking"),
+        ("travel", "travel and tourism"),
+    ];
+    let newest = (0..100).map(|n| calm(n) + &busy(n)).collect::<String>();
+    // The same mix of subreddits in one that grows: within each, nothing changes.
+    let growing = (0..100).map(calm).chain((0..300).map(|n| {
+        // Three of four are in the later half.
+        let spent = f64::sqrt(f64::from(u32::try_from(n).unwrap()) / 299.0) * 691_200.0;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "at most 8 days"
+        )]
+        let seconds = spent as usize;
+        at("busy", n, seconds)
+    }));
+    for (posts, subreddits) in [
+        (newest, json!(["calm"])),
+        (growing.collect(), json!(["busy", "calm"])),
+    ] {
+        for program in Program::on_each_database() {
+            let program = program.with_default_model();
+            program.import(&posts);
+            program.pipeline("two", "", &labels);
+            program.ok("classify --pipeline two.toml");
+            let (page, output) = report(&program, "");
+            assert_eq!(output["compared"]["subreddits"], subreddits, "{output}");
+            assert_eq!(output["compared"]["of_subreddits"], 2);
+            let food = &output["shares"].as_array().unwrap().iter();
+            let food = food.clone().find(|share| share["label"] == "food").unwrap();
+            assert!(food["posts"].as_u64().unwrap() >= 95, "{food}");
+            let change = |of: &str, to: &str| {
+                food["change"][to].as_f64().unwrap() - food["change"][of].as_f64().unwrap()
+            };
+            assert!(change("from", "to").abs() < 0.02, "{food}");
+            assert!(food["change"]["p_corrected"].as_f64().unwrap() > 0.05);
+            let is_mixed = subreddits.as_array().unwrap().len() == 2;
+            assert_eq!(change("raw_from", "raw_to") > 0.1, is_mixed, "{food}");
+            assert_eq!(page.contains("class=\"raw\""), is_mixed);
+            assert!(
+                !output["finding"].as_str().unwrap().contains("grew"),
+                "{output}"
+            );
+        }
+    }
+}
+
+#[test]
 fn report_totals_equal_the_views() {
     for program in Program::on_each_database() {
         let program = program.with_default_model();

@@ -65,6 +65,15 @@ pub fn points(change: f64) -> String {
     format!("{sign}{:.1}", points.abs())
 }
 
+/// Formats a p-value with three decimals.
+pub fn p_value(p: f64) -> String {
+    if p < 0.001 {
+        "< 0.001".to_owned()
+    } else {
+        format!("{p:.3}")
+    }
+}
+
 /// Formats a score with two decimals.
 pub fn score(score: f64) -> String {
     format!("{score:.2}")

@@ -14,15 +14,18 @@ pub mod svg;
 mod table;
 mod time;
 
+use chrono::TimeDelta;
+use serde_json::{Value, json};
 use topicmill_core::{Fullname, LabelSet, SourceKind, Timestamp};
 
+use topicmill_review::coverage::{Bounds, Covered, comparable};
 use topicmill_review::quality;
-use topicmill_store::{ReportQuery, SamplePost, Store, StoreError, Target};
+use topicmill_store::{PeriodCell, ReportQuery, ReportSums, SamplePost, Store, StoreError, Target};
 
 pub use self::charts::{Chart, charts};
 pub use self::data::{
-    Agreement, Change, LabelScore, LabelSetVersion, OutcomeStats, Period, QuotedPost, Report,
-    TopicStats,
+    Agreement, Change, Compared, LabelScore, LabelSetVersion, NotCompared, OutcomeStats,
+    QuotedPost, Report, TopicStats,
 };
 pub use self::headline::headline;
 pub use self::page::{render_body, render_page};
@@ -78,9 +81,22 @@ impl ReportOptions {
             target: self.subject.as_ref().map(|(target, _)| *target),
             since: self.since.unwrap_or(Timestamp::EPOCH),
             until,
-            before: self
-                .since
-                .map(|since| start_of_period_before(since, until.min(self.now))),
+        }
+    }
+
+    /// Returns the bounds of the periods to compare: the halves of the time from the first to the last post or, with a
+    /// start, the period since then and the period of the same length before it.
+    fn bounds(&self, first: Timestamp, last: Timestamp) -> Bounds {
+        // The last post belongs to the period.
+        let end: Timestamp = (last.as_datetime() + TimeDelta::seconds(1)).into();
+        let from = self.since.map_or(first, |since| {
+            let until = self.until.map_or(self.now, |until| until.min(self.now));
+            start_of_period_before(since, until)
+        });
+        Bounds {
+            from,
+            split: self.since,
+            until: end,
         }
     }
 }
@@ -107,6 +123,7 @@ pub async fn gather(store: &Store, options: &ReportOptions) -> Result<Report, St
     let quoted: Vec<Fullname> = quoted.map(|sample| sample.fullname.clone()).collect();
     let scores = store.status().report_scores(&query, &quoted).await?;
     let context = build::Context {
+        compared: compare(store, options, &sums).await?,
         gaps: store.posts().gaps().await?,
         keywords: store.posts().keywords().await?,
         reconciled_at: store.purging().reconciled_at(SourceKind::Reddit).await?,
@@ -124,6 +141,27 @@ pub async fn gather(store: &Store, options: &ReportOptions) -> Result<Report, St
         },
     };
     Ok(build::build(options, sums, &scores, context))
+}
+
+/// Finds two periods in which the same subreddits were read without gaps, and counts their posts.
+async fn compare(
+    store: &Store,
+    options: &ReportOptions,
+    sums: &ReportSums,
+) -> Result<Option<(Covered, Vec<PeriodCell>)>, StoreError> {
+    let (Some((target, _)), Some(first), Some(last)) = (&options.subject, sums.first, sums.last)
+    else {
+        return Ok(None);
+    };
+    let Some(covered) = comparable(store, &options.bounds(first, last)).await? else {
+        return Ok(None);
+    };
+    let mut cells = store
+        .status()
+        .period_cells(*target, &covered.periods)
+        .await?;
+    cells.retain(|cell| covered.subreddits.contains(&cell.subreddit.to_lowercase()));
+    Ok(Some((covered, cells)))
 }
 
 /// Returns the report without quotes from posts that have since been purged or edited; `None` if no quote is stale.
@@ -152,6 +190,30 @@ pub async fn without_stale_quotes(
     report.closest.retain(stays);
     report.most_confident.retain(stays);
     Ok(Some(report))
+}
+
+/// Returns the figures of a report as JSON: the headline, the labels' shares and their changes.
+pub fn summary(report: &Report) -> Value {
+    let shares = report.outcomes.iter().map(|line| {
+        let change = line.change.map(|change| {
+            let mut json = json!(change.share);
+            json["posts"] = json!(change.posts);
+            json["p_corrected"] = json!(change.p);
+            json
+        });
+        json!({ "label": line.slug, "posts": line.posts, "assigned": line.share, "change": change })
+    });
+    let compared = report.compared.as_ref().ok().map(|compared| {
+        let periods = compared.covered.periods;
+        json!({
+            "from": periods.from, "split": periods.split, "until": periods.until, "posts": compared.posts,
+            "subreddits": compared.covered.subreddits, "of_subreddits": compared.covered.of,
+        })
+    });
+    json!({
+        "finding": headline(report), "posts": report.posts, "labelled": report.scored(),
+        "shares": shares.collect::<Vec<_>>(), "compared": compared,
+    })
 }
 
 /// Selects posts with as many labels as possible: the first post for each label, then the second, and so on.

@@ -21,11 +21,12 @@ use super::{
     ComparedPost, Cost, CrashFilter, Dependents, DropTarget, Due, ExistingTarget, Failure, FitRow,
     ForgottenGold, FrameCell, Gap, GoldAnswer, Grouping, ImportState, Info, LabelSetRow,
     LabelWrite, LabellingEstimate, LabellingState, LastRun, Lease, ModelRow, NewestPost, OldTexts,
-    Page, PostLabel, PostScores, Purged, PurgedTexts, RecentLabelCount, ReportQuery, ReportSums,
-    Result, ReviewFilter, ReviewPost, Rewritten, RunId, RunRow, RunningScheduledRun, SavedGold,
-    ScheduleState, ScheduledRunClaimant, ScheduledRunEnd, ScheduledRunLease, ScheduledRunRow,
-    StageRuns, Store, StoredGold, StoredText, Table, Target, TopicKeywords, UnfinishedRun,
-    UnlabelledText, Upserted, WorkEstimate, Written,
+    Page, PeriodCell, PostLabel, PostScores, Purged, PurgedTexts, RecentLabelCount, ReportQuery,
+    ReportSums, Result, ReviewFilter, ReviewPost, Rewritten, RunId, RunRow, RunningScheduledRun,
+    SavedGold, ScheduleState, ScheduledRunClaimant, ScheduledRunEnd, ScheduledRunLease,
+    ScheduledRunRow, StageRuns, Store, StoredGold, StoredText, SubredditSpan, Table, Target,
+    TopicKeywords, TwoPeriods, UnfinishedRun, UnlabelledText, Upserted, Watermark, WorkEstimate,
+    Written,
 };
 
 /// Repeats a call while it times out on a lock; see [`lock_wait`](super::lock_wait).
@@ -453,6 +454,12 @@ facade! {
     fn recent_label_counts(&self, newer: u32, older: u32) -> Vec<RecentLabelCount>;
     /// Returns the sums for a report, all read in one snapshot.
     fn report_sums(&self, query: &ReportQuery) -> ReportSums;
+    /// Returns the periods from which posts are stored, by subreddit and source.
+    fn subreddit_spans(&self) -> Vec<SubredditSpan>;
+    /// Returns all watermarks.
+    fn watermarks(&self) -> Vec<Watermark>;
+    /// Counts the posts with labels of a target in two periods.
+    fn period_cells(&self, target: Target, periods: &TwoPeriods) -> Vec<PeriodCell>;
     /// Returns all scores of the given posts that have scores.
     fn report_scores(&self, query: &ReportQuery, fullnames: &[Fullname]) -> Vec<PostScores>;
 }

@@ -53,8 +53,8 @@ pub use self::query::{
     QueryEnd, QueryRequest, Table, batch_channel, part_channel,
 };
 pub use self::report::{
-    PostOutcome, PostScores, ReportCell, ReportQuery, ReportSums, SamplePost, ScoreBin,
-    SkippedSubreddits, TimeStep,
+    PeriodCell, PostOutcome, PostScores, ReportCell, ReportQuery, ReportSums, SamplePost, ScoreBin,
+    SkippedSubreddits, SubredditSpan, TimeStep, TwoPeriods, Watermark,
 };
 pub use self::rows::{
     ArchiveState, BacklogCounts, Checked, Claim, Claimant, ClaimedPost, Classified, CrashFilter,

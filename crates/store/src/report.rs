@@ -4,7 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
 
 use super::Target;
-use topicmill_core::{Fullname, Timestamp};
+use topicmill_core::{Fullname, SourceKind, Timestamp};
 
 /// The target and the period of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,8 +14,6 @@ pub struct ReportQuery {
     pub since: Timestamp,
     /// End of the period, exclusive.
     pub until: Timestamp,
-    /// Start of the period to compare with; `None` compares the halves of the period.
-    pub before: Option<Timestamp>,
 }
 
 impl ReportQuery {
@@ -23,22 +21,6 @@ impl ReportQuery {
     pub(super) fn keys(&self) -> (i64, i64) {
         self.target
             .map_or((0, 0), |target| (target.model, target.label_set))
-    }
-
-    /// Returns the start of the time range to read.
-    pub(super) fn before(&self) -> Timestamp {
-        self.before.unwrap_or(self.since)
-    }
-
-    /// Returns the start of the later of the two periods to compare; `None` if there is nothing to compare.
-    pub(super) fn split_of(&self, first: Timestamp, last: Timestamp) -> Option<Timestamp> {
-        if self.before.is_some() {
-            return Some(self.since);
-        }
-        let (first, last) = (first.as_datetime(), last.as_datetime());
-        let half = first + (last - first) / 2;
-        // A period of one second cannot be halved.
-        (half > first).then(|| half.into())
     }
 }
 
@@ -110,7 +92,6 @@ impl PostOutcome {
 /// The number of posts with these properties.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReportCell {
-    pub is_later: bool,
     /// Time step in UTC: `2026-11-22T13`, `2026-11-22` or `2026-11`, depending on [`ReportSums::step`].
     pub time: String,
     pub topic: Option<String>,
@@ -118,6 +99,53 @@ pub struct ReportCell {
     pub outcome: PostOutcome,
     pub posts: u64,
     pub score_sum: f64,
+}
+
+/// The posts of a subreddit from one source that were read in the order of time: from a file, an archive, or the `new`
+/// listing. The other listings select posts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubredditSpan {
+    pub subreddit: String,
+    pub source: SourceKind,
+    /// When the first of them was posted.
+    pub first: Timestamp,
+    /// When the last of them was posted.
+    pub last: Timestamp,
+    pub posts: u64,
+}
+
+/// How far a topic has read a subreddit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Watermark {
+    pub source: SourceKind,
+    pub subreddit: String,
+    /// When the newest post that was read was posted; `None` if only time ranges were read.
+    pub newest: Option<Timestamp>,
+    /// From an archive: the posts since this time were read.
+    pub read_from: Option<Timestamp>,
+    /// When it was last read.
+    pub updated_at: Timestamp,
+}
+
+/// Two periods: one ends where the next one begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TwoPeriods {
+    /// Start of the first period.
+    pub from: Timestamp,
+    /// Start of the second period.
+    pub split: Timestamp,
+    /// End of the second period, exclusive.
+    pub until: Timestamp,
+}
+
+/// The number of scored posts of a subreddit in one of two periods.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeriodCell {
+    pub is_later: bool,
+    pub subreddit: String,
+    pub label: Option<String>,
+    pub outcome: PostOutcome,
+    pub posts: u64,
 }
 
 /// The number of posts in one of fifty score bins.
@@ -191,8 +219,6 @@ pub struct ReportSums {
     pub first: Option<Timestamp>,
     /// When the last post in the period was posted.
     pub last: Option<Timestamp>,
-    /// Start of the later of the two periods to compare; `None` if there is nothing to compare.
-    pub split: Option<Timestamp>,
     /// Time step of [`cells`](Self::cells).
     pub step: TimeStep,
     /// Posts by their properties.

@@ -6,15 +6,18 @@ use topicmill_core::{LabelSet, Mode, SourceKind, Timestamp};
 
 use super::ReportOptions;
 use super::data::{
-    Agreement, BINS, Change, LabelScore, LabelSetVersion, OutcomeStats, Period, QuotedPost, Report,
-    TopicStats,
+    Agreement, BINS, Change, Compared, LabelScore, LabelSetVersion, NotCompared, OutcomeStats,
+    QuotedPost, Report, TopicStats,
 };
 use super::time::Axis;
 use crate::display;
-use topicmill_review::drift::{Drift, as_f64, is_significant_change};
+use topicmill_review::change::{PeriodCounts, ShareChange, holm, standardised_change};
+use topicmill_review::coverage::Covered;
+use topicmill_review::drift::as_f64;
 use topicmill_review::quality::MeasuredQuality;
 use topicmill_store::{
-    Gap, ModelRow, PostOutcome, PostScores, ReportCell, ReportSums, SamplePost, TopicKeywords,
+    Gap, ModelRow, PeriodCell, PostOutcome, PostScores, ReportCell, ReportSums, SamplePost,
+    TopicKeywords,
 };
 
 /// Maximum number of characters in a quoted title: three lines on a phone.
@@ -24,8 +27,13 @@ const SCORE_ERROR: f64 = 1e-4;
 /// Maximum number of topics in a report.
 const TOPICS: usize = 400;
 
+/// The fewest labelled posts in each of two periods that are compared.
+const FEWEST: u64 = 30;
+
 /// The input for a report in addition to the aggregates.
 pub struct Context {
+    /// Two periods in which the same subreddits were read without gaps, and the counts of these subreddits' posts.
+    pub compared: Option<(Covered, Vec<PeriodCell>)>,
     /// Time ranges with missing posts.
     pub gaps: Vec<Gap>,
     /// The keywords that posts were selected with.
@@ -48,8 +56,6 @@ fn key(outcome: PostOutcome, label: Option<&String>) -> Key {
 /// Counts for one outcome.
 struct Tally {
     posts: u64,
-    before: u64,
-    after: u64,
     score_sum: f64,
     series: Vec<u64>,
     bins: Vec<u64>,
@@ -59,8 +65,6 @@ impl Tally {
     fn new(columns: usize) -> Self {
         Self {
             posts: 0,
-            before: 0,
-            after: 0,
             score_sum: 0.0,
             series: vec![0; columns],
             bins: vec![0; BINS],
@@ -81,21 +85,14 @@ pub fn build(
     };
     let set = options.subject.as_ref().map(|(_, set)| set);
     let names = Names::of(set);
-    let period = match options.since {
-        Some(_) => Period::SameLengthBefore,
-        None => Period::Halves,
+    let tallies = tallies(&sums, set, &axis);
+    let mut lines = lines(&tallies, &names);
+    let compared = match context.compared {
+        Some((covered, cells)) => compare(covered, &cells, &mut lines),
+        None if options.since.is_some() => Err(NotCompared::NotCovered),
+        None => Err(NotCompared::TooShort),
     };
-    let tallies = tallies(&sums, set, &axis, period);
-    let lines = lines(&tallies, &names);
-    let pairs: Vec<_> = tallies
-        .values()
-        .map(|one| (one.before, one.after))
-        .collect();
-    let drift = sums.split.and_then(|_| Drift::of(&pairs));
-    let shown = || {
-        let cells = sums.cells.iter();
-        cells.filter(move |cell| period == Period::Halves || cell.is_later)
-    };
+    let shown = || sums.cells.iter();
     let posts_of = |outcome| {
         let cells = shown().filter(|cell| cell.outcome == outcome);
         cells.map(|cell| cell.posts).sum()
@@ -124,7 +121,7 @@ pub fn build(
         is_bounded,
         first: sums.first,
         last: sums.last,
-        period: drift.map(|_| period),
+        compared,
         totals: totals(shown(), &axis),
         posts,
         waiting: posts_of(PostOutcome::Waiting),
@@ -134,7 +131,6 @@ pub fn build(
         topics,
         agreement,
         quality: context.quality,
-        drift,
         closest: quotes(&sums.closest, scores, set, &names),
         most_confident: quotes(&sums.most_confident, scores, set, &names),
         gaps: context.gaps.into_iter().filter(is_shown).collect(),
@@ -173,12 +169,7 @@ impl<'s> Names<'s> {
     }
 }
 
-fn tallies(
-    sums: &ReportSums,
-    set: Option<&LabelSet>,
-    axis: &Axis,
-    period: Period,
-) -> BTreeMap<Key, Tally> {
+fn tallies(sums: &ReportSums, set: Option<&LabelSet>, axis: &Axis) -> BTreeMap<Key, Tally> {
     let mut tallies: BTreeMap<Key, Tally> = BTreeMap::new();
     // Labels are inserted first so that labels without posts also have a row.
     for label in set.map(|set| set.labels.iter()).unwrap_or_default() {
@@ -189,15 +180,6 @@ fn tallies(
         let tally = tallies
             .entry(key(cell.outcome, cell.label.as_ref()))
             .or_insert_with(|| Tally::new(axis.len()));
-        if cell.is_later {
-            tally.after += cell.posts;
-        } else {
-            tally.before += cell.posts;
-        }
-        // Posts before the period are used only for the comparison.
-        if period == Period::SameLengthBefore && !cell.is_later {
-            continue;
-        }
         tally.posts += cell.posts;
         tally.score_sum += cell.score_sum;
         if let Some(column) = axis.column(&cell.time) {
@@ -213,8 +195,7 @@ fn tallies(
 }
 
 fn lines(tallies: &BTreeMap<Key, Tally>, names: &Names<'_>) -> Vec<OutcomeStats> {
-    let sum = |of: fn(&Tally) -> u64| tallies.values().map(of).sum::<u64>();
-    let (posts, before, after) = (sum(|t| t.posts), sum(|t| t.before), sum(|t| t.after));
+    let posts = tallies.values().map(|tally| tally.posts).sum();
     let share = |n: u64, all: u64| {
         if all == 0 {
             0.0
@@ -234,17 +215,6 @@ fn lines(tallies: &BTreeMap<Key, Tally>, names: &Names<'_>) -> Vec<OutcomeStats>
                 PostOutcome::Labelled => names.name(&slug),
                 _ => slug.clone(),
             };
-            let change = (before > 0 && after > 0).then(|| Change {
-                before: tally.before,
-                after: tally.after,
-                from: share(tally.before, before),
-                to: share(tally.after, after),
-                is_significant: is_significant_change(
-                    (tally.before, before),
-                    (tally.after, after),
-                    tallies.len(),
-                ),
-            });
             OutcomeStats {
                 slug,
                 name,
@@ -255,7 +225,7 @@ fn lines(tallies: &BTreeMap<Key, Tally>, names: &Names<'_>) -> Vec<OutcomeStats>
                 mean_score: (tally.posts > 0 && *outcome != PostOutcome::Other)
                     .then(|| tally.score_sum / as_f64(tally.posts)),
                 bins: tally.bins.clone(),
-                change,
+                change: None,
             }
         })
         .collect();
@@ -264,6 +234,54 @@ fn lines(tallies: &BTreeMap<Key, Tally>, names: &Names<'_>) -> Vec<OutcomeStats>
         rank(a).cmp(&rank(b)).then(a.name.cmp(&b.name))
     });
     lines
+}
+
+/// Adds the changes between two periods to the outcomes.
+fn compare(
+    covered: Covered,
+    cells: &[PeriodCell],
+    lines: &mut [OutcomeStats],
+) -> Result<Compared, NotCompared> {
+    let mut posts: BTreeMap<&str, [u64; 2]> = BTreeMap::new();
+    for cell in cells {
+        posts.entry(&cell.subreddit).or_default()[usize::from(cell.is_later)] += cell.posts;
+    }
+    let sums = [0, 1].map(|period| posts.values().map(|posts| posts[period]).sum::<u64>());
+    if sums.iter().any(|posts| *posts < FEWEST) {
+        return Err(NotCompared::TooFewPosts);
+    }
+    let change = |line: &OutcomeStats| -> Option<([u64; 2], ShareChange)> {
+        let mut counts: BTreeMap<&str, PeriodCounts> = BTreeMap::new();
+        for (subreddit, posts) in &posts {
+            counts.entry(subreddit).or_default().posts = *posts;
+        }
+        for cell in cells.iter().filter(|cell| line.counts(cell)) {
+            let counts = counts.entry(&cell.subreddit).or_default();
+            counts.with[usize::from(cell.is_later)] += cell.posts;
+        }
+        let counts: Vec<PeriodCounts> = counts.into_values().collect();
+        let with = [0, 1].map(|period| counts.iter().map(|one| one.with[period]).sum());
+        Some((with, standardised_change(&counts)?))
+    };
+    let changes: Vec<_> = lines.iter().map(change).collect();
+    // An outcome without posts is not tested.
+    let tested = (changes.iter().flatten()).filter(|(posts, _)| posts.iter().sum::<u64>() > 0);
+    let p_values: Vec<f64> = tested.map(|(_, share)| share.p).collect();
+    let mut corrected = holm(&p_values).into_iter();
+    for (line, change) in lines.iter_mut().zip(changes) {
+        line.change = change.map(|(posts, share)| Change {
+            posts,
+            share,
+            p: match posts {
+                [0, 0] => 1.0,
+                _ => corrected.next().unwrap_or(1.0),
+            },
+        });
+    }
+    Ok(Compared {
+        covered,
+        posts: sums,
+    })
 }
 
 fn totals<'c>(cells: impl Iterator<Item = &'c ReportCell>, axis: &Axis) -> Vec<[u64; 3]> {

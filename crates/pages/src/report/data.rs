@@ -1,29 +1,63 @@
 //! The data for a report: counts, shares and examples, without any markup.
 
-use super::time::Axis;
+use super::time::{self, Axis};
+use crate::display::single_line;
 use topicmill_core::{Fullname, Timestamp};
-use topicmill_review::drift::Drift;
+use topicmill_review::change::{SIGNIFICANCE, ShareChange};
+use topicmill_review::coverage::Covered;
 use topicmill_review::quality::MeasuredQuality;
-use topicmill_store::{Gap, PostOutcome, SkippedSubreddits, TopicKeywords};
+use topicmill_store::{Gap, PeriodCell, PostOutcome, SkippedSubreddits, TopicKeywords, TwoPeriods};
 
 /// Number of bins in a score histogram.
 pub const BINS: usize = 50;
 
-/// The two periods that a change is measured between.
+/// The reason why no change is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Period {
-    /// The earlier and the later half of the time range.
-    Halves,
-    /// The requested period and a period of the same length before it.
-    SameLengthBefore,
+pub enum NotCompared {
+    /// No subreddit was read without gaps for two days, the shortest time that is halved.
+    TooShort,
+    /// No subreddit was read without gaps in the chosen period and in the one before it.
+    NotCovered,
+    /// A period has too few labelled posts.
+    TooFewPosts,
 }
 
-impl Period {
-    /// Returns the display names of the two periods.
-    pub fn names(self) -> (&'static str, &'static str) {
+impl NotCompared {
+    /// Returns the reason in words.
+    pub fn in_words(self) -> &'static str {
         match self {
-            Self::Halves => ("the earlier half", "the later half"),
-            Self::SameLengthBefore => ("the period before", "this period"),
+            Self::TooShort => "no subreddit was read without gaps for two days",
+            Self::NotCovered => "no subreddit was read without gaps in both periods",
+            Self::TooFewPosts => "there are too few labelled posts to compare periods",
+        }
+    }
+}
+
+/// The two periods that a change is measured between.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Compared {
+    /// The periods, and the subreddits that were read without gaps in both.
+    pub covered: Covered,
+    /// Labelled posts of these subreddits in each period.
+    pub posts: [u64; 2],
+}
+
+impl Compared {
+    /// Returns the dates of the two periods.
+    pub fn dates(&self) -> [String; 2] {
+        let TwoPeriods { from, split, until } = self.covered.periods;
+        time::two_periods(from, split, until)
+    }
+
+    /// Describes the subreddits that are compared, if they are not all subreddits: `r/food`, `3 of 5 subreddits`.
+    pub fn which_subreddits(&self) -> Option<String> {
+        let names = &self.covered.subreddits;
+        match (names.len(), self.covered.of) {
+            (some, all) if some >= all => None,
+            (1, _) => names
+                .first()
+                .map(|name| format!("r/{}", single_line(name, 40))),
+            (some, all) => Some(format!("{some} of {all} subreddits")),
         }
     }
 }
@@ -31,22 +65,23 @@ impl Period {
 /// The change in an outcome's share.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Change {
-    /// Posts with the outcome in the first period.
-    pub before: u64,
-    /// Posts with the outcome in the second period.
-    pub after: u64,
-    /// Share in the first period, 0 to 1.
-    pub from: f64,
-    /// Share in the second period, 0 to 1.
-    pub to: f64,
-    /// True if the change is statistically significant.
-    pub is_significant: bool,
+    /// Posts with the outcome in each period.
+    pub posts: [u64; 2],
+    /// The shares and their difference.
+    pub share: ShareChange,
+    /// p-value of the difference, corrected for the number of outcomes.
+    pub p: f64,
 }
 
 impl Change {
-    /// Returns the difference between the shares.
-    pub fn difference(&self) -> f64 {
-        self.to - self.from
+    /// Returns true if the change is statistically significant.
+    pub fn is_significant(&self) -> bool {
+        self.p < SIGNIFICANCE
+    }
+
+    /// Returns true if the change without a constant mix of subreddits differs by half a percentage point or more.
+    pub fn depends_on_mix(&self) -> bool {
+        (self.share.raw_difference() - self.share.difference()).abs() >= 0.005
     }
 }
 
@@ -70,8 +105,17 @@ pub struct OutcomeStats {
     pub mean_score: Option<f64>,
     /// Posts per bin of the score histogram.
     pub bins: Vec<u64>,
-    /// Change in the share; `None` if one of the periods has no posts.
+    /// Change in the share; `None` if no periods are compared.
     pub change: Option<Change>,
+}
+
+impl OutcomeStats {
+    /// Returns true if a cell's posts have this outcome.
+    pub fn counts(&self, cell: &PeriodCell) -> bool {
+        let is_label = |label: &String| *label == self.slug;
+        cell.outcome == self.outcome
+            && (self.outcome != PostOutcome::Labelled || cell.label.as_ref().is_some_and(is_label))
+    }
 }
 
 /// Statistics for a topic that posts were collected for.
@@ -158,8 +202,8 @@ pub struct Report {
     pub first: Option<Timestamp>,
     /// Time of the last post in the period.
     pub last: Option<Timestamp>,
-    /// The periods that are compared, if any.
-    pub period: Option<Period>,
+    /// The periods that are compared, or the reason why none are.
+    pub compared: Result<Compared, NotCompared>,
     /// The time axis.
     pub axis: Axis,
     /// True if the period was restricted.
@@ -180,8 +224,6 @@ pub struct Report {
     pub agreement: Agreement,
     /// The labels' quality over all periods; `None` if there is no label set.
     pub quality: Option<MeasuredQuality>,
-    /// The drift between the two periods.
-    pub drift: Option<Drift>,
     /// Posts with the smallest margins between their two best labels.
     pub closest: Vec<QuotedPost>,
     /// Posts with the highest scores.

@@ -1,11 +1,14 @@
 //! Writes the report's headline and summary.
 //!
-//! The headline states the largest label and the largest change, but only if these are statistically significant.
+//! The headline says at most two things: which label has the largest share, and which assigned share changed most. It
+//! says either only if it is statistically significant. A share is an estimate if there are enough random answers;
+//! otherwise, the headline says that it is assigned.
 
-use super::data::{Agreement, Change, OutcomeStats, Report};
+use super::data::{Change, OutcomeStats, Report};
 use super::time;
 use crate::display::{percent, single_line, thousands};
-use topicmill_review::drift::{DriftVerdict, as_f64, is_significantly_larger};
+use topicmill_review::change::is_significantly_larger;
+use topicmill_review::drift::as_f64;
 use topicmill_store::PostOutcome;
 
 /// Maximum number of characters in a label in a headline.
@@ -21,49 +24,21 @@ pub fn headline(report: &Report) -> String {
     if report.posts == 0 {
         return "No posts stored yet".to_owned();
     }
-    let scored = report.scored();
-    if scored == 0 {
+    if report.scored() == 0 {
         return match report.posts {
             1 => "1 post is not labelled yet".to_owned(),
             posts => format!("{} posts are not labelled yet", thousands(posts)),
         };
     }
-    let labels: Vec<&OutcomeStats> = report.labels().collect();
-    let none = report.posts_with(PostOutcome::Other) + report.posts_with(PostOutcome::Unsure);
-    let share = as_f64(none) / as_f64(scored);
-    let of_posts = &of_posts(report);
-    let leader = labels.first().filter(|_| share < MIN_WITHOUT_LABEL);
-    let change = report.period.and_then(|_| largest_change(&labels));
-    let and = |sentence: String| match &change {
-        Some((label, change)) => format!(
-            "{sentence}, and {} {change}",
-            single_line(&label.name, NAME)
-        ),
-        None => sentence,
-    };
-    match (
-        leader.map(|leader| (leader, leads(leader, &labels, of_posts))),
-        &change,
-    ) {
-        (None, _) => and(format!("{} of {of_posts} got no label", percent(share))),
-        (Some((leader, Leads::One(sentence))), Some((label, change)))
-            if leader.slug == label.slug =>
-        {
-            format!("{sentence}: its share {change}")
-        }
-        (Some((_, Leads::One(sentence) | Leads::Several(sentence))), _) => and(sentence),
-        // A significant change takes precedence over the lack of a leading label.
-        (Some((_, Leads::None)), Some((label, change))) => {
-            format!(
-                "{} {change} of {of_posts}",
-                capital(&single_line(&label.name, NAME))
-            )
-        }
-        (Some((leader, Leads::None)), None) => headline_without_leader(report, leader),
+    match (largest_share(report), largest_change(report)) {
+        (Some(share), Some(change)) => format!("{share}; {change}"),
+        (Some(share), None) => share,
+        (None, Some(change)) => capital(&change),
+        (None, None) => format!("No label clearly leads among {}", of_posts(report)),
     }
 }
 
-/// Describes the posts that shares refer to: all posts, or the labelled posts if some are not labelled yet.
+/// Describes the posts that assigned shares refer to: all posts, or the labelled posts if some are not labelled yet.
 fn of_posts(report: &Report) -> String {
     match report.scored() {
         scored if scored == report.posts => "posts".to_owned(),
@@ -71,76 +46,57 @@ fn of_posts(report: &Report) -> String {
     }
 }
 
-/// The labels that are significantly larger than the rest.
-enum Leads {
-    /// One label leads, as this sentence states.
-    One(String),
-    /// Two labels lead, as this sentence states.
-    Several(String),
-    /// No label leads.
-    None,
-}
-
-/// Finds the labels that lead and states their shares.
-fn leads(leader: &OutcomeStats, labels: &[&OutcomeStats], of_posts: &str) -> Leads {
-    let name = capital(&single_line(&leader.name, NAME));
-    let is_ahead = |a: &OutcomeStats, b: &OutcomeStats| {
-        is_significantly_larger(a.posts, b.posts, labels.len())
-    };
-    match labels[1..] {
-        [] => Leads::One(format!("{name}: {} of {of_posts}", percent(leader.share))),
-        [second, ..] if is_ahead(leader, second) => Leads::One(format!(
-            "{name} leads with {} of {of_posts}",
-            percent(leader.share)
-        )),
-        [second, third, ..] if is_ahead(second, third) => {
-            let (one, other) = (percent(leader.share), percent(second.share));
-            let second = single_line(&second.name, NAME);
-            Leads::Several(format!(
-                "{name} and {second} lead with {one} and {other} of {of_posts}"
-            ))
-        }
-        _ => Leads::None,
-    }
-}
-
-/// Returns the headline if no label leads and no share changed significantly.
-fn headline_without_leader(report: &Report, leader: &OutcomeStats) -> String {
+/// States the assigned share of the label that is assigned significantly more often than all others; `None` if there is
+/// none.
+fn largest_share(report: &Report) -> Option<String> {
     let of_posts = of_posts(report);
-    // This applies only if every post's topic is a label because the sentence states a share of all scored posts.
-    let Agreement { agreed, comparable } = report.agreement;
-    if comparable > 0 && comparable == report.scored() {
-        let share = percent(as_f64(agreed) / as_f64(comparable));
-        return format!(
-            "{share} of {of_posts} are labelled as their topic, and no label stands out"
-        );
+    let none = report.posts_with(PostOutcome::Other) + report.posts_with(PostOutcome::Unsure);
+    let share = as_f64(none) / as_f64(report.scored());
+    if share >= MIN_WITHOUT_LABEL {
+        return Some(format!("{} of {of_posts} got no label", percent(share)));
     }
-    let name = capital(&single_line(&leader.name, NAME));
-    let share = percent(leader.share);
-    format!("No label stands out: the largest is {name}, with {share} of {of_posts}")
+    let labels: Vec<&OutcomeStats> = report.labels().collect();
+    let first = labels.first()?;
+    let name = capital(&single_line(&first.name, NAME));
+    let share = percent(first.share);
+    match labels.get(1) {
+        None => Some(format!("{name} is assigned to {share} of {of_posts}")),
+        Some(second) if is_significantly_larger(first.posts, second.posts, labels.len()) => Some(
+            format!("{name} is assigned most often, to {share} of {of_posts}"),
+        ),
+        Some(_) => None,
+    }
 }
 
-/// Returns the label with the largest significant change, and a phrase that describes the change.
-fn largest_change<'r>(labels: &[&'r OutcomeStats]) -> Option<(&'r OutcomeStats, String)> {
+/// States the largest significant change of an assigned share.
+fn largest_change(report: &Report) -> Option<String> {
+    let compared = report.compared.as_ref().ok()?;
     // The order is reversed because `max_by` returns the last of several equal changes; it then belongs to the larger
     // label.
+    let labels: Vec<&OutcomeStats> = report.labels().collect();
     let changes = labels.iter().rev();
     let changes = changes.filter_map(|line| Some((*line, line.change?)));
-    let real = changes.filter(|(_, change)| change.is_significant);
+    let real = changes.filter(|(_, change)| change.is_significant());
     // Changes are rounded so that rounding errors do not decide between equal ones.
-    let size = |change: &Change| (change.difference().abs() * 1e9).round();
+    let size = |change: &Change| (change.share.difference().abs() * 1e9).round();
     let (label, change) = real.max_by(|(_, a), (_, b)| size(a).total_cmp(&size(b)))?;
-    let verb = if change.difference() > 0.0 {
+    let (from, to) = (percent(change.share.from), percent(change.share.to));
+    if from == to {
+        return None;
+    }
+    let verb = if change.share.difference() > 0.0 {
         "grew"
     } else {
         "fell"
     };
-    let sentence = format!(
-        "{verb} from {} to {}",
-        percent(change.from),
-        percent(change.to)
-    );
-    Some((label, sentence))
+    let of = match compared.which_subreddits() {
+        Some(which) => format!(" in {which}"),
+        None => String::new(),
+    };
+    let name = single_line(&label.name, NAME);
+    Some(format!(
+        "the assigned share of {name} {verb} from {from} to {to}{of}"
+    ))
 }
 
 /// Returns the summary under the headline: posts, period, model and labels.
@@ -165,21 +121,7 @@ pub fn lead(report: &Report) -> String {
         1 => "1 label".to_owned(),
         labels => format!("{} labels", thousands(labels as u64)),
     };
-    let compared = match (report.period, report.drift) {
-        (Some(period), Some(drift)) => {
-            let (before, after) = period.names();
-            let chance = match drift.verdict() {
-                DriftVerdict::Chance => "; the mix of labels did not change significantly",
-                _ => "",
-            };
-            format!(
-                " Compared: {before} with {} labelled posts, {after} with {}{chance}.",
-                thousands(drift.before),
-                thousands(drift.after)
-            )
-        }
-        _ => String::new(),
-    };
+    let compared = compared(report);
     let left_out: Vec<String> = [
         (report.waiting, "not labelled yet"),
         (report.without_text, "without text"),
@@ -195,6 +137,29 @@ pub fn lead(report: &Report) -> String {
     format!(
         "{posts}, {period}. Model {}, {labels}.{left_out}{compared}",
         single_line(model, 80)
+    )
+}
+
+/// Describes the periods that are compared, or says why none are, with a leading space.
+fn compared(report: &Report) -> String {
+    let compared = match &report.compared {
+        Ok(compared) => compared,
+        Err(why) => return format!(" No change is shown: {}.", why.in_words()),
+    };
+    let [before, after] = compared.dates();
+    let [posts_before, posts_after] = compared.posts.map(thousands);
+    let of = match compared.which_subreddits() {
+        Some(which) => format!(" of {which}, read without gaps,"),
+        None => String::new(),
+    };
+    let changes = report.outcomes.iter().filter_map(|line| line.change);
+    let verdict = if changes.into_iter().any(|change| change.is_significant()) {
+        ""
+    } else {
+        "; no share changed significantly"
+    };
+    format!(
+        " Compared: {posts_before} posts{of} from {before} with {posts_after} from {after}{verdict}."
     )
 }
 

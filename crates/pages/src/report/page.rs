@@ -5,12 +5,14 @@ use askama::Template;
 
 use super::GENERATOR;
 use super::charts::{self, Chart};
-use super::data::{Agreement, LabelScore, LabelSetVersion, OutcomeStats, QuotedPost, Report};
+use super::data::{
+    Agreement, Change, LabelScore, LabelSetVersion, OutcomeStats, QuotedPost, Report,
+};
 use super::headline;
 use super::svg::Svg;
 use super::time;
 use crate::display::{self, percent, points, thousands};
-use topicmill_review::drift::{DriftVerdict, as_f64};
+use topicmill_review::drift::as_f64;
 use topicmill_review::quality::REVIEW_COMMAND;
 use topicmill_store::PostOutcome;
 
@@ -51,6 +53,8 @@ struct Row {
     spark: String,
     change: String,
     change_class: &'static str,
+    /// The change without a constant mix of subreddits, if it differs.
+    raw_change: Option<String>,
     mean: String,
 }
 
@@ -122,7 +126,7 @@ pub fn render_body(report: &Report, review: Option<&'static str>) -> String {
         figures: figures(report),
         rows: rows(report),
         rows_left_out: report.outcomes.len().saturating_sub(LABEL_ROWS),
-        has_change: report.period.is_some(),
+        has_change: report.compared.is_ok(),
         about_labels: about_labels(report),
         charts: charts::charts(report),
         closest: quotes(&report.closest, true),
@@ -169,20 +173,6 @@ fn figures(report: &Report) -> Vec<Figure> {
             thousands(comparable)
         );
         figures.push(figure(share(agreed, comparable), name));
-    }
-    if let Some(drift) = report.drift {
-        let chance = match drift.verdict() {
-            DriftVerdict::Chance => ", within chance",
-            _ => "",
-        };
-        figures.push(Figure {
-            value: format!("{:.2}", drift.index),
-            name: format!("label drift (PSI){chance}"),
-            is_warm: matches!(
-                drift.verdict(),
-                DriftVerdict::Moderate | DriftVerdict::Large
-            ),
-        });
     }
     figures.push(Figure {
         value: thousands(report.gaps.len() as u64),
@@ -258,12 +248,13 @@ fn rows(report: &Report) -> Vec<Row> {
         let (change, change_class) = match line.change {
             None => ("–".to_owned(), "flat"),
             Some(change) => {
-                let class = match (change.is_significant, change.difference() > 0.0) {
+                let difference = change.share.difference();
+                let class = match (change.is_significant(), difference > 0.0) {
                     (false, _) => "flat",
                     (true, true) => "up",
                     (true, false) => "down",
                 };
-                (points(change.difference()), class)
+                (points(difference), class)
             }
         };
         Row {
@@ -279,6 +270,10 @@ fn rows(report: &Report) -> Vec<Row> {
             spark: spark(&line.series[report.axis.complete()]),
             change,
             change_class,
+            raw_change: line
+                .change
+                .filter(Change::depends_on_mix)
+                .map(|change| points(change.share.raw_difference())),
             mean: line
                 .mean_score
                 .map_or_else(|| "–".to_owned(), display::score),
@@ -296,13 +291,20 @@ fn about_labels(report: &Report) -> String {
         thousands(report.scored()),
         report.axis.about_lines()
     );
-    if let Some(period) = report.period {
-        let (before, after) = period.names();
+    if let Ok(compared) = &report.compared {
+        let [before, after] = compared.dates();
         let change = format!(
-            " The change is the share in {after} minus the share in {before}, in percentage points. Significant \
-             changes are coloured."
+            " The change is that of the assigned share from {before} to {after}, in percentage points, in a constant \
+             mix of subreddits. Significant changes are coloured."
         );
         text.push_str(&change);
+        if report
+            .outcomes
+            .iter()
+            .any(|line| line.change.is_some_and(|change| change.depends_on_mix()))
+        {
+            text += " The raw change includes that of the mix.";
+        }
     }
     if report.posts_with(PostOutcome::Other) > 0 {
         text += " Posts are “other” if a background topic fits better than all labels.";

@@ -4,7 +4,7 @@ use topicmill_core::{Label, LabelSet, Mode};
 
 use super::build::{Context, build};
 use super::*;
-use topicmill_store::{Gap, PostOutcome, ReportCell, ReportSums, ScoreBin, TimeStep};
+use topicmill_store::{Gap, PostOutcome, ReportCell, ReportSums, ScoreBin, TimeStep, TwoPeriods};
 
 fn time(day: i64) -> Timestamp {
     Timestamp::from_epoch_secs(1_790_000_000 + day * 86_400).unwrap()
@@ -16,6 +16,32 @@ fn day(day: i64) -> String {
 
 /// Builds a report from (label, posts in the earlier half, posts in the later half) over twenty days.
 fn report_with(labels: &[(&str, u64, u64)], none: (u64, u64)) -> Report {
+    report_of(labels, none, 1)
+}
+
+/// Returns the same counts from one of several subreddits, which was read without gaps.
+fn comparison(cells: &[ReportCell], of: usize) -> (Covered, Vec<PeriodCell>) {
+    let period_cells = cells.iter().map(|cell| PeriodCell {
+        is_later: cell.time == day(15),
+        subreddit: "Trial".into(),
+        label: cell.label.clone(),
+        outcome: cell.outcome,
+        posts: cell.posts,
+    });
+    let covered = Covered {
+        periods: TwoPeriods {
+            from: time(0),
+            split: time(10),
+            until: time(20),
+        },
+        subreddits: ["trial".to_owned()].into(),
+        of,
+    };
+    (covered, period_cells.collect())
+}
+
+/// Builds such a report for one of several subreddits.
+fn report_of(labels: &[(&str, u64, u64)], none: (u64, u64), of: usize) -> Report {
     let set = LabelSet {
         name: "trial".into(),
         template: "About {}.".into(),
@@ -34,7 +60,6 @@ fn report_with(labels: &[(&str, u64, u64)], none: (u64, u64)) -> Report {
         fitted: None,
     };
     let cell = |label: Option<&str>, outcome, is_later: bool, posts: u64| ReportCell {
-        is_later,
         time: day(if is_later { 15 } else { 5 }),
         topic: labels.first().map(|(slug, ..)| (*slug).to_owned()),
         label: label.map(str::to_owned),
@@ -58,10 +83,10 @@ fn report_with(labels: &[(&str, u64, u64)], none: (u64, u64)) -> Report {
         bin: 25,
         posts: cell.posts,
     });
+    let compared = Some(comparison(&cells, of));
     let sums = ReportSums {
         first: Some(time(0)),
         last: Some(time(20)),
-        split: Some(time(10)),
         step: TimeStep::Day,
         bins: bins.collect(),
         cells,
@@ -81,6 +106,7 @@ fn report_with(labels: &[(&str, u64, u64)], none: (u64, u64)) -> Report {
         now: time(21),
     };
     let context = Context {
+        compared,
         gaps: vec![Gap {
             source: topicmill_core::SourceKind::Reddit,
             topic: labels.first().map_or("x", |(slug, ..)| slug).to_owned(),
@@ -102,42 +128,45 @@ fn the_headline_states_only_significant_results() {
         (
             vec![("a", 500, 500), ("b", 100, 100)],
             (0, 0),
-            "All about a leads with 83 % of posts",
+            "All about a is assigned most often, to 83 % of posts",
         ),
         (
             vec![("a", 100, 500), ("b", 100, 100)],
             (0, 0),
-            "All about a leads with 75 % of posts: its share grew from 50 % to 83 %",
-        ),
-        (
-            vec![("a", 900, 500), ("b", 10, 200)],
-            (0, 0),
-            "All about a leads with 87 % of posts: its share fell from 99 % to 71 %",
+            "All about a is assigned most often, to 75 % of posts; the assigned share of all about a grew from 50 % to \
+             83 %",
         ),
         (
             vec![("a", 51, 50), ("b", 50, 50), ("c", 50, 51)],
             (0, 0),
-            "33 % of posts are labelled as their topic, and no label stands out",
-        ),
-        (
-            vec![("a", 200, 205), ("b", 203, 202), ("c", 5, 5)],
-            (0, 0),
-            "All about a and all about b lead with 49 % and 49 % of posts",
+            "No label clearly leads among posts",
         ),
         (
             vec![("a", 200, 100), ("b", 100, 200)],
             (0, 0),
-            "All about a fell from 67 % to 33 % of posts",
+            "The assigned share of all about a fell from 67 % to 33 %",
         ),
         (
             vec![("a", 50, 50), ("b", 50, 50)],
             (400, 400),
             "80 % of posts got no label",
         ),
-        (vec![("a", 50, 50)], (0, 0), "All about a: 100 % of posts"),
+        // Too few posts for a comparison.
+        (
+            vec![("a", 29, 0), ("b", 0, 400)],
+            (0, 0),
+            "All about b is assigned most often, to 93 % of posts",
+        ),
+        (
+            vec![("a", 50, 50)],
+            (0, 0),
+            "All about a is assigned to 100 % of posts",
+        ),
     ] {
         assert_eq!(headline(&report_with(&labels, none)), expected);
     }
+    let some = report_of(&[("a", 200, 100), ("b", 100, 200)], (0, 0), 3);
+    assert!(headline(&some).ends_with(" in r/trial"), "{some:?}");
 }
 
 #[test]
@@ -162,7 +191,7 @@ fn shares_changes_and_agreement_are_consistent() {
     assert_eq!((a.series[5], a.series[15], a.series.len()), (100, 500, 21));
     assert_eq!(a.mean_score, Some(0.5));
     let change = a.change.unwrap();
-    assert!(change.is_significant && change.to > change.from);
+    assert!(change.is_significant() && change.share.to > change.share.from);
     assert_eq!(report.outcomes[2].mean_score, None);
     let agreement = Agreement {
         agreed: 600,

@@ -282,6 +282,16 @@ pub fn period(first: Timestamp, last: Timestamp) -> String {
     format!("{} to {}", start.format(format), day(last))
 }
 
+/// Formats two adjoining periods, the second of which ends before `until`: as dates or, if they are short, as times.
+pub fn two_periods(from: Timestamp, split: Timestamp, until: Timestamp) -> [String; 2] {
+    let last = (until.as_datetime() - TimeDelta::seconds(1)).into();
+    if until.as_datetime() - from.as_datetime() < TimeDelta::days(6) {
+        return [(from, split), (split, last)]
+            .map(|(a, b)| format!("{} to {}", moment(a), moment(b)));
+    }
+    [period(from, split), period(split, last)]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,12 +9,12 @@ use sqlx::{AssertSqlSafe, Row, Transaction};
 
 use super::super::dialect::Dialect;
 use super::super::report::{
-    PostOutcome, PostScores, ReportCell, ReportQuery, ReportSums, SamplePost, ScoreBin,
-    SkippedSubreddits, TimeStep,
+    PeriodCell, PostOutcome, PostScores, ReportCell, ReportQuery, ReportSums, SamplePost, ScoreBin,
+    SkippedSubreddits, SubredditSpan, TimeStep, TwoPeriods, Watermark,
 };
-use super::super::{Result, StoreError};
+use super::super::{Result, StoreError, Target};
 use super::{ErrorContext, SqlStore};
-use topicmill_core::{Fullname, Timestamp};
+use topicmill_core::{Fullname, SourceKind, Timestamp, UnknownVariant};
 
 /// Number of bins in the score distribution, each 0.02 wide.
 const BINS: i64 = 50;
@@ -38,9 +38,8 @@ impl<DB: Dialect> SqlStore<DB> {
         };
         sums.first = Some(first.into());
         sums.last = Some(last.into());
-        sums.split = query.split_of(first.into(), last.into());
         sums.step = TimeStep::for_span(first, last);
-        sums.cells = Self::cells(&mut tx, query, &sums).await.context(WHAT)?;
+        sums.cells = Self::cells(&mut tx, query, sums.step).await.context(WHAT)?;
         sums.skipped = Self::skipped(&mut tx).await.context(WHAT)?;
         if query.target.is_some() {
             sums.bins = Self::bins(&mut tx, query).await.context(WHAT)?;
@@ -73,48 +72,139 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(ends[0].zip(ends[1]))
     }
 
-    /// Counts posts by period, time, topic and outcome.
+    /// Counts posts by time, topic and outcome.
     async fn cells(
         tx: &mut Transaction<'static, DB>,
         query: &ReportQuery,
-        sums: &ReportSums,
+        step: TimeStep,
     ) -> Result<Vec<ReportCell>, sqlx::Error> {
-        let (key, text) = DB::bucket(sums.step);
+        let (key, text) = DB::bucket(step);
         let select = format!(
-            "SELECT later, {text} AS time, topic, label, outcome, COUNT(*), COALESCE(SUM(score), 0.0) FROM ( \
-               SELECT CASE WHEN p.created_at < $3 THEN FALSE ELSE TRUE END AS later, {key} AS bucket, \
-               p.topic AS topic, \
+            "SELECT {text} AS time, topic, label, outcome, COUNT(*), COALESCE(SUM(score), 0.0) FROM ( \
+               SELECT {key} AS bucket, p.topic AS topic, \
                       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, c.score AS score, \
                       CAST(CASE WHEN c.fullname IS NULL THEN CASE WHEN p.has_text THEN 3 ELSE 4 END \
                                 WHEN c.other THEN 1 WHEN c.abstained THEN 2 ELSE 0 END AS BIGINT) AS outcome \
                  FROM posts p {by} \
-                 LEFT JOIN classifications c ON c.model_id = $4 AND c.label_set_id = $5 \
+                 LEFT JOIN classifications c ON c.model_id = $3 AND c.label_set_id = $4 \
                       AND c.fullname = p.fullname AND c.text_hash = p.text_hash \
                 WHERE p.created_at >= $1 AND p.created_at < $2) AS each_post \
-              GROUP BY later, bucket, topic, label, outcome",
+              GROUP BY bucket, topic, label, outcome",
             by = DB::POSTS_IN_ORDER,
         );
         let (model, set) = query.keys();
         let cell = |row: DB::Row| {
             Ok(ReportCell {
-                is_later: row.try_get(0)?,
-                time: row.try_get(1)?,
-                topic: row.try_get(2)?,
-                label: row.try_get(3)?,
-                outcome: PostOutcome::from_code(row.try_get(4)?),
-                posts: row.try_get::<i64, _>(5)?.cast_unsigned(),
-                score_sum: row.try_get(6)?,
+                time: row.try_get(0)?,
+                topic: row.try_get(1)?,
+                label: row.try_get(2)?,
+                outcome: PostOutcome::from_code(row.try_get(3)?),
+                posts: row.try_get::<i64, _>(4)?.cast_unsigned(),
+                score_sum: row.try_get(5)?,
             })
         };
         sqlx::query::<DB>(AssertSqlSafe(select))
-            .bind(query.before())
+            .bind(query.since)
             .bind(query.until)
-            .bind(sums.split.unwrap_or(query.since))
             .bind(model)
             .bind(set)
             .try_map(cell)
             .fetch_all(&mut **tx)
             .await
+    }
+
+    pub async fn subreddit_spans(&self) -> Result<Vec<SubredditSpan>> {
+        const WHAT: &str = "find the periods in which subreddits were read";
+        let listed = SourceKind::ALL.iter();
+        let listed = listed.filter(|kind| kind.traits().listings.len() > 1);
+        let listed: Vec<String> = listed.map(|kind| format!("'{kind}'")).collect();
+        let select = format!(
+            "SELECT p.subreddit, p.source, MIN(p.created_at), MAX(p.created_at), COUNT(*) FROM posts p {by} \
+              WHERE p.source NOT IN ({listed}) \
+                 OR EXISTS (SELECT 1 FROM sightings s WHERE s.fullname = p.fullname AND s.listing = 'new') \
+              GROUP BY p.subreddit, p.source",
+            by = DB::POSTS_IN_ORDER,
+            listed = listed.join(", "),
+        );
+        let rows: Vec<(String, String, Timestamp, Timestamp, i64)> =
+            sqlx::query_as::<DB, _>(AssertSqlSafe(select))
+                .fetch_all(&self.pool)
+                .await
+                .context(WHAT)?;
+        let span = |(subreddit, source, first, last, posts): (String, String, _, _, i64)| {
+            Ok(SubredditSpan {
+                source: source_kind("posts", &subreddit, &source)?,
+                subreddit,
+                first,
+                last,
+                posts: posts.cast_unsigned(),
+            })
+        };
+        rows.into_iter().map(span).collect()
+    }
+
+    pub async fn watermarks(&self) -> Result<Vec<Watermark>> {
+        type Row = (
+            String,
+            String,
+            Option<Timestamp>,
+            Option<Timestamp>,
+            Timestamp,
+        );
+        let rows: Vec<Row> = sqlx::query_as::<DB, _>(
+            "SELECT source, subreddit, newest_created_at, read_from, updated_at FROM watermarks",
+        )
+        .fetch_all(&self.pool)
+        .await
+        .context("read the watermarks")?;
+        let watermark = |(source, subreddit, newest, read_from, updated_at): Row| {
+            Ok(Watermark {
+                source: source_kind("watermarks", &subreddit, &source)?,
+                subreddit,
+                newest,
+                read_from,
+                updated_at,
+            })
+        };
+        rows.into_iter().map(watermark).collect()
+    }
+
+    pub async fn period_cells(
+        &self,
+        target: Target,
+        periods: &TwoPeriods,
+    ) -> Result<Vec<PeriodCell>> {
+        let select = format!(
+            "SELECT later, subreddit, label, outcome, COUNT(*) FROM ( \
+               SELECT CASE WHEN p.created_at < $3 THEN FALSE ELSE TRUE END AS later, p.subreddit AS subreddit, \
+                      CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, \
+                      CAST(CASE WHEN c.other THEN 1 WHEN c.abstained THEN 2 ELSE 0 END AS BIGINT) AS outcome \
+                 FROM posts p {by} \
+                 JOIN classifications c ON c.model_id = $4 AND c.label_set_id = $5 \
+                      AND c.fullname = p.fullname AND c.text_hash = p.text_hash \
+                WHERE p.created_at >= $1 AND p.created_at < $2) AS each_post \
+              GROUP BY later, subreddit, label, outcome",
+            by = DB::POSTS_IN_ORDER,
+        );
+        let cell = |row: DB::Row| {
+            Ok(PeriodCell {
+                is_later: row.try_get(0)?,
+                subreddit: row.try_get(1)?,
+                label: row.try_get(2)?,
+                outcome: PostOutcome::from_code(row.try_get(3)?),
+                posts: row.try_get::<i64, _>(4)?.cast_unsigned(),
+            })
+        };
+        sqlx::query::<DB>(AssertSqlSafe(select))
+            .bind(periods.from)
+            .bind(periods.until)
+            .bind(periods.split)
+            .bind(target.model)
+            .bind(target.label_set)
+            .try_map(cell)
+            .fetch_all(&self.pool)
+            .await
+            .context("count the posts of two periods")
     }
 
     /// Returns the distribution of scores.
@@ -282,4 +372,14 @@ impl<DB: Dialect> SqlStore<DB> {
         }
         Ok(drawn)
     }
+}
+
+/// Parses the source of a row.
+fn source_kind(table: &'static str, row: &str, source: &str) -> Result<SourceKind> {
+    let kind = source.parse();
+    kind.map_err(|error: UnknownVariant| StoreError::Corrupt {
+        table,
+        row: row.to_owned(),
+        detail: error.to_string(),
+    })
 }

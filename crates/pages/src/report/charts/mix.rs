@@ -1,33 +1,38 @@
 //! Draws the change in the label mix between two periods.
 
 use super::super::Report;
-use super::super::data::{Change, OutcomeStats, Period};
+use super::super::data::{Change, Compared, OutcomeStats};
 use super::super::svg::{Anchor, Svg, width as measure};
 use super::super::table::ChartTable;
 use super::{Chart, MOST, WIDTH, room_for};
-use crate::display::{percent, points, single_line, thousands};
-use topicmill_review::drift::{Drift, DriftVerdict, LARGE, MODERATE, as_f64};
+use crate::display::{p_value, percent, points, single_line, thousands};
+use topicmill_review::drift::as_f64;
 
 /// Draws the shares in both periods.
 pub fn chart(report: &Report) -> Option<Chart> {
-    let (period, drift) = (report.period?, report.drift?);
+    let compared = report.compared.as_ref().ok()?;
     let mut lines: Vec<(&OutcomeStats, Change)> = report
         .outcomes
         .iter()
         .filter_map(|line| Some((line, line.change?)))
-        .filter(|(_, change)| change.before + change.after > 0)
+        .filter(|(_, change)| change.posts != [0, 0])
         .collect();
-    lines.sort_by(|a, b| b.1.difference().abs().total_cmp(&a.1.difference().abs()));
-    let (before, after) = period.names();
+    let size = |change: &Change| change.share.difference().abs();
+    lines.sort_by(|a, b| size(&b.1).total_cmp(&size(&a.1)));
     let rows = lines.iter().map(|(one, change)| {
+        let [before, after] = change.posts.map(thousands);
+        let share = &change.share;
+        let interval = &share.difference;
         vec![
             single_line(&one.name, 60),
-            thousands(change.before),
-            thousands(change.after),
-            percent(change.from),
-            percent(change.to),
-            points(change.difference()),
-            if change.is_significant { "yes" } else { "no" }.to_owned(),
+            before,
+            after,
+            percent(share.from),
+            percent(share.to),
+            points(share.difference()),
+            format!("{} to {}", points(interval.low), points(interval.high)),
+            p_value(change.p),
+            points(share.raw_difference()),
         ]
     });
     let head = [
@@ -37,51 +42,44 @@ pub fn chart(report: &Report) -> Option<Chart> {
         "share before",
         "share after",
         "change (points)",
-        "significant",
+        "95 % interval",
+        "p (Holm)",
+        "raw change",
     ];
     Some(Chart {
         id: "mix-of-labels",
         title: "Change in label mix".to_owned(),
-        explanation: format!("{} {}", describe(&drift), legend(&drift, before, after)),
+        explanation: explanation(compared, &lines),
         table: ChartTable::new(1, &head, rows),
-        svg: draw(&lines, period),
+        svg: draw(&lines),
     })
 }
 
-fn legend(drift: &Drift, before: &str, after: &str) -> String {
-    format!(
-        "The ring is a label's share of {} posts in {before}, and the dot its share of {} posts in {after}. The dots \
-         of significant changes are coloured.",
-        thousands(drift.before),
-        thousands(drift.after)
-    )
-}
-
-/// Returns a sentence with the drift index and its interpretation.
-fn describe(drift: &Drift) -> String {
-    let (before, after) = (thousands(drift.before), thousands(drift.after));
-    let verdict = match drift.verdict() {
-        DriftVerdict::Chance => format!(
-            "within chance, which explains up to {} for samples of {before} and {after} posts",
-            index(drift.chance)
-        ),
-        DriftVerdict::Small => "significant, but small".to_owned(),
-        DriftVerdict::Moderate => "a moderate shift".to_owned(),
-        DriftVerdict::Large => "a large shift".to_owned(),
-    };
-    format!(
-        "The population stability index is {}: {verdict}. By the usual thresholds, a shift is moderate from \
-         {MODERATE} and large from {LARGE}.",
-        index(drift.index)
-    )
-}
-
-/// Formats an index with three decimals.
-fn index(index: f64) -> String {
-    if index < 0.0005 {
-        return "less than 0.001".to_owned();
+fn explanation(compared: &Compared, lines: &[(&OutcomeStats, Change)]) -> String {
+    let [before, after] = compared.dates();
+    let [posts_before, posts_after] = compared.posts.map(thousands);
+    let of = compared.which_subreddits();
+    let of = of.map_or_else(String::new, |which| {
+        format!(" of {which}, read without gaps")
+    });
+    let mut text = format!(
+        "The ring is a label's assigned share of {posts_before} posts from {before}, and the dot its share of \
+         {posts_after} posts from {after}{of}. Both are for the same mix of subreddits, so a change is one within \
+         subreddits. The dots of significant changes are coloured (Cochran-Mantel-Haenszel test, corrected for the \
+         number of labels)."
+    );
+    let apart = |change: &Change| (change.share.raw_difference() - change.share.difference()).abs();
+    let most = (lines.iter()).max_by(|(_, a), (_, b)| apart(a).total_cmp(&apart(b)));
+    if let Some((line, change)) = most.filter(|(_, change)| change.depends_on_mix()) {
+        let raw = format!(
+            " In the mix as it was, {} went from {} to {}.",
+            single_line(&line.name, 60),
+            percent(change.share.raw_from),
+            percent(change.share.raw_to)
+        );
+        text.push_str(&raw);
     }
-    format!("{index:.3}")
+    text
 }
 
 /// Height of a row in pixels.
@@ -89,18 +87,18 @@ const ROW: f64 = 24.0;
 /// y coordinate of the first row.
 const TOP: f64 = 22.0;
 
-fn draw(lines: &[(&OutcomeStats, Change)], period: Period) -> Svg {
+fn draw(lines: &[(&OutcomeStats, Change)]) -> Svg {
     let lines = &lines[..lines.len().min(MOST)];
     let left = room_for(lines.iter().map(|(line, _)| &line.name));
     let bottom = TOP + ROW * as_f64(lines.len() as u64);
     let mut svg = Svg::new(WIDTH, bottom + 22.0);
     let x = scale(&mut svg, lines, left, bottom);
-    let (before, after) = key(&mut svg, period);
+    let (before, after) = key(&mut svg);
     for (place, (line, change)) in lines.iter().enumerate() {
         let y = TOP + ROW * (as_f64(place as u64) + 0.5);
         svg.name(left, y, &line.name);
-        let (from, to) = (x(change.from), x(change.to));
-        let class = match (change.is_significant, change.difference() > 0.0) {
+        let (from, to) = (x(change.share.from), x(change.share.to));
+        let class = match (change.is_significant(), change.share.difference() > 0.0) {
             (false, _) => "mark-grey",
             (true, true) => "mark",
             (true, false) => "mark-warm",
@@ -112,10 +110,14 @@ fn draw(lines: &[(&OutcomeStats, Change)], period: Period) -> Svg {
                 200,
             )
         };
-        svg.dot((from, y), 4.0, "ring", &tooltip(change.from, before));
-        svg.dot((to, y), 5.0, class, &tooltip(change.to, after));
-        let weight = if change.is_significant { "strong" } else { "" };
-        let number = points(change.difference());
+        svg.dot((from, y), 4.0, "ring", &tooltip(change.share.from, before));
+        svg.dot((to, y), 5.0, class, &tooltip(change.share.to, after));
+        let weight = if change.is_significant() {
+            "strong"
+        } else {
+            ""
+        };
+        let number = points(change.share.difference());
         svg.text((WIDTH, y + 4.0), Anchor::End, weight, &number, 46.0);
     }
     svg
@@ -128,7 +130,9 @@ fn scale(
     left: f64,
     bottom: f64,
 ) -> impl Fn(f64) -> f64 + use<> {
-    let shares = lines.iter().map(|(_, change)| change.from.max(change.to));
+    let shares = lines
+        .iter()
+        .map(|(_, change)| change.share.from.max(change.share.to));
     // The largest share is rounded up to a whole percentage, and the last tick to a round number.
     #[expect(
         clippy::cast_possible_truncation,
@@ -149,11 +153,8 @@ fn scale(
 }
 
 /// Draws the legend and returns the periods' names.
-fn key(svg: &mut Svg, period: Period) -> (&'static str, &'static str) {
-    let (before, after) = match period {
-        Period::Halves => ("earlier half", "later half"),
-        Period::SameLengthBefore => ("period before", "this period"),
-    };
+fn key(svg: &mut Svg) -> (&'static str, &'static str) {
+    let (before, after) = ("earlier period", "later period");
     svg.dot((5.0, 8.0), 4.0, "ring", before);
     svg.text((13.0, 12.0), Anchor::Start, "", before, 120.0);
     let next = 13.0 + measure(before) + 16.0;

@@ -1,0 +1,298 @@
+//! Finds two periods in which the same subreddits were read without gaps, so that a change between them is not one of
+//! what was collected.
+//!
+//! A subreddit that an archive read is covered from the time that the watermark names, and any other from its first
+//! stored post. It is covered up to the watermark or, without one, its last stored post. Because a quiet subreddit has no
+//! post at these times, an end is moved by up to three mean intervals between its posts. Recorded gaps are left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use topicmill_core::Timestamp;
+use topicmill_store::{Gap, Store, StoreError, SubredditSpan, TwoPeriods, Watermark};
+
+/// An end without posts may be due to chance if it is no longer than this number of mean intervals between posts: if
+/// posts are independent, a longer one has a probability of e⁻³ = 5 %.
+const MARGIN: f64 = 3.0;
+/// Maximum number of times at which periods may start, and at which they may end. Further ones are skipped.
+const MOST_ENDS: usize = 64;
+/// The shortest half of a period, in seconds. Halves of less than a day compare a night with a day.
+const SHORTEST_HALF: i64 = 86_400;
+
+/// The bounds of two periods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// The first period starts at this time at the earliest.
+    pub from: Timestamp,
+    /// Start of the second period; `None` halves the time.
+    pub split: Option<Timestamp>,
+    /// The second period ends at this time at the latest.
+    pub until: Timestamp,
+}
+
+/// Two periods, and the subreddits that were read without gaps in both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Covered {
+    /// The periods.
+    pub periods: TwoPeriods,
+    /// Names in lower case.
+    pub subreddits: BTreeSet<String>,
+    /// Number of subreddits with posts.
+    pub of: usize,
+}
+
+/// Times in seconds: a start and an end, exclusive.
+type Range = (i64, i64);
+
+/// The times in which a subreddit was read.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Coverage {
+    ranges: Vec<Range>,
+    posts: f64,
+    seconds: f64,
+}
+
+/// Finds the two periods, within bounds, in which most posts can be compared; `None` if there are none.
+///
+/// # Errors
+/// Returns [`StoreError`] if the database cannot be read.
+pub async fn comparable(store: &Store, bounds: &Bounds) -> Result<Option<Covered>, StoreError> {
+    let spans = store.status().subreddit_spans().await?;
+    let watermarks = store.status().watermarks().await?;
+    let gaps = store.posts().gaps().await?;
+    Ok(choose(&coverage(&spans, &watermarks, &gaps), bounds))
+}
+
+fn seconds(time: Timestamp) -> i64 {
+    time.as_datetime().timestamp()
+}
+
+fn coverage(
+    spans: &[SubredditSpan],
+    watermarks: &[Watermark],
+    gaps: &[Gap],
+) -> BTreeMap<String, Coverage> {
+    let mut all: BTreeMap<String, Coverage> = BTreeMap::new();
+    for span in spans {
+        let subreddit = span.subreddit.to_lowercase();
+        let (first, last) = (seconds(span.first), seconds(span.last));
+        #[expect(clippy::cast_precision_loss, reason = "seconds and counts of posts")]
+        let (length, posts) = ((last - first) as f64, span.posts as f64);
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "at most three times the length"
+        )]
+        let margin = (MARGIN * length / (posts - 1.0).max(1.0)).ceil() as i64;
+        let read = watermarks
+            .iter()
+            .filter(|one| one.source == span.source && one.subreddit.to_lowercase() == subreddit);
+        let newest = read.clone().filter_map(|one| {
+            let newest = seconds(one.newest?);
+            let until = (newest + margin).min(seconds(one.updated_at));
+            Some(until.max(newest))
+        });
+        let (from, until) = match newest.max() {
+            Some(until) => {
+                let read_from = read.filter_map(|one| one.read_from).min();
+                (read_from.map_or(first, seconds), until)
+            }
+            None => (first - margin, last + margin),
+        };
+        let coverage = all.entry(subreddit).or_default();
+        coverage.ranges.push((from, until + 1));
+        coverage.posts += posts;
+        coverage.seconds += length.max(1.0);
+    }
+    for (subreddit, coverage) in &mut all {
+        coverage.ranges = merged(std::mem::take(&mut coverage.ranges));
+        for gap in gaps
+            .iter()
+            .filter(|gap| gap.subreddit.to_lowercase() == *subreddit)
+        {
+            let (from, until) = (seconds(gap.from_at), seconds(gap.until_at));
+            let parts = coverage.ranges.iter();
+            let parts = parts.flat_map(|one| [(one.0, one.1.min(from)), (one.0.max(until), one.1)]);
+            coverage.ranges = parts.filter(|(from, until)| from < until).collect();
+        }
+    }
+    all
+}
+
+/// Joins overlapping ranges.
+fn merged(mut ranges: Vec<Range>) -> Vec<Range> {
+    ranges.sort_unstable();
+    let mut joined: Vec<Range> = Vec::new();
+    for (from, until) in ranges {
+        match joined.last_mut() {
+            Some(last) if from <= last.1 => last.1 = last.1.max(until),
+            _ => joined.push((from, until)),
+        }
+    }
+    joined
+}
+
+/// Chooses the periods with most information: the largest `ab / (a + b)`, where `a` and `b` are the expected numbers of
+/// posts.
+fn choose(all: &BTreeMap<String, Coverage>, bounds: &Bounds) -> Option<Covered> {
+    let (lowest, highest) = (seconds(bounds.from), seconds(bounds.until));
+    let ends = |of: fn(&Range) -> i64, bound: i64| {
+        let ranges = all.values().flat_map(|one| &one.ranges).map(of);
+        let inside = ranges.filter(|end| lowest < *end && *end < highest);
+        let mut ends: Vec<i64> = inside.chain([bound]).collect();
+        ends.sort_unstable();
+        ends.dedup();
+        let every = ends.len().div_ceil(MOST_ENDS);
+        ends.into_iter().step_by(every).collect::<Vec<_>>()
+    };
+    let (starts, stops) = (ends(|one| one.0, lowest), ends(|one| one.1, highest));
+    let mut best: Option<(f64, Range, i64)> = None;
+    for from in &starts {
+        for until in &stops {
+            let split = match bounds.split {
+                Some(split) => seconds(split),
+                None if until - from < 2 * SHORTEST_HALF => continue,
+                None => from + (until - from) / 2,
+            };
+            if !(*from < split && split < *until) {
+                continue;
+            }
+            let covered = all.values().filter(|one| one.contains((*from, *until)));
+            let rate: f64 = covered.map(|one| one.posts / one.seconds).sum();
+            #[expect(clippy::cast_precision_loss, reason = "seconds")]
+            let [a, b] = [split - from, until - split].map(|length| rate * length as f64);
+            let value = a * b / (a + b);
+            if value > best.map_or(0.0, |(value, ..)| value) {
+                best = Some((value, (*from, *until), split));
+            }
+        }
+    }
+    let (_, (from, until), split) = best?;
+    let covered = all.iter().filter(|(_, one)| one.contains((from, until)));
+    let time = |seconds| Timestamp::from_epoch_secs(seconds);
+    Some(Covered {
+        periods: TwoPeriods {
+            from: time(from)?,
+            split: time(split)?,
+            until: time(until)?,
+        },
+        subreddits: covered.map(|(subreddit, _)| subreddit.clone()).collect(),
+        of: all.len(),
+    })
+}
+
+impl Coverage {
+    fn contains(&self, (from, until): Range) -> bool {
+        let mut ranges = self.ranges.iter();
+        ranges.any(|one| one.0 <= from && until <= one.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use topicmill_core::SourceKind;
+
+    const HOUR: i64 = 3_600;
+    const DAY: i64 = 24 * HOUR;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_epoch_secs(1_790_000_000 + seconds).unwrap()
+    }
+
+    fn span(
+        subreddit: &str,
+        source: SourceKind,
+        (from, until): Range,
+        posts: u64,
+    ) -> SubredditSpan {
+        SubredditSpan {
+            subreddit: subreddit.to_owned(),
+            source,
+            first: at(from),
+            last: at(until),
+            posts,
+        }
+    }
+
+    fn watermark(subreddit: &str, read_from: i64, newest: i64, updated_at: i64) -> Watermark {
+        Watermark {
+            source: SourceKind::ArcticShift,
+            subreddit: subreddit.to_owned(),
+            newest: Some(at(newest)),
+            read_from: Some(at(read_from)),
+            updated_at: at(updated_at),
+        }
+    }
+
+    /// Returns the periods in seconds, and the subreddits.
+    fn found(
+        spans: &[SubredditSpan],
+        watermarks: &[Watermark],
+        gaps: &[Gap],
+        (from, split, until): (i64, Option<i64>, i64),
+    ) -> Option<([i64; 3], String)> {
+        let bounds = Bounds {
+            from: at(from),
+            split: split.map(at),
+            until: at(until),
+        };
+        let found = choose(&coverage(spans, watermarks, gaps), &bounds)?;
+        let TwoPeriods { from, split, until } = found.periods;
+        let times = [from, split, until].map(|time| seconds(time) - 1_790_000_000);
+        let names: Vec<String> = found.subreddits.into_iter().collect();
+        Some((times, names.join(" ")))
+    }
+
+    #[test]
+    fn periods_in_which_a_subreddit_was_not_read_are_not_compared() {
+        use SourceKind::{ArcticShift, Import};
+        // The newest 100 posts of each: of the one, they span 17 hours, of the other, eight days.
+        let spans = [
+            span("Fast", ArcticShift, (8 * DAY - 17 * HOUR, 8 * DAY), 100),
+            span("slow", ArcticShift, (0, 8 * DAY - HOUR), 100),
+        ];
+        let marks = [
+            watermark("fast", 8 * DAY - 17 * HOUR, 8 * DAY, 8 * DAY + 60),
+            watermark("slow", 0, 8 * DAY - HOUR, 8 * DAY + 60),
+        ];
+        let all = (0, None, 8 * DAY + 1);
+        let (times, names) = found(&spans, &marks, &[], all).unwrap();
+        // The quiet hour before the end is no gap.
+        assert_eq!(
+            (times[0], times[2], names.as_str()),
+            (0, 8 * DAY + 1, "slow")
+        );
+        // The fast subreddit alone has no two whole days.
+        assert_eq!(found(&spans[..1], &marks, &[], all), None);
+        // With a chosen period, both were read for long enough.
+        let chosen = (8 * DAY - 16 * HOUR, Some(8 * DAY - 8 * HOUR), 8 * DAY + 1);
+        assert_eq!(found(&spans, &marks, &[], chosen).unwrap().1, "fast slow");
+        // A gap in the middle leaves the longer side.
+        let gap = Gap {
+            source: ArcticShift,
+            topic: "any".into(),
+            subreddit: "Slow".into(),
+            from_at: at(2 * DAY),
+            until_at: at(3 * DAY),
+        };
+        let (times, _) = found(&spans, &marks, std::slice::from_ref(&gap), all).unwrap();
+        assert_eq!((times[0], times[2]), (3 * DAY, 8 * DAY + 1));
+        let across = (0, Some(3 * DAY - HOUR), 8 * DAY);
+        assert_eq!(found(&spans, &marks, &[gap], across), None);
+        // Posts from before the archive was read without gaps do not count.
+        let early = [span("slow", ArcticShift, (-90 * DAY, 8 * DAY - HOUR), 300)];
+        let (times, _) = found(&early, &marks, &[], (-90 * DAY, None, 8 * DAY + 1)).unwrap();
+        assert_eq!(times[0], 0);
+        // Files have no watermark: a subreddit is covered by its posts, and a rare one does not shorten the others.
+        let files = [
+            span("a", Import, (0, 30 * DAY), 900),
+            span("b", Import, (HOUR, 30 * DAY - 5 * HOUR), 300),
+            span("c", Import, (3 * DAY, 3 * DAY), 1),
+        ];
+        let (times, names) = found(&files, &[], &[], (0, None, 30 * DAY + 1)).unwrap();
+        assert_eq!(
+            (times, names.as_str()),
+            ([0, 15 * DAY, 30 * DAY + 1], "a b")
+        );
+        assert_eq!(found(&[], &[], &[], all), None);
+    }
+}
