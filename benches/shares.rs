@@ -1,5 +1,5 @@
-//! Simulates samples of answers, and prints how often intervals contain the true share: of each label, between groups, with
-//! posts that were stored later, with annotators who disagree, and from samples that are not random.
+//! Simulates samples of answers, and prints how often intervals contain the true share: of each label, with posts that
+//! were stored later, with annotators who disagree, and from samples that are not random.
 //!
 //!     cargo bench --bench shares -- [FILE.csv …]
 //!
@@ -13,8 +13,7 @@ use std::io::Write;
 
 use topicmill_review::calibrate::Proportion;
 use topicmill_review::evaluate::{
-    EvaluatedPost, GroupShares, Stratum, estimate_shares, group_differences, mixes,
-    stratified_share,
+    EvaluatedPost, Stratum, estimate_shares, mixes, stratified_share,
 };
 use topicmill_store::FrameCell;
 
@@ -39,7 +38,6 @@ fn main() -> Outcome<()> {
     }
     let mut out = std::io::stdout().lock();
     shares(&sets, &mut out)?;
-    groups(&sets, &mut out)?;
     late_posts(&mut out)?;
     disputes(&mut out)?;
     mixes_of_samples(&mut out)
@@ -162,85 +160,6 @@ fn shares(sets: &[Posts], out: &mut impl Write) -> Outcome<()> {
         }
     }
     Ok(())
-}
-
-/// Compares two groups with the same labels, and two of which the second has a third as many posts with the first label.
-fn groups(sets: &[Posts], out: &mut impl Write) -> Outcome<()> {
-    writeln!(
-        out,
-        "\n| labels | groups | answers in each | coverage | lowest | mean width | any difference significant | first label's |\n|---|---|---|---|---|---|---|---|"
-    )?;
-    for posts in sets {
-        let kept = |place: &usize| posts.cells[*place].0 != 0 || place.is_multiple_of(3);
-        let fewer = (0..posts.cells.len()).filter(kept);
-        let fewer = Posts {
-            name: posts.name.clone(),
-            cells: fewer.map(|place| posts.cells[place]).collect(),
-            labels: posts.labels,
-        };
-        for (name, second) in [("equal", posts), ("different", &fewer)] {
-            for answers in [30, 50, 100, 200] {
-                let pair = [posts, second];
-                let row = differences(pair, answers);
-                writeln!(out, "| {} | {name} | {answers} | {row} |", posts.name)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Draws answers about two groups, and returns the coverage, widths and significance of the labels' differences.
-fn differences(pair: [&Posts; 2], answers: usize) -> String {
-    let truth = pair.map(|posts| label_shares(posts, |one| one.0));
-    let assigned = pair.map(|posts| label_shares(posts, |one| one.1));
-    let mut random = fastrand::Rng::with_seed(SEED);
-    let mut found = vec![(0.0, 0.0, 0.0); pair[0].labels];
-    let (mut any, mut first) = (0, 0);
-    for _ in 0..DRAWS {
-        let groups = [0, 1].map(|group| {
-            let cells = &pair[group].cells;
-            let drawn = || cells[random.usize(..cells.len())];
-            let sample: Vec<(usize, usize)> = std::iter::repeat_with(drawn).take(answers).collect();
-            let rows: Vec<EvaluatedPost> = sample.iter().map(evaluated).collect();
-            let shares: Vec<f64> = assigned[group].iter().copied().chain([0.0]).collect();
-            let estimates = estimate_shares(&rows, &shares).into_iter().map(Some);
-            GroupShares {
-                group: None,
-                posts: cells.len() as u64,
-                answers,
-                shares: shares.into_iter().zip(estimates).collect(),
-            }
-        });
-        let compared = group_differences(&groups);
-        for one in compared.iter().filter(|one| one.label < found.len()) {
-            let truth = truth[1][one.label] - truth[0][one.label];
-            let (low, high) = (one.difference.low, one.difference.high);
-            let of_label = &mut found[one.label];
-            of_label.0 += f64::from(u8::from(low <= truth && truth <= high));
-            of_label.1 += high.min(1.0) - low.max(-1.0);
-            of_label.2 += 1.0;
-        }
-        let is_significant = |label: Option<usize>| {
-            let mut of_label = compared
-                .iter()
-                .filter(|one| label.is_none_or(|label| one.label == label));
-            of_label.any(|one| one.p_holm < 0.05)
-        };
-        any += usize::from(is_significant(None));
-        first += usize::from(is_significant(Some(0)));
-    }
-    let found: Vec<_> = found.into_iter().filter(|one| one.2 > 0.0).collect();
-    let mean = |of: &dyn Fn(&(f64, f64, f64)) -> f64| {
-        found.iter().map(of).sum::<f64>() / float(found.len())
-    };
-    let least = found.iter().map(|one| one.0 / one.2).fold(1.0, f64::min);
-    format!(
-        "{:.3} | {least:.3} | {:.3} | {:.3} | {:.3}",
-        mean(&|one| one.0 / one.2),
-        mean(&|one| one.1 / one.2),
-        float(any) / float(DRAWS),
-        float(first) / float(DRAWS)
-    )
 }
 
 /// Draws a number of correct labels among `answers`.
@@ -429,18 +348,14 @@ fn mean_error(sample: &[(usize, usize)], assigned: &[f64]) -> Vec<Interval> {
     assigned.iter().enumerate().map(interval).collect()
 }
 
-fn evaluated((gold, given): &(usize, usize)) -> EvaluatedPost {
-    EvaluatedPost {
+fn ours(sample: &[(usize, usize)], assigned: &[f64]) -> Vec<Interval> {
+    let rows = sample.iter().map(|(gold, given)| EvaluatedPost {
         right: vec![*gold],
         ties: Vec::new(),
         best: *given,
         score: 0.5,
         abstained: false,
-    }
-}
-
-fn ours(sample: &[(usize, usize)], assigned: &[f64]) -> Vec<Interval> {
-    let rows = sample.iter().map(evaluated);
+    });
     // The last share is that of posts without a label.
     let shares: Vec<f64> = assigned.iter().copied().chain([0.0]).collect();
     let estimates = estimate_shares(&rows.collect::<Vec<_>>(), &shares);

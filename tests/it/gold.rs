@@ -730,7 +730,9 @@ async fn groups_have_their_own_estimates_and_are_compared() {
         let months = by("month");
         let names = |found: &Value| {
             let groups = found["groups"].as_array().unwrap().iter();
-            Value::from_iter(groups.map(|one| json!([one["group"], one["answers"]])))
+            groups
+                .map(|one| json!([one["group"], one["answers"]]))
+                .collect::<Value>()
         };
         assert_eq!(names(&months), json!([["2026-05", 40], ["2026-06", 45]]));
         assert_eq!(names(&by("flair")), json!([[null, 45], ["q", 40]]));

@@ -120,9 +120,9 @@ fn score_reads_escaped_reddit_text_as_import_does() {
     assert_eq!(imported(&program, &lines.concat()), [3, 0]);
     assert_eq!(classified(&program), 3);
     program.ok("score posts.ndjson scored.ndjson --reddit-text");
-    let scores = "SELECT label, score FROM post_scores ORDER BY fullname, label";
-    let stored: Vec<f64> = program
-        .rows(scores)
+    let query = "SELECT label, score FROM post_scores ORDER BY fullname, label";
+    let expected: Vec<f64> = program
+        .rows(query)
         .as_array()
         .unwrap()
         .iter()
@@ -137,11 +137,11 @@ fn score_reads_escaped_reddit_text_as_import_does() {
             scores.into_values()
         })
         .collect();
-    assert_eq!(stored.len(), scored.len());
+    assert_eq!(expected.len(), scored.len());
     let differ = |(a, b): (&f64, &f64)| (a - b).abs() >= 1e-6;
     assert!(
-        !stored.iter().zip(&scored).any(differ),
-        "{stored:?} {scored:?}"
+        !expected.iter().zip(&scored).any(differ),
+        "{expected:?} {scored:?}"
     );
 }
 

@@ -48,7 +48,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "[[topic]]\nlabel = \"a\"\nsubreddits = [\"a\"]\nmatch = [\"fine\",\n\"two words\"]",
-        "line 5, column 1: `two words`",
+        "line 4, column 9: `two words`",
     ),
     (
         "[[topic]]\nlabel = \"a\"\nmatch = \"word\"",
