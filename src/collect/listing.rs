@@ -66,8 +66,8 @@ impl Walk {
             // A listing that changes while it is read repeats posts.
             let is_new = self.seen.insert(post.fullname.clone());
             // A post without the topic's keywords does not count, but shows how far the listing was read.
-            let is_wanted = self.wanted > 0 && (!topic.matches(post) || take(&mut self.wanted));
-            if !is_new || !(post.stickied || is_wanted) {
+            let is_free = post.stickied || (self.wanted > 0 && !topic.matches(post));
+            if !is_new || !(is_free || take(&mut self.wanted)) {
                 return false;
             }
             is_last = false;
