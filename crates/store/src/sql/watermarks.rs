@@ -148,7 +148,7 @@ impl<DB: Dialect> SqlStore<DB> {
         sqlx::query_scalar::<DB, _>(
             "SELECT MAX(created_at) FROM posts WHERE source = $1 AND topic = $2 AND LOWER(subreddit) = LOWER($3) \
                AND EXISTS (SELECT 1 FROM watermarks WHERE source = $1 AND topic = $2 AND subreddit = $3 \
-                 AND newest_created_at IS NULL)",
+                 AND newest_created_at IS NULL AND after_cursor IS NULL)",
         )
         .bind(source.as_str())
         .bind(topic)
