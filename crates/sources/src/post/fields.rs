@@ -332,8 +332,10 @@ impl Fields {
             .any(|parent| parent.word().is_some());
         let address = self.permalink.str().unwrap_or_default();
         let parts = address.split('/').skip_while(|part| *part != "comments");
-        let parts = parts.filter(|part| !part.is_empty()).take(4);
-        has_parent && self.title.text().is_none() || parts.count() == 4
+        // `comments`, the post's id, its title, and the comment's id.
+        let mut ids = parts.filter(|part| !part.is_empty()).skip(3);
+        let is_id = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        has_parent && self.title.text().is_none() || ids.next().is_some_and(is_id)
     }
 
     /// Returns a thing's data, or the fields themselves if they are not in a thing.
