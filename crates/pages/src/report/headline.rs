@@ -1,8 +1,7 @@
 //! Writes the report's headline and summary.
 //!
 //! The headline says at most two things: which label has the largest share, and which assigned share changed most. It
-//! says either only if it is statistically significant. A share is an estimate if there are enough random answers;
-//! otherwise, the headline says that it is assigned.
+//! says either only if it is statistically significant. Its shares are assigned shares, and it says so.
 
 use super::data::{Change, OutcomeStats, Report};
 use super::time;
