@@ -270,6 +270,17 @@ async fn purged_edited_and_unlabelled_posts_are_excluded() {
         database
             .run("DELETE FROM classifications WHERE fullname IN ('t3_k00004', 't3_k00005')")
             .await;
+        // The model scores the posts, or its stored logits do, and the current labels are unchanged.
+        let found = scene.evaluate(&gold, &["--compute"]);
+        assert_eq!(found["posts"], 28);
+        assert_eq!(found["left_out"]["edited"], 0);
+        // Without the model, only the edited post is left out: the two others without a label have stored logits.
+        assert_eq!(scene.evaluate(&gold, &[])["posts"], 27);
+        for table in ["pair_logits", "text_vectors"] {
+            let these = "SELECT text_hash FROM posts WHERE fullname IN ('t3_k00004', 't3_k00005')";
+            let forget = format!("DELETE FROM {table} WHERE text_hash IN ({these})");
+            database.run(&forget).await;
+        }
         let ran = scene.ok(&["labels", "evaluate", "--gold", &gold, "--format", "json"]);
         let found: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!(
@@ -281,10 +292,6 @@ async fn purged_edited_and_unlabelled_posts_are_excluded() {
         );
         assert_eq!(found["posts"], 25);
         ran.expect_stderr_all(&["unlabelled=1", "purged=2"]);
-        // The model scores the posts, or its stored logits do, and the current labels are unchanged.
-        let found = scene.evaluate(&gold, &["--compute"]);
-        assert_eq!(found["posts"], 28);
-        assert_eq!(found["left_out"]["edited"], 0);
     }
 }
 

@@ -256,10 +256,8 @@ async fn a_fit_is_not_measured_with_the_answers_that_it_learned() {
         let before = scene.json(&[&evaluate[..], &["--label-set", "first"]].concat());
         assert_eq!(before["posts"], 24);
 
-        let later: String = (24..30)
-            .map(|i| format!("k{i:05},none,2036-01-01T00:00:00Z\n"))
-            .collect();
-        let later = scene.write("later.csv", format!("id,label,answered_at\n{later}"));
+        let later: String = (24..30).map(|i| format!("k{i:05},none\n")).collect();
+        let later = scene.write("later.csv", format!("id,label\n{later}"));
         scene.ok(&[
             "labels",
             "gold",

@@ -64,13 +64,14 @@ fn placeholder_texts_get_no_label_in_any_command() {
     assert_eq!(program.read("labels.csv").lines().count(), 3);
     program.ok("classify --dry-run").expect_stderr("0");
 
-    // A post whose text is restored gets a label, and a post whose text is removed loses its label.
+    // A post whose text is restored gets a label, and a post that is removed loses its label.
     let changed = [
         line("a1", "Sourdough", "It rose."),
         line("b2", "[removed]", ""),
     ]
     .concat();
-    assert_eq!(imported(&program, &changed), [0, 2]);
+    // The file reports the removal, so the stored post is purged.
+    assert_eq!(imported(&program, &changed), [0, 1]);
     assert_eq!(classified(&program), 1);
     assert_eq!(program.rows(LABELLED), json!([["t3_a1"], ["t3_b1"]]));
 }
@@ -166,8 +167,12 @@ fn a_changed_text_rule_corrects_the_hashes_of_stored_texts() {
         // The labels of the right hash are still stored.
         assert_eq!(classified(&program), 0);
         assert_eq!(program.rows(hashes), right);
-        let rule = "SELECT value FROM meta WHERE key = 'text_rule'";
-        assert_eq!(program.scalar(rule), TEXT_RULE.to_string());
+        // `sql` does not read this table. This statement breaks a unique key unless the rule is the current one.
+        let no_other_rule = format!(
+            "INSERT INTO meta (key, value) SELECT key, value FROM meta WHERE key = 'text_rule' AND value <> '{}'",
+            *TEXT_RULE
+        );
+        program.execute(&no_other_rule);
         assert_eq!(classified(&program), 0);
 
         // A text removed by retention keeps its hash under any rule.
@@ -178,7 +183,7 @@ fn a_changed_text_rule_corrects_the_hashes_of_stored_texts() {
         );
         program.execute(older);
         assert_eq!(classified(&program), 0);
-        assert_eq!(program.scalar(rule), TEXT_RULE.to_string());
+        program.execute(&no_other_rule);
         assert_eq!(program.scalar(hash), kept);
     }
 }
