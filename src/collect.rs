@@ -106,7 +106,7 @@ pub async fn collect(
     // Cancelled by a signal, or by a rejection that every topic would get.
     let halt = run.stop.child_token();
     let each = topics.iter().zip(reports.iter_mut()).map(Ok);
-    stream::iter(each)
+    let read = stream::iter(each)
         .try_for_each_concurrent(options.concurrency.max(1), |(topic, report)| {
             let halt = &halt;
             async move {
@@ -132,7 +132,18 @@ pub async fn collect(
                 Ok(())
             }
         })
-        .await
+        .await;
+    if let (Err(CollectError::Source(_)), Some(range)) = (&read, options.time_range) {
+        let unread = |report: &TopicReport| report.outcome == Outcome::Stopped;
+        for (topic, _) in topics
+            .iter()
+            .zip(&*reports)
+            .filter(|(_, report)| unread(report))
+        {
+            goal::record_unread_range(run, source, topic, range).await?;
+        }
+    }
+    read
 }
 
 /// Requests the creation time of an archive's newest post; `None` for other sources, or if there is no answer.
@@ -269,8 +280,11 @@ impl Reader<'_> {
 
     /// Returns the number of posts to request if so many matching posts are wanted.
     fn page_limit(&self, wanted: u32) -> u32 {
-        let is_all = self.topic.keywords.is_empty();
-        PAGE_LIMIT.min(if is_all { wanted } else { PAGE_LIMIT })
+        if self.topic.keywords.is_empty() {
+            wanted.min(PAGE_LIMIT)
+        } else {
+            PAGE_LIMIT
+        }
     }
 
     /// Reads one subreddit.

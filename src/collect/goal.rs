@@ -5,7 +5,9 @@
 //! gap.
 
 use super::{MAX_LISTED, Reader, Result};
-use topicmill_core::{Listing, Timestamp};
+use crate::run::Run;
+use topicmill_core::{Listing, Timestamp, Topic};
+use topicmill_sources::source::Source;
 use topicmill_store::Gap;
 
 /// A time range whose posts are all read.
@@ -170,4 +172,25 @@ impl Reader<'_> {
             );
         }
     }
+}
+
+/// Records a time range as a gap of a topic's first subreddit, because a failed run did not get to the topic.
+pub(super) async fn record_unread_range(
+    run: &Run<'_>,
+    source: &dyn Source,
+    topic: &Topic,
+    range: TimeRange,
+) -> Result<()> {
+    let (from_at, until_at) = (range.since, range.end(run.now()));
+    if let Some(subreddit) = topic.subreddits.first().filter(|_| from_at < until_at) {
+        let gap = Gap {
+            source: source.kind(),
+            topic: topic.slug.clone(),
+            subreddit: subreddit.clone(),
+            from_at,
+            until_at,
+        };
+        run.store.posts().record_gap(&gap, run.id).await?;
+    }
+    Ok(())
 }

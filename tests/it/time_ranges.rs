@@ -202,7 +202,7 @@ async fn an_interrupted_run_leaves_a_gap_that_the_next_run_closes() {
     let (source, _clock) = client(&archive.server.uri());
     // Two topics that share a subreddit.
     let topics = [climate(5), topic("weather", &["climate"], 5)];
-    // The archive is down: the first topic ends the run, and its range is a gap.
+    // The archive is down: the first topic ends the run, and the range is a gap of both.
     archive.state.respond_instead(ResponseTemplate::new(500), 5);
     let one_by_one = ReadOptions {
         concurrency: 1,
@@ -215,7 +215,7 @@ async fn an_interrupted_run_leaves_a_gap_that_the_next_run_closes() {
         panic!("no error")
     };
     assert_eq!(error.kind(), FailureKind::Temporary, "{error}");
-    assert_eq!(gaps(&scene).await, [(minute(50), minute(300))]);
+    assert_eq!(gaps(&scene).await, [(minute(50), minute(300)); 2]);
     let reports = collect(&scene, &source, &topics, 50, Some(300)).await;
     assert!(
         reports
