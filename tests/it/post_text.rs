@@ -167,12 +167,15 @@ fn a_changed_text_rule_corrects_the_hashes_of_stored_texts() {
         // The labels of the right hash are still stored.
         assert_eq!(classified(&program), 0);
         assert_eq!(program.rows(hashes), right);
-        // `sql` does not read this table. This statement breaks a unique key unless the rule is the current one.
-        let no_other_rule = format!(
-            "INSERT INTO meta (key, value) SELECT key, value FROM meta WHERE key = 'text_rule' AND value <> '{}'",
+        // `sql` does not read this table. This statement breaks its key unless it has the current rule.
+        let rule = format!(
+            "SELECT 1 FROM meta WHERE key = 'text_rule' AND value = '{}'",
             *TEXT_RULE
         );
-        program.execute(&no_other_rule);
+        let is_current = format!(
+            "INSERT INTO meta (key, value) SELECT key, value FROM meta WHERE NOT EXISTS ({rule})"
+        );
+        program.execute(&is_current);
         assert_eq!(classified(&program), 0);
 
         // A text removed by retention keeps its hash under any rule.
@@ -183,7 +186,7 @@ fn a_changed_text_rule_corrects_the_hashes_of_stored_texts() {
         );
         program.execute(older);
         assert_eq!(classified(&program), 0);
-        program.execute(&no_other_rule);
+        program.execute(&is_current);
         assert_eq!(program.scalar(hash), kept);
     }
 }
