@@ -12,24 +12,13 @@ use super::error::HttpError;
 use super::quota::{Quota, QuotaError};
 use super::response::{HttpResponse, MAX_RESPONSE_BYTES, MIN_WAIT};
 use super::shared_quota::SharedQuota;
+use super::site::Site;
 use super::traffic::{Meter, WaitCause};
 use topicmill_core::clock::SharedClock;
 use topicmill_core::record::Traffic;
 
 /// The longest backoff between tries.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
-
-/// A remote site.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Site {
-    /// Display name: `Arctic Shift`.
-    pub name: &'static str,
-    /// Section in the settings: `arctic_shift`.
-    pub section: &'static str,
-    /// True to send requests one at a time and evenly spaced: none is sent while another is in flight or is waiting to
-    /// be retried.
-    pub one_at_a_time: bool,
-}
 
 /// The timeouts of a request.
 #[derive(Debug, Clone, Copy)]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::client::Site;
 use super::shared_quota::SharedQuotaError;
+use super::site::Site;
 use topicmill_core::FailureKind;
 
 /// The reason why a request produced no usable response.

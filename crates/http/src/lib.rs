@@ -16,11 +16,13 @@ mod error;
 mod quota;
 pub mod response;
 pub mod shared_quota;
+mod site;
 mod traffic;
 
 pub use base_url::{InvalidUrl, Payload, append_path, base_url, is_loopback};
-pub use client::{ClientSettings, PoliteClient, Site, Timeouts, install_tls};
+pub use client::{ClientSettings, PoliteClient, Timeouts, install_tls};
 pub use client::{Purpose, RetryDecision, RetryableFailure, backoff};
 pub use error::HttpError;
 pub use response::{HttpResponse, rate_limit_wait, retry_after};
+pub use site::Site;
 pub use traffic::Meter;
