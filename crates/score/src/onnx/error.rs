@@ -152,10 +152,3 @@ fn missing_dependency(path: &Path, message: &str) -> Option<String> {
     let is_dependency = Path::new(name) != path && !name.contains('/');
     is_dependency.then(|| name.to_owned())
 }
-
-/// Returns a loader's message without the library's name at its start.
-pub(super) fn loader_reason(message: &str) -> &str {
-    message
-        .split_once(": ")
-        .map_or(message, |(_, reason)| reason)
-}

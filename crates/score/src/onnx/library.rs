@@ -18,7 +18,6 @@ use std::path::{Path, PathBuf};
 
 pub use self::owner::untrusted_reason;
 use super::OnnxError;
-use super::error::loader_reason;
 
 /// Number of the program's parent folders to search; `target/TRIPLE/debug/deps` is four levels below the repository.
 pub const PROGRAM_ANCESTORS: usize = 5;
@@ -345,6 +344,13 @@ pub(super) fn entries(dir: &Path) -> Vec<PathBuf> {
         .collect();
     paths.sort();
     paths
+}
+
+/// Returns a loader's message without the library's name at its start.
+fn loader_reason(message: &str) -> &str {
+    message
+        .split_once(": ")
+        .map_or(message, |(_, reason)| reason)
 }
 
 #[cfg(test)]
