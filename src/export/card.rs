@@ -9,7 +9,8 @@ use super::columns::DatasetColumn;
 use super::counts::Counts;
 use super::{ExportError, Subject};
 use topicmill_core::{ColumnKind, Label, Timestamp, short_hash};
-use topicmill_review::quality::{self, MeasuredQuality, REVIEW_COMMAND};
+use topicmill_review::REVIEW_COMMAND;
+use topicmill_review::quality::{self, MeasuredQuality};
 use topicmill_store::{Store, TopicKeywords};
 
 /// The line that lets `export` recognise its own folders.

@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::evaluate::EvaluatedPost;
 use super::gold::{GoldError, GoldPost, GoldRow, NONE_OF_THESE};
-use super::quality::REVIEW_COMMAND;
 use super::rescore::{Rescorer, TextEvidence};
+use crate::REVIEW_COMMAND;
 use topicmill_core::{Fullname, LabelSet, TextHash};
 use topicmill_store::{LabelState, PostLabel, Prediction, Store, StoreError, Target};
 

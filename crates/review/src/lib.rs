@@ -27,3 +27,6 @@ pub mod label_studio;
 pub mod quality;
 pub mod rescore;
 pub mod sampling;
+
+/// The command that starts the review page with randomly sampled posts.
+pub const REVIEW_COMMAND: &str = "topicmill serve --review --random-share 1";

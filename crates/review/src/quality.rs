@@ -14,8 +14,6 @@ use crate::join::{self, JoinedGold, Labelling};
 use topicmill_core::{Fullname, LabelSet, Timestamp};
 use topicmill_store::{Store, StoreError, StoredGold, Target};
 
-/// The command that starts the review page with randomly sampled posts.
-pub const REVIEW_COMMAND: &str = "topicmill serve --review --random-share 1";
 /// Advice for labels of unknown quality. With 100 answers, the interval is about 20 points wide.
 const ADVICE: &str = "answering 100 posts takes 10 minutes";
 

@@ -7,7 +7,7 @@ use crate::cli::{output, terminal};
 use crate::status::{FailedTopic, OUTDATED, StatusReport};
 use crate::telemetry::sanitize;
 use topicmill_core::{RunStatus, Timestamp, format_duration, short_hash};
-use topicmill_review::quality::REVIEW_COMMAND;
+use topicmill_review::REVIEW_COMMAND;
 use topicmill_store::{LastRun, StageRuns};
 
 /// The width of the first column: the longest heading and a gap.

@@ -12,8 +12,8 @@ use super::headline;
 use super::svg::Svg;
 use super::time;
 use crate::display::{self, percent, points, thousands};
+use topicmill_review::REVIEW_COMMAND;
 use topicmill_review::drift::as_f64;
-use topicmill_review::quality::REVIEW_COMMAND;
 use topicmill_store::PostOutcome;
 
 /// Maximum number of rows in the label table.

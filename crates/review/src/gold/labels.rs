@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::{GoldError, GoldRow, ResolvedGold};
+use crate::REVIEW_COMMAND;
 use crate::join;
-use crate::quality::{self, REVIEW_COMMAND};
+use crate::quality;
 use topicmill_core::{Fullname, LabelSet, Timestamp};
 use topicmill_store::Store;
 
