@@ -5,6 +5,7 @@
 
 mod calibrate;
 mod diff;
+mod estimates;
 mod evaluate;
 mod export;
 mod figures;

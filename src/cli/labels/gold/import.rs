@@ -64,7 +64,7 @@ pub(in crate::cli) fn login() -> Option<String> {
     names.find(|name| !name.trim().is_empty())
 }
 
-/// How far the clock of the machine that wrote a file may be ahead.
+/// Maximum time by which the clock of the machine that wrote a file may be ahead.
 const CLOCK_DIFFERENCE: chrono::TimeDelta = chrono::TimeDelta::days(1);
 
 /// The gold labels of a file, and the problems of its rows.
