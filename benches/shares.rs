@@ -264,7 +264,7 @@ fn disputes(out: &mut impl Write) -> Outcome<()> {
     Ok(())
 }
 
-/// How often a sample from twelve subreddits of different sizes is rejected as hardly random.
+/// Returns how often a sample from twelve subreddits of different sizes is rejected as hardly random.
 fn mixes_of_samples(out: &mut impl Write) -> Outcome<()> {
     writeln!(out, "\n| posts | sample | rejected |\n|---|---|---|")?;
     let sizes: Vec<u64> = (1..=12).map(|size| size * 100).collect();

@@ -110,7 +110,7 @@ impl Serve {
         let store = app.store(Access::Existing).await?;
         // An answer that cannot be stored is lost work, so this fails at the start.
         store.gold().check_writable().await?;
-        // Whoever has the token can answer, so the page asks for a name.
+        // Everybody who has the token can answer, so the page asks for a name.
         let default = || match login() {
             _ if is_shared => None,
             None => Some("someone".to_owned()),

@@ -71,7 +71,7 @@ pub struct Setup {
 
 /// A part that is in place now.
 struct Installed {
-    /// What was done: `fetched`, `copied` or `already present`.
+    /// The action: `fetched`, `copied` or `already present`.
     done: &'static str,
     place: PathBuf,
 }

@@ -114,7 +114,7 @@ pub struct SubredditSpan {
     pub posts: u64,
 }
 
-/// How far a topic has read a subreddit.
+/// The part of a subreddit that a topic has read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watermark {
     pub source: SourceKind,
