@@ -6,6 +6,10 @@
 --
 -- Until the first release, this file is edited in place, and databases from an earlier build are rejected.
 
+-- A time that programs can read: PostgreSQL also has infinite times, and years up to 294276.
+CREATE DOMAIN topicmill_time AS TIMESTAMPTZ
+    CHECK (VALUE >= '0001-01-01 00:00:00+00' AND VALUE < '10000-01-01 00:00:00+00');
+
 -- A row is a property of this database, for topicmill's own use.
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY, -- such as `author_key`, the key with which author names are hashed
@@ -21,13 +25,13 @@ INSERT INTO meta VALUES ('author_key', replace(gen_random_uuid()::text, '-', '')
 CREATE TABLE scheduled_runs (
     id            BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key
     schedule      TEXT NOT NULL, -- the name of the schedule
-    due_at        TIMESTAMPTZ NOT NULL, -- when the run was due
+    due_at        topicmill_time NOT NULL, -- when the run was due
     status        TEXT NOT NULL, -- `running`, `done`, `partial`, `failed`, `stopped` or `skipped`
     worker        TEXT, -- the host and process that last claimed it
     fencing_token BIGINT NOT NULL DEFAULT 0, -- increases when a process claims the run; only the holder of the latest token may write
-    lease_until   TIMESTAMPTZ, -- after this time, another process may take over the run
-    started_at    TIMESTAMPTZ, -- when a process first claimed it
-    finished_at   TIMESTAMPTZ, -- when it ended
+    lease_until   topicmill_time, -- after this time, another process may take over the run
+    started_at    topicmill_time, -- when a process first claimed it
+    finished_at   topicmill_time, -- when it ended
     outcomes      JSONB NOT NULL DEFAULT '[]', -- an array with one entry for each stage that ended: `stage`, `status`, `exit`, `secs` and `error`
     error         TEXT, -- why it failed or was skipped
     UNIQUE (schedule, due_at)
@@ -40,9 +44,9 @@ CREATE TABLE runs (
     stage            TEXT NOT NULL, -- `collect`, `import`, `classify` or `purge`
     status           TEXT NOT NULL, -- `running`, `done`, `partial`, `failed`, `stopped` or `crashed`
     worker           TEXT NOT NULL, -- host and process
-    started_at       TIMESTAMPTZ NOT NULL, -- when it started
-    finished_at      TIMESTAMPTZ, -- when it ended
-    heartbeat_at     TIMESTAMPTZ, -- its last heartbeat
+    started_at       topicmill_time NOT NULL, -- when it started
+    finished_at      topicmill_time, -- when it ended
+    heartbeat_at     topicmill_time, -- its last heartbeat
     counts           JSONB NOT NULL DEFAULT '{}', -- counts of its work; for `classify`, also the settings and the time per stage
     outcomes         JSONB NOT NULL DEFAULT '[]', -- an array with one entry for each topic
     error            TEXT, -- why it failed
@@ -74,13 +78,13 @@ CREATE TABLE posts (
     crosspost_parent TEXT, -- the fullname of the post that a crosspost shows
     source           TEXT NOT NULL, -- where it came from: `reddit`, `sample`, `arctic-shift` or `import`
     text_hash        BYTEA NOT NULL, -- the first 16 bytes of the SHA-256 of its text as models read it (docs/label.md); equal texts are scored once
-    created_at       TIMESTAMPTZ NOT NULL, -- when it was posted
-    collected_at     TIMESTAMPTZ NOT NULL, -- when it was first stored
-    updated_at       TIMESTAMPTZ NOT NULL, -- when its source last returned it
-    checked_at       TIMESTAMPTZ, -- when Reddit last returned it; NULL if it has not been checked or has been removed
-    archive_checked_at TIMESTAMPTZ, -- when `purge --check-deleted` last compared it with Arctic Shift; NULL if it has not
-    removed_at       TIMESTAMPTZ, -- when Reddit first returned it as removed or deleted
-    text_purged_at   TIMESTAMPTZ, -- when retention deleted its title, body, links, author and flair; NULL if they are still stored
+    created_at       topicmill_time NOT NULL, -- when it was posted
+    collected_at     topicmill_time NOT NULL, -- when it was first stored
+    updated_at       topicmill_time NOT NULL, -- when its source last returned it
+    checked_at       topicmill_time, -- when Reddit last returned it; NULL if it has not been checked or has been removed
+    archive_checked_at topicmill_time, -- when `purge --check-deleted` last compared it with Arctic Shift; NULL if it has not
+    removed_at       topicmill_time, -- when Reddit first returned it as removed or deleted
+    text_purged_at   topicmill_time, -- when retention deleted its title, body, links, author and flair; NULL if they are still stored
     has_text         BOOLEAN NOT NULL GENERATED ALWAYS AS (text_purged_at IS NULL AND text_hash <> '\xe3b0c44298fc1c149afbf4c8996fb924') STORED, -- false if there is nothing to label: the text was purged, or Reddit replaced it with a placeholder such as `[removed]`
     PRIMARY KEY (fullname) INCLUDE (text_hash, created_at, topic, has_text, subreddit, source)
 );
@@ -126,10 +130,10 @@ CREATE TABLE watermarks (
     subreddit         TEXT NOT NULL, -- the subreddit
     listing           TEXT, -- the listing
     after_cursor      TEXT, -- where the next page starts; NULL if everything requested was read
-    newest_created_at TIMESTAMPTZ, -- the time of the newest post read
-    read_from         TIMESTAMPTZ, -- from an archive: the posts since this time were read
+    newest_created_at topicmill_time, -- the time of the newest post read
+    read_from         topicmill_time, -- from an archive: the posts since this time were read
     run_id            BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the last run that read it
-    updated_at        TIMESTAMPTZ NOT NULL, -- when this row last changed
+    updated_at        topicmill_time NOT NULL, -- when this row last changed
     PRIMARY KEY (source, topic, subreddit)
 );
 
@@ -139,8 +143,8 @@ CREATE TABLE gaps (
     source    TEXT NOT NULL, -- the source
     topic     TEXT NOT NULL, -- the topic
     subreddit TEXT NOT NULL, -- the subreddit
-    from_at   TIMESTAMPTZ NOT NULL, -- the time of the newest post stored before the gap, or `--since`
-    until_at  TIMESTAMPTZ NOT NULL, -- the time of the oldest post listed after the gap, or `--until`
+    from_at   topicmill_time NOT NULL, -- the time of the newest post stored before the gap, or `--since`
+    until_at  topicmill_time NOT NULL, -- the time of the oldest post listed after the gap, or `--until`
     run_id    BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the run that found the gap
     PRIMARY KEY (source, topic, subreddit, from_at)
 );
@@ -149,7 +153,7 @@ CREATE INDEX gaps_run ON gaps (run_id) WHERE run_id IS NOT NULL;
 -- A row is a part of the sampling frame: from a time on, only posts with these keywords were stored for a topic.
 CREATE TABLE topic_keywords (
     topic    TEXT NOT NULL, -- the topic
-    since    TIMESTAMPTZ NOT NULL, -- the start of the first run with these keywords
+    since    topicmill_time NOT NULL, -- the start of the first run with these keywords
     keywords JSONB NOT NULL, -- the topic's `match` list; empty if all posts were stored
     PRIMARY KEY (topic, since)
 );
@@ -168,8 +172,8 @@ CREATE TABLE imports (
     posts       BIGINT NOT NULL, -- rows stored
     rejected    BIGINT NOT NULL, -- rows that are not complete posts
     run_id      BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the last run that read it
-    updated_at  TIMESTAMPTZ NOT NULL, -- when this row last changed
-    finished_at TIMESTAMPTZ, -- when the end of the file was reached; NULL if it has not been
+    updated_at  topicmill_time NOT NULL, -- when this row last changed
+    finished_at topicmill_time, -- when the end of the file was reached; NULL if it has not been
     PRIMARY KEY (file, selection)
 );
 
@@ -177,7 +181,7 @@ CREATE TABLE imports (
 CREATE TABLE tombstones (
     fullname  TEXT PRIMARY KEY, -- the post
     reason    TEXT NOT NULL, -- `deleted` by its author, `removed` by moderators, `missing` on Reddit, `requested` by you, or `shown`: the post was a crosspost of a purged post
-    purged_at TIMESTAMPTZ NOT NULL, -- when it was purged
+    purged_at topicmill_time NOT NULL, -- when it was purged
     run_id    BIGINT REFERENCES runs (id) ON DELETE SET NULL -- the run that purged it
 );
 CREATE INDEX tombstones_run ON tombstones (run_id) WHERE run_id IS NOT NULL;
@@ -216,7 +220,7 @@ CREATE TABLE label_sets (
     background        TEXT, -- the name and version of its background (docs/label.md); NULL without one
     background_topics JSONB, -- the complete background: its weight and topics
     fitted            JSONB, -- what `labels fit` learned, with the number of gold labels and their annotators; NULL if it was not fitted
-    created_at        TIMESTAMPTZ NOT NULL -- when the version was first used
+    created_at        topicmill_time NOT NULL -- when the version was first used
 );
 
 -- A row is a label in a label set.
@@ -300,7 +304,7 @@ CREATE TABLE classifications (
     other         BOOLEAN NOT NULL DEFAULT FALSE, -- true if the background fits better than any label; `abstained` is then also true
     mode          TEXT NOT NULL, -- `single`, `multi` or, for a classifier, `raw`
     run_id        BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the run that wrote it
-    classified_at TIMESTAMPTZ NOT NULL, -- when it was written
+    classified_at topicmill_time NOT NULL, -- when it was written
     day           BIGINT, -- the post's day, for the views that compute counts: whole days since 1970 (UTC); NULL if the text has changed since
     topic         TEXT, -- `posts.topic`, for the same views; unused where `day` is NULL
     PRIMARY KEY (model_id, label_set_id, fullname) INCLUDE (text_hash, label, score, abstained, other)
@@ -334,11 +338,11 @@ CREATE TABLE gold (
     annotator        TEXT NOT NULL, -- the annotator's name; only each annotator's latest answer about a post is kept
     label            TEXT, -- the right label's slug; NULL if none of the offered labels fits
     label_set_id     BIGINT REFERENCES label_sets (id) ON DELETE SET NULL, -- the label set that the offered labels are from
-    text_hash        BYTEA NOT NULL, -- the text that the answer is about; if `posts.text_hash` differs, the post has been edited since
-    chosen           TEXT NOT NULL, -- how the post was selected: `random`, `closest` (its two best labels are close), `filter` (by label or score on the review page), or `import` (it was in an imported file)
+    text_hash        BYTEA NOT NULL CHECK (octet_length(text_hash) = 16), -- the text that the answer is about; if `posts.text_hash` differs, the post has been edited since
+    chosen           TEXT NOT NULL CHECK (chosen IN ('random', 'closest', 'filter', 'import')), -- how the post was selected: `random`, `closest` (its two best labels are close), `filter` (by label or score on the review page), or `import` (it was in an imported file)
     in_random_sample BOOLEAN NOT NULL DEFAULT FALSE, -- true if the post belongs to the random sample: drawn at random, or skipped by the draw because it already had an answer
-    source           TEXT NOT NULL, -- where the answer came from: `review`, `import` or `label-studio`
-    answered_at      TIMESTAMPTZ NOT NULL CHECK (answered_at >= '0001-01-01' AND answered_at < '10000-01-01'), -- when it was given
+    source           TEXT NOT NULL CHECK (source IN ('review', 'import', 'label-studio')), -- where the answer came from: `review`, `import` or `label-studio`
+    answered_at      topicmill_time NOT NULL, -- when it was given
     note             TEXT, -- the annotator's note about the answer; NULL if there is none
     PRIMARY KEY (fullname, annotator)
 );
@@ -353,8 +357,8 @@ CREATE TABLE leases (
     id         BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key, and the fencing token: a worker may write only while this row exists
     worker     TEXT NOT NULL, -- host and process
     run_id     BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the run
-    claimed_at TIMESTAMPTZ NOT NULL, -- when the worker claimed the posts
-    expires_at TIMESTAMPTZ NOT NULL -- after this time, another worker may take over the posts
+    claimed_at topicmill_time NOT NULL, -- when the worker claimed the posts
+    expires_at topicmill_time NOT NULL -- after this time, another worker may take over the posts
 );
 CREATE INDEX leases_expires_at ON leases (expires_at);
 

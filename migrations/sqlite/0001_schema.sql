@@ -307,11 +307,11 @@ CREATE TABLE gold (
     annotator        TEXT NOT NULL,
     label            TEXT,
     label_set_id     INTEGER REFERENCES label_sets (id) ON DELETE SET NULL,
-    text_hash        BLOB NOT NULL,
-    chosen           TEXT NOT NULL,
+    text_hash        BLOB NOT NULL CHECK (length(text_hash) = 16),
+    chosen           TEXT NOT NULL CHECK (chosen IN ('random', 'closest', 'filter', 'import')),
     in_random_sample BOOLEAN NOT NULL DEFAULT FALSE,
-    source           TEXT NOT NULL,
-    answered_at      TEXT NOT NULL,
+    source           TEXT NOT NULL CHECK (source IN ('review', 'import', 'label-studio')),
+    answered_at      TEXT NOT NULL CHECK (answered_at GLOB '[0-9][0-9][0-9][0-9]-*'),
     note             TEXT,
     PRIMARY KEY (fullname, annotator)
 );

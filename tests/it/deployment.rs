@@ -212,6 +212,7 @@ async fn assert_role_is_limited(users: &Users) {
         let refused = why.contains("permission denied") || why.contains("must be owner");
         assert!(refused, "{job}: {why}");
     }
+    assert_stored_values_can_be_read(users).await;
     // Only a role that stores posts may read the key of the author hashes; the rest of the table is readable.
     for (job, keys) in [
         ("reader", 0),
@@ -233,6 +234,35 @@ async fn assert_role_is_limited(users: &Users) {
         run(&users.url(job), "SELECT * FROM added").await.unwrap();
         run(&users.url(job), "DELETE FROM added").await.unwrap_err();
     }
+}
+
+/// Asserts that no role can store a value that topicmill cannot read.
+async fn assert_stored_values_can_be_read(users: &Users) {
+    let answer = |hash: &str, chosen: &str, source: &str, time: &str| {
+        format!(
+            "INSERT INTO gold (fullname, annotator, text_hash, chosen, source, answered_at) \
+             SELECT fullname, 'me', {hash}, '{chosen}', '{source}', '{time}' FROM posts LIMIT 1"
+        )
+    };
+    let mut rejected = vec![
+        answer("'\\x00'::bytea", "random", "review", "2026-01-01"),
+        answer("text_hash", "guess", "review", "2026-01-01"),
+        answer("text_hash", "random", "psql", "2026-01-01"),
+    ];
+    for time in ["infinity", "-infinity", "0044-03-15 BC", "290000-01-01"] {
+        rejected.push(answer("text_hash", "random", "review", time));
+        rejected.push(format!("UPDATE posts SET checked_at = '{time}'"));
+    }
+    for sql in rejected {
+        let why = run(&users.url("annotator"), &sql).await.unwrap_err();
+        assert!(why.contains("check constraint"), "{why}");
+    }
+    // The other roles may write other times.
+    let unchecked = "DO $$ BEGIN ASSERT NOT EXISTS (SELECT 1 FROM information_schema.columns c \
+         JOIN information_schema.tables t USING (table_schema, table_name) \
+         WHERE c.table_schema = 'public' AND c.data_type LIKE 'timestamp%' AND c.domain_name IS NULL \
+           AND t.table_type = 'BASE TABLE' AND c.table_name <> '_sqlx_migrations'); END $$";
+    run(&users.owner, unchecked).await.unwrap();
 }
 
 #[test]

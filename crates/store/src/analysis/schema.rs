@@ -16,7 +16,7 @@ const TYPES: [(&str, &str); 10] = [
     ("DOUBLE PRECISION", "number"),
     ("REAL", "number"),
     ("BOOLEAN", "boolean"),
-    ("TIMESTAMPTZ", "time"),
+    ("topicmill_time", "time"),
     ("DATE", "day"),
     ("BYTEA", "bytes"),
     ("JSONB", "JSON"),

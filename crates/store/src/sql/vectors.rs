@@ -141,6 +141,8 @@ impl<DB: Dialect> SqlStore<DB> {
             // hypotheses than these.
             select.push(" AND hypothesis_id + 0 IN (");
             push_list(&mut select, hypotheses.iter().copied());
+            // An NLI model's pair without this logit is unusable, so it is computed again.
+            select.push(" AND (contradiction IS NOT NULL OR (SELECT kind FROM models WHERE id = model_id) <> 'nli')");
             let rows = select.build().fetch_all(&self.pool).await.context(WHAT)?;
             for row in &rows {
                 let hash: Vec<u8> = row.try_get(0).context(WHAT)?;
