@@ -25,7 +25,7 @@ use self::listing::{GraphChoice, Listing, Sibling, is_name};
 use crate::telemetry::Progress;
 use topicmill_core::FailureKind;
 use topicmill_core::clock::SharedClock;
-use topicmill_http::{backoff, install_tls};
+use topicmill_http::{backoff, check_proxies, install_tls};
 use topicmill_score::folder::check_config;
 use topicmill_score::folder::manifest::Manifest;
 
@@ -62,6 +62,8 @@ impl Hub {
             let text = "HF_ENDPOINT is not the URL of a hub: write it as `https://huggingface.co`";
             PullError::Message(FailureKind::Usage, text.to_owned())
         })?;
+        check_proxies()
+            .map_err(|error| PullError::Message(FailureKind::Usage, error.to_string()))?;
         let client = Client::builder()
             .user_agent(concat!("topicmill/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(Duration::from_secs(30))

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use topicmill_core::FailureKind;
+use topicmill_http::certificate_problem;
 use topicmill_score::folder::ModelError;
 
 /// Reasons why a model was not downloaded.
@@ -50,6 +51,13 @@ impl PullError {
                 let text =
                     "the token in HF_TOKEN or HF_HOME contains invalid characters: copy it again";
                 return Self::Message(FailureKind::Policy, text.to_owned());
+            }
+            if let Some(why) = certificate_problem(&error) {
+                let text = format!(
+                    "the TLS certificate for `{what}` was rejected ({why}): if your organisation's proxy signs it, \
+                     name the file of its CA certificates in SSL_CERT_FILE"
+                );
+                return Self::Message(FailureKind::Usage, text);
             }
             Self::temporary(what, &cause.to_string())
         }

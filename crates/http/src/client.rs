@@ -9,6 +9,7 @@ use reqwest::{Client, RequestBuilder, redirect};
 use tokio::sync::Mutex;
 
 use super::error::HttpError;
+use super::proxy::{certificate_problem, check_proxies};
 use super::quota::{Quota, QuotaError};
 use super::response::{HttpResponse, MAX_RESPONSE_BYTES, MIN_WAIT};
 use super::shared_quota::SharedQuota;
@@ -122,7 +123,7 @@ impl PoliteClient {
     /// certificates.
     ///
     /// # Errors
-    /// When the HTTPS client cannot start.
+    /// When the HTTPS client cannot start, or a proxy variable is malformed.
     pub fn new(
         site: Site,
         settings: &ClientSettings,
@@ -140,6 +141,8 @@ impl PoliteClient {
         if on_this_machine {
             // The built-in sample Reddit must work with a proxy configured and without CA certificates.
             builder = builder.no_proxy().tls_certs_only([]);
+        } else {
+            check_proxies()?;
         }
         let meter = Arc::<Meter>::default();
         let wait_budget = settings.wait_budget;
@@ -222,6 +225,10 @@ impl PoliteClient {
                 }
                 Err(error) => {
                     self.meter.count_no_answer();
+                    if let Some(detail) = certificate_problem(&error) {
+                        let (site, what) = (self.site, what.to_owned());
+                        return Err(HttpError::Certificate { site, what, detail }.into());
+                    }
                     RetryableFailure::without_response(error)
                 }
             };

@@ -14,6 +14,24 @@ pub enum HttpError {
         "the HTTPS client cannot start: check that CA certificates are installed (Debian package `ca-certificates`)"
     )]
     Client(#[source] reqwest::Error),
+    /// A variable does not name a proxy. The message does not show its value, which may contain a password.
+    #[error(
+        "{0} does not name a proxy: write it as `http://host:port`, without quotes; SOCKS is not supported"
+    )]
+    Proxy(&'static str),
+    /// A certificate was rejected.
+    #[error(
+        "the TLS certificate for {what} from {} was rejected ({detail}): if your organisation's proxy signs it, name \
+         the file of its CA certificates in SSL_CERT_FILE", .site.name
+    )]
+    Certificate {
+        /// Site.
+        site: Site,
+        /// Description of the request.
+        what: String,
+        /// The reason.
+        detail: String,
+    },
     /// The site requests a longer wait than the settings allow.
     #[error(
         "{} requests a wait of {} s for {what}, longer than `{}.wait_budget_secs` = {}: run again later, or raise the \
@@ -66,7 +84,7 @@ impl HttpError {
     /// Returns the kind of the error, which determines the exit code.
     pub const fn kind(&self) -> FailureKind {
         match self {
-            Self::Client(_) => FailureKind::Usage,
+            Self::Client(_) | Self::Proxy(_) | Self::Certificate { .. } => FailureKind::Usage,
             Self::WaitTooLong { .. } | Self::GaveUp { .. } => FailureKind::Temporary,
             Self::SharedQuota(error) => error.kind,
             Self::TooLarge { .. } => FailureKind::Unfinished,
@@ -80,10 +98,11 @@ impl HttpError {
 
     /// Returns true if no connection to the site could be made.
     pub fn is_unreachable(&self) -> bool {
-        let Self::GaveUp { source, .. } = self else {
-            return false;
-        };
-        source.as_ref().is_some_and(reqwest::Error::is_connect)
+        match self {
+            Self::Certificate { .. } => true,
+            Self::GaveUp { source, .. } => source.as_ref().is_some_and(reqwest::Error::is_connect),
+            _ => false,
+        }
     }
 
     /// Returns true if the cause is a rate limit.

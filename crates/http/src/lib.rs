@@ -8,11 +8,13 @@
 //! - `client` retries with exponential backoff, or after the wait that the response requests.
 //! - [`response`] bounds the size of bodies and parses headers. Redirects are not followed.
 //! - `base_url` validates configured URLs.
+//! - `proxy` rejects malformed proxy variables, and recognises rejected certificates.
 //! - `traffic` counts requests and waits.
 
 mod base_url;
 mod client;
 mod error;
+mod proxy;
 mod quota;
 pub mod response;
 pub mod shared_quota;
@@ -23,6 +25,7 @@ pub use base_url::{InvalidUrl, Payload, append_path, base_url, is_loopback};
 pub use client::{ClientSettings, PoliteClient, Timeouts, install_tls};
 pub use client::{Purpose, RetryDecision, RetryableFailure, backoff};
 pub use error::HttpError;
+pub use proxy::{certificate_problem, check_proxies};
 pub use response::{HttpResponse, rate_limit_wait, retry_after};
 pub use site::Site;
 pub use traffic::Meter;
