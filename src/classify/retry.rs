@@ -70,6 +70,8 @@ impl<'a> Retry<'a> {
             let error = match ended {
                 // The run was stopped while it waited, so it must not wait again.
                 Err(error @ StoreError::Cancelled { .. }) => return Err(error),
+                // It has waited long enough.
+                Err(error @ StoreError::Locked { .. }) if !self.forever => return Err(error),
                 Err(error) if error.is_transient() => error,
                 ended => {
                     if self.unreachable.swap(false, Ordering::Relaxed) {

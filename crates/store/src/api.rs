@@ -16,6 +16,7 @@ use topicmill_core::{
 
 use super::browse::{ChangeMarker, PostCounts, PostDetails, PostFilter, PostSummary};
 use super::checking::{Finding, OnCheck};
+use super::lock_wait::LockWait;
 use super::{
     ArchiveState, BacklogCounts, Checked, Claim, Claimant, ClaimedScheduledRun, Classified,
     ComparedPost, Cost, CrashFilter, Dependents, DropTarget, Due, ExistingTarget, Failure, FitRow,
@@ -32,9 +33,10 @@ use super::{
 /// Repeats a call while it times out on a lock; see [`lock_wait`](super::lock_wait).
 macro_rules! retry_while_locked {
     ($store:expr, $call:expr) => {{
-        let mut steps = 0;
+        let mut wait = LockWait::default();
         loop {
-            if let ControlFlow::Break(ended) = $store.wait_on($call.await, &mut steps) {
+            let ended = $store.attempt(&mut wait, $call).await;
+            if let ControlFlow::Break(ended) = $store.wait_on(ended, &mut wait) {
                 return ended;
             }
         }

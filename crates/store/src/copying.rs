@@ -10,7 +10,7 @@ use sqlx::postgres::PgPool;
 use sqlx::sqlite::{SqlitePool, SqliteRow};
 use sqlx::{AssertSqlSafe, PgConnection, Row, SqliteConnection};
 
-use super::driver_error::ErrorContext;
+use super::driver_error::{ErrorContext, is_busy};
 use super::sql::TABLES;
 use super::{Result, Store, StoreError};
 
@@ -64,14 +64,17 @@ async fn to_postgres(
 ) -> Result<Vec<CopiedTable>> {
     let mut reading = from.begin_with("BEGIN").await.context(WHAT_READ)?;
     let mut writing = to.begin().await.context(WHAT_WRITE)?;
-    run(
-        &mut writing,
-        format!(
-            "LOCK TABLE meta, {} IN ACCESS EXCLUSIVE MODE",
-            TABLES.join(", ")
-        ),
-    )
-    .await?;
+    let lock = format!(
+        "LOCK TABLE meta, {} IN ACCESS EXCLUSIVE MODE",
+        TABLES.join(", ")
+    );
+    match run(&mut writing, lock).await {
+        // Not repeated: another copy into this database would leave nothing to do.
+        Err(StoreError::Statement { what, source }) if is_busy(&source) => {
+            return Err(StoreError::locked(what, None));
+        }
+        locked => locked?,
+    }
     for table in TABLES {
         if count(&mut writing, table).await? > 0 {
             return Err(StoreError::NotEmpty(table.to_owned()));

@@ -18,9 +18,7 @@ pub(super) use migrations::migrator as migrator_from;
 pub use postgres::Listener;
 pub(super) use postgres::lock_timeout;
 pub use sqlite::FileWatch;
-pub(super) use sqlite::{
-    BUSY_TIMEOUT, READER_CACHE, has_no_wal, note_unlocked_read, reads_unlocked,
-};
+pub(super) use sqlite::{READER_CACHE, has_no_wal, note_unlocked_read, reads_unlocked};
 
 use super::bulk::BulkInsert;
 use super::driver_error::without_source_location;
@@ -162,8 +160,6 @@ pub trait Dialect:
     const REPAIR_ADVICE: &'static str;
     /// Expression for the number of scores in a row `s` of `packed_scores`.
     const NUMBER_OF_SCORES: &'static str;
-    /// Maximum number of [steps](super::lock_wait::STEP) in a wait for a lock.
-    const MAX_LOCK_WAITS: u64;
     /// Query for the time of the database's clock, which all processes share; `None` if the database has no clock.
     const TIME: Option<&'static str>;
 
@@ -178,6 +174,12 @@ pub trait Dialect:
     fn file_id(_pool: &Pool<Self>) -> Option<(u64, u64)> {
         None
     }
+    /// Returns who holds the lock that a statement of this process is waiting for, or, on PostgreSQL, the statement of
+    /// the session `backend`; `None` if there is nobody but this process.
+    fn lock_holder(
+        pool: &Pool<Self>,
+        backend: Option<i32>,
+    ) -> impl Future<Output = Option<String>> + Send;
     /// Applies migrations. If several processes start together, only one applies them.
     fn migrate(
         pool: &Pool<Self>,

@@ -138,6 +138,17 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
+    /// Another session or program held a lock for too long.
+    #[error(
+        "cannot {what}: {holder} has locked the database; this step changed nothing: end that program, or wait for it, \
+         then run the command again"
+    )]
+    Locked {
+        /// The operation.
+        what: &'static str,
+        /// Who holds the lock.
+        holder: String,
+    },
     /// A statement was cancelled by a signal or a timeout while it waited for a lock; its transaction was rolled back.
     #[error(
         "cannot {what}: cancelled while waiting for a lock that another session or program holds; this step changed \
@@ -229,6 +240,11 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    pub(super) fn locked(what: &'static str, holder: Option<String>) -> Self {
+        let holder = holder.unwrap_or_else(|| "another session or program".to_owned());
+        Self::Locked { what, holder }
+    }
+
     /// Returns the kind of the error, which determines the exit code.
     pub const fn kind(&self) -> FailureKind {
         match self {
@@ -241,6 +257,7 @@ impl StoreError {
             | Self::NotSqliteToPostgres
             | Self::NotEmpty(_) => FailureKind::Usage,
             Self::Superuser { .. } => FailureKind::Policy,
+            Self::Locked { .. } => FailureKind::Temporary,
             Self::Open { .. }
             | Self::Replaced(_)
             | Self::Newer { .. }
@@ -277,6 +294,7 @@ impl StoreError {
             Self::QueryInterrupted { is_transient, .. } => *is_transient,
             Self::NotResponding
             | Self::Changed
+            | Self::Locked { .. }
             | Self::Cancelled { .. }
             | Self::OpenCancelled(_) => true,
             _ => false,

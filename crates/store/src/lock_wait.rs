@@ -1,20 +1,108 @@
 //! Bounds waits for locks and makes them cancellable.
 //!
 //! A statement waits for a lock for at most [`STEP`]. Then the database cancels the statement and rolls its transaction
-//! back, and the call is repeated. If the token passed to [`Store::open_cancellable`] is cancelled, the call returns
+//! back, and the call is repeated. After [`NOTICE`], the holder of the lock is logged, and after [`LIMIT`], the call
+//! returns [`StoreError::Locked`]. If the token passed to [`Store::open_cancellable`] is cancelled, the call returns
 //! [`StoreError::Cancelled`] instead. A cancellation takes effect only after such a rollback, so a call that returns
 //! this error has changed nothing, and any other call has ended as usual.
 
 use std::error::Error;
+use std::ops::ControlFlow;
+use std::pin::pin;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::dialect::Dialect;
+use super::driver_error::is_busy;
+use super::sql::SqlStore;
 use super::{Access, Result, Store, StoreError};
 
 /// Lock timeout for a statement: longer than locks are usually held, and short enough for someone who is waiting for a
 /// command to stop.
-pub(super) const STEP: Duration = Duration::from_secs(3);
+pub(super) const STEP: Duration = Duration::from_millis(2_500);
+/// Time until a waiting call logs the holder of the lock.
+pub(super) const NOTICE: Duration = Duration::from_secs(5);
+/// Maximum wait for a lock: as long as a rewrite of a large database may take.
+pub(super) const LIMIT: Duration = Duration::from_mins(5);
+/// Number of steps until [`LIMIT`].
+pub(super) const MAX_STEPS: u32 = 120;
+/// Time until a repeated statement waits for its lock again.
+const BLOCKED_AGAIN: Duration = Duration::from_millis(200);
+
+/// The wait of a call for a lock.
+#[derive(Debug, Default)]
+pub(super) struct LockWait {
+    /// Attempts that timed out.
+    steps: u32,
+    /// The operation.
+    what: &'static str,
+    /// Holder of the lock, once known.
+    holder: Option<String>,
+}
+
+/// Logs who holds a lock that a call is waiting for.
+pub(super) fn log_holder(what: &str, holder: &str) {
+    let minutes = LIMIT.as_secs() / 60;
+    tracing::warn!(
+        "waiting to {what}: {holder} holds a lock; this command gives up after {minutes} minutes"
+    );
+}
+
+impl<DB: Dialect> SqlStore<DB> {
+    /// Makes an attempt of a call. If earlier attempts timed out on a lock, logs who holds it.
+    #[expect(clippy::disallowed_methods, reason = "other processes take real time")]
+    pub(super) async fn attempt<T>(&self, wait: &mut LockWait, call: impl Future<Output = T>) -> T {
+        if STEP * wait.steps < NOTICE || wait.holder.is_some() {
+            return call.await;
+        }
+        let mut call = pin!(call);
+        // The holder can be found only while a statement is waiting.
+        let searching = async {
+            tokio::time::sleep(BLOCKED_AGAIN).await;
+            DB::lock_holder(&self.pool, None).await
+        };
+        tokio::select! {
+            ended = &mut call => return ended,
+            holder = searching => wait.holder = holder,
+        }
+        if let Some(holder) = &wait.holder
+            && !self.is_waiting.swap(true, Ordering::Relaxed)
+        {
+            log_holder(wait.what, holder);
+        }
+        call.await
+    }
+
+    /// Continues if a call timed out on a lock and should be repeated. Otherwise breaks with the result of the call.
+    pub(super) fn wait_on<T>(
+        &self,
+        ended: Result<T>,
+        wait: &mut LockWait,
+    ) -> ControlFlow<Result<T>> {
+        let what = match &ended {
+            Err(StoreError::Statement { what, source }) if is_busy(source) => *what,
+            _ => {
+                if wait.holder.is_some() && self.is_waiting.swap(false, Ordering::Relaxed) {
+                    tracing::info!("the lock was released");
+                }
+                return ControlFlow::Break(ended);
+            }
+        };
+        wait.steps += 1;
+        wait.what = what;
+        if self.stop.get().is_some_and(CancellationToken::is_cancelled) {
+            let source = Cancelled;
+            return ControlFlow::Break(Err(StoreError::Cancelled { what, source }));
+        }
+        if wait.steps < self.max_lock_steps {
+            return ControlFlow::Continue(());
+        }
+        let holder = wait.holder.take();
+        ControlFlow::Break(Err(StoreError::locked(what, holder)))
+    }
+}
 
 /// The operation was cancelled by a signal or a stage timeout. Always the root cause of its error chain; see
 /// [`is_cancelled`].
@@ -119,6 +207,16 @@ mod tests {
         other.execute("BEGIN IMMEDIATE").await.unwrap();
         let cancelled = store.set_meta("a", "4").await.unwrap_err();
         assert!(is_cancelled(&cancelled), "{cancelled}");
+        // Without a signal, the wait ends at the limit.
+        store.close().await.unwrap();
+        let mut store = Store::open(&url, Access::Existing).await.unwrap();
+        let Store::Sqlite(limited) = &mut store else {
+            panic!("{store:?}");
+        };
+        limited.max_lock_steps = 2;
+        let locked = store.set_meta("a", "5").await.unwrap_err();
+        assert!(matches!(locked, StoreError::Locked { .. }), "{locked}");
+        assert_eq!(locked.kind(), topicmill_core::FailureKind::Temporary);
         drop(other);
         store.close().await.unwrap();
     }

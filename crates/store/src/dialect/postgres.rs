@@ -32,6 +32,17 @@ const SESSION: &str = "SET idle_in_transaction_session_timeout = '60s'; SET work
     SET TimeZone = 'UTC'; SET extra_float_digits = 2; \
     SET default_transaction_isolation = 'read committed'; SET default_transaction_deferrable = off";
 
+/// Query for the sessions that block the session `$1`, or any of this user's sessions that wait for a lock. The server
+/// hides the program and the times of other users' sessions. Process 0 is a prepared transaction.
+const LOCK_HOLDERS: &str = "\
+SELECT DISTINCT 'process ' || blocking.pid || COALESCE(' (' || concat_ws(', ', b.usename, \
+           NULLIF(b.application_name, ''), b.state, 'since ' || date_trunc('second', b.xact_start)::text) || ')', '') \
+  FROM pg_stat_activity w \
+ CROSS JOIN LATERAL unnest(pg_blocking_pids(w.pid)) AS blocking (pid) \
+  LEFT JOIN pg_stat_activity b ON b.pid = blocking.pid \
+ WHERE CASE WHEN $1::int IS NOT NULL THEN w.pid = $1 ELSE w.wait_event_type = 'Lock' \
+           AND w.datname = current_database() AND w.usename = session_user AND w.application_name = 'topicmill' END";
+
 /// Serialises migrations by processes that start together. The key is the bytes of "topicmig".
 const LOCK_SCHEMA: &str = "SELECT pg_advisory_xact_lock(8389209302837815655)";
 /// URL parameters that sqlx 0.9 accepts for PostgreSQL (`options/parse.rs`); it ignores others.
@@ -126,7 +137,6 @@ impl Dialect for Postgres {
     const TOKEN: &'static str = "gen_random_uuid()::text";
     // Not CURRENT_TIMESTAMP, which is the start of the transaction: the transaction may have waited for a lock since.
     const TIME: Option<&'static str> = Some("SELECT clock_timestamp()");
-    const MAX_LOCK_WAITS: u64 = u64::MAX;
 
     fn bucket(step: TimeStep) -> (&'static str, &'static str) {
         match step {
@@ -151,6 +161,15 @@ impl Dialect for Postgres {
 
     fn rows_affected(done: &Self::QueryResult) -> u64 {
         done.rows_affected()
+    }
+
+    async fn lock_holder(pool: &Pool<Self>, backend: Option<i32>) -> Option<String> {
+        let holders: Vec<String> = sqlx::query_scalar(LOCK_HOLDERS)
+            .bind(backend)
+            .fetch_all(pool)
+            .await
+            .ok()?;
+        Some(holders.join(" and ")).filter(|holders| !holders.is_empty())
     }
 
     async fn migrate(pool: &Pool<Self>, migrator: &Migrator) -> Result<(), MigrateError> {

@@ -1,5 +1,6 @@
 //! A SQLite database file.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::str::FromStr;
@@ -12,13 +13,11 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, Pool, Sqlite, SqliteConnection};
 
 use super::super::driver_error::{is_busy, is_damaged, known_failure};
-use super::super::lock_wait::STEP;
+use super::super::lock_wait::{LIMIT, NOTICE, STEP, log_holder};
 use super::super::sql::SqlStore;
-use super::super::{Access, Result, TimeStep};
+use super::super::{Access, Result, StoreError, TimeStep};
 use super::{CONNECTIONS, Dialect, File, malformed, migrations, open_error, watching};
 
-/// Busy timeout: as long as a rewrite of a large file may take.
-pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_mins(5);
 /// Maximum number of attempts, 20 ms apart, to open a file that other processes are opening at the same time. Each
 /// time, one process succeeds.
 const OPENING_TRIES: u32 = 500;
@@ -82,7 +81,6 @@ impl Dialect for Sqlite {
     const TOKEN: &'static str = "lower(hex(randomblob(8)))";
     // All processes that use the file share the machine's clock.
     const TIME: Option<&'static str> = None;
-    const MAX_LOCK_WAITS: u64 = BUSY_TIMEOUT.as_secs() / STEP.as_secs();
 
     fn file_id(pool: &Pool<Self>) -> Option<(u64, u64)> {
         let options = pool.connect_options();
@@ -105,6 +103,10 @@ impl Dialect for Sqlite {
 
     fn rows_affected(done: &Self::QueryResult) -> u64 {
         done.rows_affected()
+    }
+
+    async fn lock_holder(pool: &Pool<Self>, _: Option<i32>) -> Option<String> {
+        lock_holder(pool.connect_options().get_filename())
     }
 
     async fn migrate(pool: &Pool<Self>, migrator: &Migrator) -> Result<(), MigrateError> {
@@ -170,13 +172,15 @@ impl Dialect for Sqlite {
             })
             // A caller waits for a connection while other calls are waiting for the write lock, so both timeouts are
             // the same.
-            .acquire_timeout(BUSY_TIMEOUT);
-        let connected = match connect_with_retries(&pool, &options).await {
+            .acquire_timeout(LIMIT);
+        let connected = match connect_within_limit(&pool, &options).await? {
             // Even a reader needs files next to the database. If it cannot create them, and there is no log to read,
             // the file is opened as immutable. SQLite would not notice that its cached pages are out of date, so each
             // use opens the file again.
             Err(error)
-                if access == Access::ReadOnly && !is_damaged(&error) && has_no_wal(&path) =>
+                if access == Access::ReadOnly
+                    && !(is_damaged(&error) || is_busy(&error))
+                    && has_no_wal(&path) =>
             {
                 note_unlocked_read();
                 pool.after_release(|_, _| Box::pin(async { Ok(false) }))
@@ -228,6 +232,64 @@ fn open_advice(path: &Path, access: Access) -> &'static str {
         "check that its folder exists and that you may write there"
     } else {
         "there is no such file, or you may not list its folder; `topicmill db create` creates one"
+    }
+}
+
+/// Returns who holds a lock on a database file, according to the kernel; `None` if only this process does.
+fn lock_holder(path: &Path) -> Option<String> {
+    let file = format!("a lock on `{}`", path.display());
+    let Ok(locks) = std::fs::read_to_string("/proc/locks") else {
+        return Some(format!("another program with {file}"));
+    };
+    // SQLite locks the file and, with a write-ahead log, the shared memory
+    // (<https://www.sqlite.org/wal.html#how_to_block_checkpoints_and_readers_from_running>).
+    let inodes = ["", "-shm"].map(|end| {
+        let found = std::fs::metadata(format!("{}{end}", path.display()));
+        found.map_or(0, |found| found.ino()).to_string()
+    });
+    // A line: number, kind, mode, access, process, device and inode, range. A request that waits has an arrow.
+    let holders = locks.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (_, inode) = words.get(5)?.rsplit_once(':')?;
+        (words[3] == "WRITE" && inodes.iter().any(|one| one == inode)).then(|| words[4].to_owned())
+    });
+    let me = std::process::id().to_string();
+    let holders: BTreeSet<String> = holders.collect();
+    if holders.contains(&me) && holders.len() == 1 {
+        return None;
+    }
+    let name = |pid: &String| {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+        let name = name.map(|name| format!(" ({})", name.trim()));
+        format!("process {pid}{}", name.unwrap_or_default())
+    };
+    let others: Vec<String> = holders.iter().filter(|pid| **pid != me).map(name).collect();
+    let others = if others.is_empty() {
+        "another program".to_owned()
+    } else {
+        others.join(" and ")
+    };
+    Some(format!("{others} with {file}"))
+}
+
+/// Opens a file; logs who holds a lock on it after [`NOTICE`], and gives up after [`LIMIT`].
+#[expect(clippy::disallowed_methods, reason = "other processes take real time")]
+async fn connect_within_limit(
+    pool: &PoolOptions<Sqlite>,
+    options: &SqliteConnectOptions,
+) -> Result<Result<Pool<Sqlite>, sqlx::Error>> {
+    const WHAT: &str = "open the database";
+    let path = options.get_filename().to_owned();
+    let waiting = async {
+        tokio::time::sleep(NOTICE).await;
+        if let Some(holder) = lock_holder(&path) {
+            log_holder(WHAT, &holder);
+        }
+        tokio::time::sleep(LIMIT.saturating_sub(NOTICE)).await;
+    };
+    tokio::select! {
+        connected = connect_with_retries(pool, options) => Ok(connected),
+        () = waiting => Err(StoreError::locked(WHAT, lock_holder(&path))),
     }
 }
 

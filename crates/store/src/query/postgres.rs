@@ -7,6 +7,7 @@
 mod columns;
 mod parts;
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
@@ -15,17 +16,22 @@ use sqlx::{
 };
 
 use self::parts::{Interrupted, PartWriter};
-use super::super::driver_error::{interruption_advice, is_transient};
+use super::super::dialect::Dialect;
+use super::super::driver_error::{interruption_advice, is_busy, is_transient};
+use super::super::lock_wait::{NOTICE, log_holder};
 use super::columns::{BatchSender, ColumnQuery};
 use super::{
     PartSender, QueryEnd, QueryRequest, Result, SqlStore, StoreError, Table, check, collect_table,
     query_error,
 };
 
+/// The operation in messages.
+const WHAT: &str = "run the query";
 /// Time limit for requesting that the server cancel a statement.
 const CANCELLING: Duration = Duration::from_secs(3);
-/// Session settings. A query may wait for locks as long as it may run; a signal cancels it on the server.
-const SETTINGS: &str = "SELECT set_config('statement_timeout', $1, false), set_config('lock_timeout', '0', false), \
+/// Session settings. A query may wait for locks for five minutes, as other statements do; a signal cancels it on the
+/// server.
+const SETTINGS: &str = "SELECT set_config('statement_timeout', $1, false), set_config('lock_timeout', '300000', false), \
      set_config('idle_in_transaction_session_timeout', \
          COALESCE($2, current_setting('idle_in_transaction_session_timeout')), false), pg_backend_pid()";
 /// Makes the server detect that this process is gone. Versions before 14, and some systems, do not support it.
@@ -58,6 +64,7 @@ impl SqlStore<Postgres> {
         }
         let end = tokio::select! {
             end = run_statement(&mut connection, &request, into) => end,
+            never = self.log_holders(backend) => match never {},
             // The driver cannot cancel a statement, so another connection requests the cancellation.
             () = stop.cancelled() => {
                 self.cancel(backend).await;
@@ -97,6 +104,7 @@ impl SqlStore<Postgres> {
         }
         let ended = tokio::select! {
             ended = columns::read(&mut connection, &reading, &into) => ended,
+            never = self.log_holders(backend) => match never {},
             () = stop.cancelled() => Ok(QueryEnd::Cancelled),
         };
         // Otherwise the server would continue until it notices the closed connection.
@@ -113,6 +121,18 @@ impl SqlStore<Postgres> {
             self.run_query(request, into).await
         })
         .await
+    }
+
+    /// Logs once who holds a lock that the session `backend` is waiting for.
+    #[expect(clippy::disallowed_methods, reason = "other sessions take real time")]
+    async fn log_holders(&self, backend: i32) -> Infallible {
+        loop {
+            tokio::time::sleep(NOTICE).await;
+            if let Some(holder) = Postgres::lock_holder(&self.pool, Some(backend)).await {
+                log_holder(WHAT, &holder);
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     /// Requests that the server cancel the statement that another connection of this user is running.
@@ -292,6 +312,9 @@ fn message(error: &sqlx::Error) -> String {
 }
 
 fn statement_error(error: &sqlx::Error) -> StoreError {
+    if is_busy(error) {
+        return StoreError::locked(WHAT, None);
+    }
     match interruption_advice(error) {
         Some(advice) => StoreError::QueryInterrupted {
             message: message(error),

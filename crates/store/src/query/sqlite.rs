@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use topicmill_core::{ColumnCell, ColumnKind};
 
 use super::super::dialect;
+use super::super::lock_wait::LIMIT;
 use super::batch_builder::{BatchBuilder, millis};
 use super::columns::{BatchSender, ColumnQuery, ColumnStatement};
 use super::{
@@ -206,7 +207,7 @@ fn escaped(path: &Path) -> String {
 }
 
 fn lock(connection: &Connection, stop: &CancellationToken) -> rusqlite::Result<()> {
-    connection.busy_timeout(dialect::BUSY_TIMEOUT)?;
+    connection.busy_timeout(LIMIT)?;
     connection.pragma_update(None, "cache_size", dialect::READER_CACHE)?;
     connection.pragma_update(None, "query_only", "ON")?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
@@ -281,6 +282,7 @@ fn is_damaged(error: &Error) -> bool {
 fn statement_error(error: &Error) -> StoreError {
     match error.sqlite_error_code() {
         _ if is_damaged(error) && dialect::reads_unlocked() => StoreError::Changed,
+        Some(ErrorCode::DatabaseBusy) => StoreError::locked("run the query", None),
         Some(ErrorCode::AuthorizationForStatementDenied | ErrorCode::ReadOnly) => match error {
             Error::SqliteFailure(_, Some(text)) if text.starts_with("access to ") => {
                 query_error(text)

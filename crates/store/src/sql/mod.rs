@@ -57,6 +57,7 @@ mod versions;
 mod watermarks;
 
 use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use sqlx::migrate::{MigrateError, Migrator};
@@ -67,8 +68,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) use self::text_rule::TEXTS;
 use super::dialect::{Dialect, File, migrator_from};
 pub(super) use super::driver_error::ErrorContext;
-use super::driver_error::is_busy;
-use super::lock_wait::Cancelled;
+use super::lock_wait::{LockWait, MAX_STEPS};
 use super::{Access, Info, Result, StoreError};
 use topicmill_core::{Fullname, Post, SourceKind, TextHash, Timestamp, redact_url};
 
@@ -129,6 +129,10 @@ pub struct SqlStore<DB: Dialect> {
     pub(super) uses_caller_time: bool,
     /// Cancels waits for locks.
     pub(super) stop: Arc<OnceLock<CancellationToken>>,
+    /// True once a wait for a lock is logged, until the lock is released.
+    pub(super) is_waiting: Arc<AtomicBool>,
+    /// Maximum number of steps in a wait for a lock.
+    pub(super) max_lock_steps: u32,
 }
 
 // Not derived, because that would require `DB: Clone`.
@@ -140,6 +144,8 @@ impl<DB: Dialect> Clone for SqlStore<DB> {
             file: self.file,
             uses_caller_time: self.uses_caller_time,
             stop: Arc::clone(&self.stop),
+            is_waiting: Arc::clone(&self.is_waiting),
+            max_lock_steps: self.max_lock_steps,
         }
     }
 }
@@ -205,11 +211,20 @@ impl<DB: Dialect> SqlStore<DB> {
             url: redact_url(url),
             uses_caller_time: false,
             stop: Arc::default(),
+            is_waiting: Arc::default(),
+            max_lock_steps: MAX_STEPS,
         };
         if access == Access::AnySchema {
             return Ok(store);
         }
-        let found = match store.schema().await {
+        let mut wait = LockWait::default();
+        let found = loop {
+            let found = store.attempt(&mut wait, store.schema()).await;
+            if let ControlFlow::Break(found) = store.wait_on(found, &mut wait) {
+                break found;
+            }
+        };
+        let found = match found {
             // A user who may read only the views has all the privileges that queries need.
             Err(error) if access == Access::ReadOnly && is_forbidden(&error) => return Ok(store),
             found => found?,
@@ -320,15 +335,16 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     async fn migrate(&self, migrator: &Migrator) -> Result<()> {
-        let mut steps = 0;
+        let mut wait = LockWait::default();
         loop {
-            let ended = match DB::migrate(&self.pool, migrator).await {
+            let migrated = self.attempt(&mut wait, DB::migrate(&self.pool, migrator));
+            let ended = match migrated.await {
                 Err(MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _)) => {
                     Err(source).context("migrate the database")
                 }
                 ended => ended.map_err(StoreError::Migrate),
             };
-            if let ControlFlow::Break(ended) = self.wait_on(ended, &mut steps) {
+            if let ControlFlow::Break(ended) = self.wait_on(ended, &mut wait) {
                 return ended;
             }
         }
@@ -410,25 +426,6 @@ impl<DB: Dialect> SqlStore<DB> {
             .execute(&mut **tx)
             .await
             .map(drop)
-    }
-
-    /// Continues if a call timed out on a lock and should be repeated, and counts the repetitions in `steps`. Otherwise
-    /// breaks with the result of the call.
-    pub(super) fn wait_on<T>(&self, ended: Result<T>, steps: &mut u64) -> ControlFlow<Result<T>> {
-        let what = match &ended {
-            Err(StoreError::Statement { what, source }) if is_busy(source) => *what,
-            _ => return ControlFlow::Break(ended),
-        };
-        *steps += 1;
-        if self.stop.get().is_some_and(CancellationToken::is_cancelled) {
-            let source = Cancelled;
-            return ControlFlow::Break(Err(StoreError::Cancelled { what, source }));
-        }
-        if *steps < DB::MAX_LOCK_WAITS {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(ended)
-        }
     }
 
     async fn begin(&self) -> Result<Transaction<'static, DB>> {
