@@ -1,24 +1,28 @@
 //! Logging to stderr: log lines, and progress bars on a terminal.
 //!
-//! Log lines are written above the bars. Without a terminal there are no bars; stages log their progress instead. Control characters in fields are replaced or escaped,
-//! see [`sanitize`].
+//! Log lines are written above the bars. Without a terminal there are no bars; stages log their progress instead, and
+//! [`log_activity`] logs that a command is still working if it logs nothing else. Control characters in fields are
+//! replaced or escaped, see [`sanitize`].
 
 pub mod sanitize;
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use serde::Deserialize;
+use topicmill_core::clock::SharedClock;
 use tracing::field::Field;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::EnvFilter;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// Minimum number of items between two progress lines if the total is unknown. The interval grows with the count: about
@@ -27,6 +31,19 @@ const LOG_EVERY: u64 = 5_000;
 
 /// The progress bars, on a terminal; otherwise log lines report progress.
 static BARS: OnceLock<MultiProgress> = OnceLock::new();
+
+/// Number of log lines so far.
+static LINES: AtomicU64 = AtomicU64::new(0);
+
+/// The latest progress: name, unit and count.
+static LATEST: Mutex<Option<(&str, &str, ProgressBar)>> = Mutex::new(None);
+
+/// True while a command is waiting for the answer to a prompt.
+pub static IS_PROMPTING: AtomicBool = AtomicBool::new(false);
+
+/// Time without log lines until a command logs that it is still working. Doubled each time, up to [`LONGEST_QUIET`].
+const QUIET: Duration = Duration::from_secs(10);
+const LONGEST_QUIET: Duration = Duration::from_mins(5);
 
 /// The last run that began in this process, for log lines outside its task; 0 between runs.
 static LAST_RUN: AtomicI64 = AtomicI64::new(0);
@@ -57,19 +74,16 @@ pub fn init(format: LogFormat, verbosity: i8) {
     // `sqlx` logs the values of unknown connection parameters and lines from the password file, which may be secrets.
     let quotes = "sqlx_postgres::options=off".parse();
     let filter = filter.add_directive(quotes.expect("the directive is well formed"));
-    let registry = tracing_subscriber::registry().with(filter);
+    let registry = tracing_subscriber::registry().with(filter).with(CountLines);
     match format {
         LogFormat::Json => {
-            let lines = tracing_subscriber::fmt::layer()
-                .json()
-                .flatten_event(true)
-                .with_target(false);
+            let lines = layer().json().flatten_event(true).with_target(false);
             let lines = lines.with_writer(|| JsonLine);
             registry.with(lines).init();
         }
         LogFormat::Text if std::io::stderr().is_terminal() => {
             BARS.get_or_init(MultiProgress::new);
-            let lines = tracing_subscriber::fmt::layer()
+            let lines = layer()
                 .with_target(false)
                 // People at a terminal know the time; log collectors and files need it.
                 .without_time()
@@ -78,7 +92,7 @@ pub fn init(format: LogFormat, verbosity: i8) {
             registry.with(lines).init();
         }
         LogFormat::Text => {
-            let lines = tracing_subscriber::fmt::layer()
+            let lines = layer()
                 .with_target(false)
                 .with_ansi(false)
                 .fmt_fields(debug_fn(field).delimited(" "));
@@ -86,6 +100,51 @@ pub fn init(format: LogFormat, verbosity: i8) {
             registry.with(lines).init();
         }
     }
+}
+
+/// Counts log lines.
+struct CountLines;
+
+impl<S: Subscriber> Layer<S> for CountLines {
+    fn on_event(&self, _: &Event<'_>, _: Context<'_, S>) {
+        LINES.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Logs that the command is still working whenever it has logged nothing for a while and shows no progress bar.
+pub async fn log_activity(clock: SharedClock) {
+    let mut quiet = QUIET;
+    let mut lines = LINES.load(Ordering::Relaxed);
+    loop {
+        clock.sleep(quiet).await;
+        let latest = LATEST.lock().map(|latest| latest.clone());
+        let latest = latest.unwrap_or_default();
+        let is_shown = BARS.get().is_some() && latest.is_some();
+        if lines != LINES.load(Ordering::Relaxed)
+            || is_shown
+            || IS_PROMPTING.load(Ordering::Relaxed)
+        {
+            quiet = QUIET;
+        } else {
+            let done = latest.as_ref().map(|(.., count)| count.position());
+            let unit = latest.as_ref().map(|(_, unit, _)| unit);
+            let name = latest.as_ref().map(|(name, ..)| name);
+            tracing::info!(
+                secs = clock.elapsed().as_secs(),
+                of = name,
+                done,
+                unit,
+                "still working"
+            );
+            quiet = LONGEST_QUIET.min(2 * quiet);
+        }
+        lines = LINES.load(Ordering::Relaxed);
+    }
+}
+
+/// Returns a layer that ignores errors of stderr: by default, it would report them to stderr and panic.
+fn layer<S>() -> tracing_subscriber::fmt::Layer<S> {
+    tracing_subscriber::fmt::layer().log_internal_errors(false)
 }
 
 /// Formats a field of a text line as `tracing-subscriber` does, with control characters replaced.
@@ -229,10 +288,9 @@ impl Progress {
 
     /// Starts the progress of work that logs its own lines: without a terminal nothing is shown.
     pub fn bar(name: &'static str, unit: &'static str, total: u64) -> Self {
-        Self {
-            lines: false,
-            ..Self::start(name, unit, total)
-        }
+        let mut progress = Self::start(name, unit, total);
+        progress.lines = false;
+        progress
     }
 
     /// Starts the progress of a number of bytes.
@@ -258,6 +316,9 @@ impl Progress {
             count.enable_steady_tick(Duration::from_millis(100));
         }
         let lines = bars.is_none();
+        if let Ok(mut latest) = LATEST.lock() {
+            *latest = Some((name, unit, count.clone()));
+        }
         Self {
             name,
             unit,
@@ -314,6 +375,14 @@ impl Progress {
             note,
             "{name}: {unit}"
         );
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Ok(mut latest) = LATEST.lock() {
+            *latest = None;
+        }
     }
 }
 

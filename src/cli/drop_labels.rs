@@ -1,12 +1,13 @@
 //! Drops the labels of a label set or a model: the common part of `labels drop` and `model drop`.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal};
+use std::sync::atomic::Ordering;
 
 use clap::Args;
 
-use super::output::thousands;
+use super::output::{print_err, thousands};
 use super::{App, CliError, Exit};
-use crate::telemetry::Progress;
+use crate::telemetry::{IS_PROMPTING, Progress};
 use topicmill_store::{DropTarget, Store};
 
 /// Flags of `labels drop` and `model drop`.
@@ -109,7 +110,6 @@ fn warn_partial(name: &str) -> Exit {
 }
 
 /// Asks for confirmation on the terminal. Without a terminal, `--yes` is required.
-#[expect(clippy::print_stderr, reason = "a prompt is not a log line")]
 pub fn confirm(yes: bool, what: &str) -> Result<bool, CliError> {
     if yes {
         return Ok(true);
@@ -119,11 +119,11 @@ pub fn confirm(yes: bool, what: &str) -> Result<bool, CliError> {
             "{what}: stdin is not a terminal, so the command cannot ask for confirmation; add --yes"
         )));
     }
-    eprint!("{what}. Continue? [y/N] ");
+    print_err(&format!("{what}. Continue? [y/N] "));
     let mut answer = String::new();
-    let read = io::stderr()
-        .flush()
-        .and_then(|()| io::stdin().lock().read_line(&mut answer));
+    IS_PROMPTING.store(true, Ordering::Relaxed);
+    let read = io::stdin().lock().read_line(&mut answer);
+    IS_PROMPTING.store(false, Ordering::Relaxed);
     read.map_err(|error| CliError::Usage(format!("{what}: the answer cannot be read: {error}")))?;
     Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
 }

@@ -29,6 +29,9 @@ use topicmill_sources::SourceError;
 use topicmill_sources::file::dump::FileError;
 use topicmill_store::StoreError;
 
+/// The signal that ends most programs if the reader of their output is gone. Rust programs get an error instead.
+const SIGPIPE: u8 = 13;
+
 /// The outcome of a command, as an exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -142,6 +145,9 @@ pub enum CliError {
     Purge(#[from] PurgeError),
     #[error("{0}{hint}", hint = hints::for_files(.0))]
     Files(#[from] FilesError),
+    /// The reader of stdout has closed the pipe (`topicmill sql … | head`), which is not reported.
+    #[error("the reader of stdout has closed the pipe")]
+    ClosedPipe,
     /// Invalid flags, settings or input.
     #[error("{0}")]
     Usage(String),
@@ -186,6 +192,7 @@ impl CliError {
     pub fn exit(&self) -> Exit {
         Exit::from(match self {
             Self::Message(exit, _) => return *exit,
+            Self::ClosedPipe => return Exit::Signal(SIGPIPE),
             Self::Config(_)
             | Self::Pipeline(_)
             | Self::Dump(_)

@@ -49,7 +49,7 @@ use clap::{Args, Parser, Subcommand};
 use self::app::App;
 pub use self::error::{CliError, Exit};
 use self::output::OutputFormat;
-use crate::telemetry::LogFormat;
+use crate::telemetry::{self, LogFormat};
 use topicmill_core::redact_url;
 use topicmill_store::is_cancelled;
 use topicmill_tables::panics;
@@ -165,6 +165,17 @@ impl Command {
     }
 }
 
+impl Command {
+    /// Returns true if the command waits for work until it is stopped.
+    fn is_service(&self) -> bool {
+        match self {
+            Self::Serve(_) | Self::Schedule(_) => true,
+            Self::Classify(command) => command.watch,
+            _ => false,
+        }
+    }
+}
+
 /// Runs the program with the arguments of the process.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -173,7 +184,10 @@ pub fn main() -> ExitCode {
             Some(text) => {
                 return match output::print(text) {
                     Ok(()) => ExitCode::SUCCESS,
-                    Err(error) => error.exit().into(),
+                    Err(error) => {
+                        output::print_error(&error, LogFormat::Text);
+                        error.exit().into()
+                    }
                 };
             }
             None => exit_with_usage(&error),
@@ -206,7 +220,6 @@ fn early_log_format(cli: &Cli) -> LogFormat {
 }
 
 /// Prints clap's usage error and exits. Redacts passwords, for example in a URL passed to the wrong flag.
-#[expect(clippy::print_stderr, reason = "logging has not been started")]
 fn exit_with_usage(error: &clap::Error) -> ! {
     let secret = |arg: &String| {
         let lower = arg.to_ascii_lowercase();
@@ -217,7 +230,16 @@ fn exit_with_usage(error: &clap::Error) -> ! {
         .filter(secret)
         .collect();
     if args.is_empty() || !error.use_stderr() {
-        error.exit();
+        // Help goes to stdout.
+        let code = match error.print() {
+            Err(source) if !error.use_stderr() => {
+                let error = output::stdout_error(source);
+                output::print_error(&error, LogFormat::Text);
+                error.exit().code().into()
+            }
+            _ => error.exit_code(),
+        };
+        std::process::exit(code);
     }
     let mut text = error.render().to_string();
     for arg in args {
@@ -227,7 +249,7 @@ fn exit_with_usage(error: &clap::Error) -> ! {
             text = text.replace(value, &redact_url(value));
         }
     }
-    eprint!("{text}");
+    output::print_err(&text);
     std::process::exit(Exit::Usage.code().into())
 }
 
@@ -244,6 +266,9 @@ fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
     })?;
     let exit = runtime.block_on(async {
         let signals = signals::watch(&app.stop, &app.clock);
+        if !cli.command.is_service() {
+            tokio::spawn(telemetry::log_activity(app.clock.clone()));
+        }
         let ended = if cli.command.drains() {
             tokio::select! {
                 ended = dispatch(cli.command, &app) => ended,

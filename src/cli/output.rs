@@ -166,17 +166,18 @@ impl Printout {
     }
 }
 
-/// Writes to stdout unchanged. A closed pipe is not an error (`topicmill sql … | head`).
+/// Writes to stdout unchanged.
 pub fn write(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(stdout_error),
-    }
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(stdout_error)
 }
 
 /// Returns the error for a failed write to stdout.
 pub fn stdout_error(source: io::Error) -> CliError {
+    if source.kind() == io::ErrorKind::BrokenPipe {
+        return CliError::ClosedPipe;
+    }
     CliError::writing("stdout".as_ref())(source)
 }
 
@@ -296,17 +297,18 @@ pub fn wrap_to(text: &str, width: usize) -> String {
 }
 
 /// Prints a request to report the bug, after the panic message.
-#[expect(clippy::print_stderr, reason = "logging may not have been started")]
 pub fn print_bug() {
-    eprintln!(
-        "error: this is a bug in topicmill: please report it with the lines above; data that was already stored is safe"
+    print_err(
+        "error: this is a bug in topicmill: please report it with the lines above; data that was already stored is safe\n",
     );
 }
 
 /// Prints an error and its causes to stderr, except causes that the message already contains. With JSON logs, writes
 /// them as a log line.
-#[expect(clippy::print_stderr, reason = "logging may not have been started")]
 pub fn print_error(error: &CliError, format: LogFormat) {
+    if matches!(error, CliError::ClosedPipe) {
+        return;
+    }
     let message = error.to_string();
     let mut causes = Vec::new();
     let mut printed = message.clone();
@@ -322,10 +324,16 @@ pub fn print_error(error: &CliError, format: LogFormat) {
     if format == LogFormat::Json {
         return telemetry::fatal(&message, &causes);
     }
-    eprintln!("error: {}", sanitize::lines(&message));
-    for text in causes {
-        eprintln!("  caused by: {}", sanitize::lines(&text));
-    }
+    let causes = causes
+        .iter()
+        .map(|cause| format!("\n  caused by: {}", sanitize::lines(cause)));
+    let causes: String = causes.collect();
+    print_err(&format!("error: {}{causes}\n", sanitize::lines(&message)));
+}
+
+/// Prints to stderr. An error of stderr cannot be reported, and `eprint!` would panic.
+pub fn print_err(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 #[cfg(test)]

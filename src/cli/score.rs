@@ -241,11 +241,10 @@ impl Score {
 /// Writes the scored rows and logs the result.
 fn finish(job: &FileJob, scored: Result<ScoredRows, FilesError>) -> Result<Exit, CliError> {
     let report = match scored.and_then(|scored| scored.write(job)) {
-        // A closed pipe is not an error: `topicmill score … - | head`.
         Err(FilesError::Write { source, .. })
             if bytes::is_stdin(&job.output) && source.kind() == io::ErrorKind::BrokenPipe =>
         {
-            return Ok(Exit::Done);
+            return Err(CliError::ClosedPipe);
         }
         report => report?,
     };

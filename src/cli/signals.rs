@@ -14,6 +14,9 @@ use topicmill_core::clock::SharedClock;
 /// The time from a signal until a blocked command is ended. Such a command may be waiting for input that never arrives.
 pub const BLOCKED_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// SIGXFSZ, on Linux and macOS.
+const SIGXFSZ: i32 = 25;
+
 /// The last signal received, and a flag that is true if the command is responsive, that is, does not block its thread.
 #[derive(Debug, Clone, Default)]
 pub struct Signals(Arc<AtomicU8>, Arc<AtomicBool>);
@@ -37,6 +40,9 @@ impl Signals {
 
 /// Cancels `stop` on the first signal.
 pub fn watch(stop: &CancellationToken, clock: &SharedClock) -> Signals {
+    // With a handler, a write beyond the file size limit (`ulimit -f`) is an error instead of the end of the process. The
+    // handler remains after the stream of signals is dropped.
+    drop(signal(SignalKind::from_raw(SIGXFSZ)));
     let signals = Signals::default();
     for (kind, number) in [(SignalKind::interrupt(), 2), (SignalKind::terminate(), 15)] {
         let (stop, signals, clock) = (stop.clone(), signals.clone(), Arc::clone(clock));

@@ -163,7 +163,7 @@ impl Sql {
     }
 }
 
-/// Streams a result to stdout, with only one part in memory. Returns the number of rows. A closed pipe is not an error.
+/// Streams a result to stdout, with only one part in memory. Returns the number of rows.
 fn write(mut parts: Receiver<Part>, format: OutputFormat, safe_csv: bool) -> Result<u64, CliError> {
     let Some(Part::Columns(columns)) = parts.blocking_recv() else {
         return Ok(0); // The query was rejected.
@@ -182,8 +182,6 @@ fn write(mut parts: Receiver<Part>, format: OutputFormat, safe_csv: bool) -> Res
         let sanitized = is_shown.then(|| sanitize::lines(text));
         out.write_all(sanitized.as_deref().unwrap_or(text).as_bytes())
     });
-    match written.and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(count),
-        written => written.map(|()| count).map_err(output::stdout_error),
-    }
+    let written = written.and_then(|()| out.flush());
+    written.map(|()| count).map_err(output::stdout_error)
 }

@@ -36,6 +36,17 @@ impl Holder {
         Self::Server(connection)
     }
 
+    /// Returns the process that holds the lock.
+    async fn pid(&mut self) -> i64 {
+        match self {
+            Self::Server(connection) => sqlx::query_scalar("SELECT pg_backend_pid()::bigint")
+                .fetch_one(connection)
+                .await
+                .unwrap(),
+            Self::File(_) => std::process::id().into(),
+        }
+    }
+
     async fn resume(self) {
         match self {
             Self::Server(mut connection) => {
@@ -164,6 +175,47 @@ async fn one_signal_cancels_a_command_that_is_waiting_for_a_lock_and_stores_noth
         program.ok("classify");
         assert_eq!(counts(), [49, 49, 1, 0, 0]);
         program.ok("export posts.csv");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_logs_once_who_holds_the_lock_that_it_waits_for() {
+    for program in Program::on_each_database() {
+        let url = program.url();
+        program.import(&lines(5, 5));
+        program.write("more.ndjson", lines(10, 10));
+        let mut holder = Holder::of(&url).await;
+        let pid = holder.pid().await;
+        let commands = ["import more.ndjson", "sql --named topics"];
+        let commands = if url.starts_with("sqlite:") {
+            &commands[..1]
+        } else {
+            &commands
+        };
+        let waiting = commands.iter().map(|command| {
+            let mut command = program.command(*command);
+            command.stdout(Stdio::null()).stderr(Stdio::piped());
+            command.spawn().unwrap()
+        });
+        let waiting: Vec<Child> = waiting.collect();
+        let fifo = Command::new("mkfifo")
+            .arg(program.path("fifo.ndjson"))
+            .status();
+        assert!(fifo.unwrap().success());
+        let mut idle = program.command("labels gold import fifo.ndjson");
+        let idle = idle.stderr(Stdio::piped()).spawn().unwrap();
+        SystemClock::shared().sleep(Duration::from_secs(12)).await;
+        crate::support::program::signal(&idle, "-TERM");
+        // A command without log lines logs after ten seconds that it is working.
+        let idle = finished(idle.wait_with_output().unwrap());
+        idle.expect_exit(143, "still working");
+        holder.resume().await;
+        for (child, command) in waiting.into_iter().zip(commands) {
+            let ran = finished(child.wait_with_output().unwrap());
+            assert_eq!(ran.code, 0, "{command}: {}", ran.stderr);
+            let named = ran.stderr.matches(&format!("process {pid} ")).count();
+            assert_eq!(named, 1, "{command}: {}", ran.stderr);
+        }
     }
 }
 

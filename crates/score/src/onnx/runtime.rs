@@ -65,6 +65,14 @@ pub fn load_runtime(asked: Option<&Path>) -> Result<&'static Runtime, OnnxError>
     }
     let variable = std::env::var_os("ORT_DYLIB_PATH");
     let load = |path: &Path| {
+        // `ort` searches for a relative path next to the program, and panics if the program's path is unknown.
+        if path.is_relative()
+            && let Err(error) = std::env::current_exe()
+        {
+            let detail =
+                format!("the system does not show the path of the program ({error}): mount /proc");
+            return Err(load_error(LIBRARY, path, detail));
+        }
         ort::init_from(path).map_err(|error| {
             // The `Display` of a failed dlopen omits the loader's message.
             let message = match &error {
