@@ -197,6 +197,11 @@ pub(super) fn is_busy(error: &sqlx::Error) -> bool {
     class_of(error) == ErrorClass::Busy
 }
 
+/// Returns true if the file system rejected a write.
+pub(super) fn is_refused(error: &sqlx::Error) -> bool {
+    class_of(error) == ErrorClass::Refused
+}
+
 /// Returns true if the file is no database, or a damaged one.
 pub(super) fn is_damaged(error: &sqlx::Error) -> bool {
     class_of(error) == ErrorClass::Damaged

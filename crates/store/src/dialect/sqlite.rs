@@ -12,7 +12,7 @@ use sqlx::pool::{PoolConnection, PoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, Pool, Sqlite, SqliteConnection};
 
-use super::super::driver_error::{is_busy, is_damaged, known_failure};
+use super::super::driver_error::{is_busy, is_damaged, is_refused, known_failure};
 use super::super::lock_wait::{LIMIT, NOTICE, STEP, log_holder};
 use super::super::sql::SqlStore;
 use super::super::{Access, Result, StoreError, TimeStep};
@@ -191,6 +191,7 @@ impl Dialect for Sqlite {
         };
         connected.map_err(|source| match known_failure(&source) {
             Some(failure) => failure,
+            None if is_refused(&source) => StoreError::DiskError(source),
             None => open_error(url, hint)(source),
         })
     }
