@@ -377,6 +377,27 @@ CREATE INDEX backlog_claimable ON backlog (model_id, label_set_id, crashes, atte
 CREATE INDEX backlog_lease ON backlog (lease_id) WHERE lease_id IS NOT NULL;
 CREATE INDEX backlog_fullname ON backlog (fullname);
 
+-- Statistics
+
+-- Updates the planner's statistics of a table and of all tables that changed much. Only a table's owner may analyse it,
+-- so the function runs with the owner's privileges. Waits only briefly for locks: the next call follows soon.
+CREATE FUNCTION topicmill_analyze(always TEXT DEFAULT NULL) RETURNS void LANGUAGE plpgsql
+    SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '1s' AS $$
+DECLARE changed TEXT;
+BEGIN
+    FOR changed IN
+        SELECT relname FROM pg_stat_user_tables
+         WHERE schemaname = current_schema()
+           AND (relname = always OR n_mod_since_analyze > 1000 AND n_mod_since_analyze > n_live_tup / 10)
+    LOOP
+        BEGIN
+            EXECUTE format('ANALYZE %I', changed);
+        EXCEPTION WHEN lock_not_available THEN
+            NULL; -- being analysed
+        END;
+    END LOOP;
+END $$;
+
 -- Triggers
 --
 -- Two of the trigger functions run with the owner's privileges and search path, so that changing a post needs no

@@ -99,9 +99,11 @@ macro_rules! store_methods {
 
 store_methods! {
     /// Copies SQLite's write-ahead log into the database file and empties the log, so that a copy of the file alone is
-    /// complete. Returns false if a reader prevented that. Does nothing on PostgreSQL.
+    /// complete. Returns false if a reader prevented that. On PostgreSQL, updates the planner's statistics of tables
+    /// that changed much.
     fn checkpoint(&self) -> bool;
-    /// Copies as much of SQLite's write-ahead log into the database file as possible without waiting for others.
+    /// Copies as much of SQLite's write-ahead log into the database file as possible without waiting for others. On
+    /// PostgreSQL, the same as [`checkpoint`](Self::checkpoint).
     fn checkpoint_passive(&self) -> ();
     /// Stores a value under a key in `meta`. The value must not contain post content, because a purge does not delete
     /// it.

@@ -72,7 +72,10 @@ impl Dialect for Postgres {
     // previous holder committed.
     const BEGIN_WRITE: &'static str = "BEGIN";
     const BEGIN_LABELS: &'static str = "BEGIN; SET LOCAL enable_seqscan = off";
-    const BEGIN_READ: &'static str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+    // The transaction reads all posts of a time range. Without statistics about new labels, the planner would expect a
+    // few, and read all of them again for each post.
+    const BEGIN_READ: &'static str =
+        "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_nestloop = off";
     const POSTS_IN_ORDER: &'static str = "";
     const SKIP_LOCKED: &'static str = "FOR UPDATE SKIP LOCKED";
     const FOR_UPDATE: &'static str = "FOR UPDATE";
@@ -88,7 +91,7 @@ impl Dialect for Postgres {
         Some("SELECT pg_advisory_xact_lock(8389209302837815660)");
     const BULK_LOGITS: bool = true;
     const IN_JSON_ARRAY: &'static str = "(SELECT json_array_elements_text($1::json))";
-    const ANALYZE_BACKLOG: Option<&'static str> = Some("ANALYZE backlog");
+    const ANALYZE_BACKLOG: Option<&'static str> = Some("SELECT topicmill_analyze('backlog')");
     const SEARCHED: &'static str = "lower((p.title || chr(10) || p.selftext) COLLATE \"C\")";
     const NOW: &'static str = "CURRENT_TIMESTAMP";
     // Other schemas in the database may belong to another topicmill installation, or to a different program that uses

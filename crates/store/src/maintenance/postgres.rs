@@ -154,15 +154,17 @@ impl SqlStore<Postgres> {
     }
 
     /// See [`Store::checkpoint`](super::super::Store::checkpoint).
-    #[expect(clippy::unused_async, reason = "one interface for both databases")]
     pub async fn checkpoint(&self) -> Result<bool> {
-        Ok(true)
+        self.checkpoint_passive().await.map(|()| true)
     }
 
     /// See [`Store::checkpoint_passive`](super::super::Store::checkpoint_passive).
-    #[expect(clippy::unused_async, reason = "one interface for both databases")]
     pub async fn checkpoint_passive(&self) -> Result<()> {
-        Ok(())
+        sqlx::query("SELECT topicmill_analyze()")
+            .execute(&self.pool)
+            .await
+            .map(drop)
+            .context("update the statistics")
     }
 
     pub async fn may_rewrite(&self) -> Result<bool> {
