@@ -29,6 +29,12 @@ async fn rejected_forms_store_nothing_and_a_kill_loses_no_answer() {
     assert_ne!(next, post);
     served.answer(&page, "", &[("label", "food")]);
     assert_eq!(count(), 1);
+    // A correction is the latest answer, even if another host's clock was ahead.
+    let ahead = "UPDATE gold SET answered_at = '2099-01-01T00:00:00+00:00', label = 'gaming'";
+    database.run(ahead).await;
+    served.answer(&page, "", &[("label", "food")]);
+    let label = scene.json(&["sql", "SELECT label FROM gold"]);
+    assert_eq!(label, json!([{"label": "food"}]));
     // After a kill nothing is lost, and the last answer can be undone.
     drop(served);
     let served = Served::review(&scene, &[]);

@@ -63,10 +63,11 @@ impl ReviewQueue {
         };
         let purged = posts.posts.saturating_sub(texts);
         let purged = in_words("Posts without text, because of retention", purged);
-        let unlabelled = in_words(
-            "Posts without a label",
-            posts.posts.saturating_sub(outcomes),
-        );
+        let unlabelled = posts.posts.saturating_sub(outcomes);
+        let mut unlabelled = in_words("Posts without a label", unlabelled);
+        if !unlabelled.is_empty() {
+            unlabelled += "They can be reviewed once `topicmill classify` has labelled them. ";
+        }
         Ok(purged + &unlabelled)
     }
 }

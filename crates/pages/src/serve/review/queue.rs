@@ -267,13 +267,19 @@ impl ReviewQueue {
         let shown = shown.await?.pop();
         let mut state = self.state.lock().await;
         let annotator = state.annotator(&answer.annotator);
-        if let Some(one) = annotator.assignment.take_if(|one| one.post == *post) {
-            (answer.chosen, answer.source) = (one.chosen, one.source);
-        } else if let Some(earlier) =
-            self.store.gold().answers().await?.into_iter().find(|one| {
-                one.answer.fullname == *post && one.answer.annotator == answer.annotator
-            })
+        let mut stored = self.store.gold().answers().await?.into_iter();
+        let earlier = stored
+            .find(|one| one.answer.fullname == *post && one.answer.annotator == answer.annotator);
+        if let Some(earlier) = &earlier {
+            // The page shows the stored answer, so this one is later, whatever the clock of another host said.
+            answer.answered_at = answer.answered_at.max(earlier.answer.answered_at);
+        }
+        if let Some(one) = annotator
+            .assignment
+            .take_if(|one| one.post == answer.fullname)
         {
+            (answer.chosen, answer.source) = (one.chosen, one.source);
+        } else if let Some(earlier) = earlier {
             // This is a correction or a form that was sent twice.
             (answer.chosen, answer.source) = reason_and_source(&earlier.answer);
         }
