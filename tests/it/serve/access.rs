@@ -251,6 +251,11 @@ async fn a_reader_who_may_not_write_sees_what_others_change() {
         program.write("ids", id);
         program.ok("purge --ids ids --yes");
     };
+    // A new database is private until its owner shares it.
+    let database = program.path("topicmill.db");
+    let mode = database.metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    set_permissions(&database, Permissions::from_mode(0o644)).unwrap();
     // Root may write anywhere, so root reads as another user.
     let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
     let folder = if is_root { 0o755 } else { 0o555 };

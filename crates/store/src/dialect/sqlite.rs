@@ -1,7 +1,7 @@
 //! A SQLite database file.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -132,6 +132,9 @@ impl Dialect for Sqlite {
             .busy_timeout(STEP)
             .foreign_keys(true);
         let path = options.get_filename().to_owned();
+        if access == Access::Create && !url.contains("memory") {
+            create_private(&path);
+        }
         let hint = open_advice(&path, access).to_owned();
         // Statements are not logged, because they contain users' text and long lists of parameters.
         let options = options.disable_statement_logging();
@@ -195,6 +198,13 @@ impl Dialect for Sqlite {
             None => open_error(url, hint)(source),
         })
     }
+}
+
+/// Creates a missing file for its owner alone: posts, their authors' hashes and the key of these hashes concern nobody
+/// else. SQLite gives the files next to it the same permissions. An error is left to SQLite.
+fn create_private(path: &Path) {
+    let mut options = std::fs::OpenOptions::new();
+    drop(options.write(true).create_new(true).mode(0o600).open(path));
 }
 
 /// Switches to a write-ahead log, so that a writer does not block readers, unless the file contains only another
