@@ -57,6 +57,7 @@ mod serve;
 mod shortlist;
 mod signals;
 mod source;
+mod statistics;
 mod status;
 mod store;
 mod support;

@@ -138,9 +138,14 @@ async fn one_signal_cancels_a_command_that_is_waiting_for_a_lock_and_stores_noth
             ("classify", "-INT", 130),
             ("purge --ids ids.txt", "-TERM", 143),
             ("export posts.csv", "-INT", 130),
+            ("report r.html", "-TERM", 143),
+            ("sql --named topics", "-INT", 130),
+            ("status", "-TERM", 143),
+            ("db check", "-TERM", 143),
         ] {
             // SQLite readers do not wait for a writer.
-            if is_file && command.starts_with("export") {
+            let reads = ["export", "report", "sql", "status", "db"];
+            if is_file && reads.iter().any(|word| command.starts_with(word)) {
                 continue;
             }
             let holder = Holder::of(&url).await;

@@ -1,5 +1,7 @@
 //! Failures in operation: migrations, copies, exit codes, logs, settings.
 
+use std::process::Command;
+
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use topicmill::cli::Exit;
@@ -9,8 +11,9 @@ use wiremock::matchers::method;
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use crate::collect::topic;
+use crate::support::builders::lines;
 use crate::support::postgres::databases;
-use crate::support::program::{Program, RunOutput, finished, on_reddit};
+use crate::support::program::{Program, RunOutput, finished, limited, on_reddit, words};
 use crate::support::reddit;
 use crate::support::scene::READ_OPTIONS;
 
@@ -285,6 +288,94 @@ mod logs {
                 );
                 assert!(last["message"].as_str().unwrap().len() > 10, "{last}");
             }
+        }
+    }
+}
+
+/// A command, and whether it prints to stdout.
+const COMMANDS: [(&str, bool); 17] = [
+    ("sql SELECT_1", true),
+    ("sql --schema", true),
+    ("status", true),
+    ("db info", true),
+    ("db check", true),
+    ("db backup backup.db", false),
+    ("config show", true),
+    ("completions bash", true),
+    ("help", true),
+    ("--version", true),
+    ("model list", true),
+    ("labels validate", true),
+    ("schedule list --pipeline s.toml", true),
+    ("report out.html", false),
+    ("import more.ndjson", false),
+    ("purge --ids ids.txt", false),
+    ("collect --source sample --limit 3", false),
+];
+/// The commands of [`COMMANDS`] that use no database.
+const ALONE: [&str; 7] = [
+    "sql --schema",
+    "config show",
+    "completions bash",
+    "help",
+    "--version",
+    "model list",
+    "labels validate",
+];
+
+#[test]
+fn a_command_whose_output_or_database_is_lost_does_not_succeed() {
+    let program = Program::new().imported(5);
+    program.write("more.ndjson", lines(20, 20));
+    program.write("ids.txt", "t3_k00001\n");
+    let due =
+        "[[schedule]]\nname = \"n\"\ncron = \"0 4 * * *\"\nstages = [\"purge --retention 2\"]\n";
+    program.write(
+        "s.toml",
+        format!("name = \"s\"\nlabels = [\"food\", \"games\"]\n\n{due}"),
+    );
+    let command = |line: &str| {
+        let words = words(line).into_iter().map(|word| word.replace('_', " "));
+        program.command(
+            &words
+                .collect::<Vec<_>>()
+                .iter()
+                .map(String::as_str)
+                .collect::<Vec<_>>()[..],
+        )
+    };
+    let failed = |mut command: Command, why: &str| {
+        let ran = finished(command.output().unwrap());
+        assert!(
+            ran.code > 0,
+            "{why}: {:?}: {} {}",
+            command.get_args(),
+            ran.code,
+            ran.stderr
+        );
+        assert_ne!(
+            ran.code,
+            i32::from(Exit::Bug.code()),
+            "{why}: {}",
+            ran.stderr
+        );
+        ran.code
+    };
+    for (line, prints) in COMMANDS {
+        let full = limited(&command(line), "ulimit -f 0 && exec >/dev/full");
+        failed(full, "a full disk");
+        let full = limited(&command(line), "ulimit -f 0 && exec >/dev/full 2>/dev/full");
+        failed(full, "a full stderr");
+        if prints {
+            // The writer of the pipe starts after its reader has ended.
+            let closed = "exec > >(exec true) && sleep 0.3";
+            let code = failed(limited(&command(line), closed), "a closed pipe");
+            assert_eq!(code, 141, "{line}");
+        }
+        if !ALONE.contains(&line) {
+            let mut lost = command(line);
+            lost.env("DATABASE_URL", "postgres://me@127.0.0.1:1/lost");
+            assert_eq!(failed(lost, "a lost database"), 4, "{line}");
         }
     }
 }

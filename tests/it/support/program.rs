@@ -360,9 +360,13 @@ pub fn wrapped(words: &[&str], command: &Command) -> Command {
 
 /// Runs a command under a limit such as `ulimit -f 100`, in KiB, which simulates a full disk.
 pub fn run_limited(command: &Command, limit: &str) -> RunOutput {
+    finished(limited(command, limit).output().unwrap())
+}
+
+/// Returns a command that runs under a limit, or after other commands of the shell.
+pub fn limited(command: &Command, limit: &str) -> Command {
     let shell = format!("{limit} && exec \"$@\"");
-    let mut shell = wrapped(&["bash", "-c", &shell, "bash"], command);
-    finished(shell.output().unwrap())
+    wrapped(&["bash", "-c", &shell, "bash"], command)
 }
 
 pub fn finished(output: Output) -> RunOutput {
