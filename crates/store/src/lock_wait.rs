@@ -8,7 +8,6 @@
 
 use std::error::Error;
 use std::ops::ControlFlow;
-use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -54,10 +53,11 @@ impl<DB: Dialect> SqlStore<DB> {
     /// Makes an attempt of a call. If earlier attempts timed out on a lock, logs who holds it.
     #[expect(clippy::disallowed_methods, reason = "other processes take real time")]
     pub(super) async fn attempt<T>(&self, wait: &mut LockWait, call: impl Future<Output = T>) -> T {
+        // On the heap, because calls are nested deeply, and each level would hold a copy.
+        let mut call = Box::pin(call);
         if STEP * wait.steps < NOTICE || wait.holder.is_some() {
             return call.await;
         }
-        let mut call = pin!(call);
         // The holder can be found only while a statement is waiting.
         let searching = async {
             tokio::time::sleep(BLOCKED_AGAIN).await;
