@@ -16,6 +16,7 @@ mod write;
 use std::path::PathBuf;
 
 use topicmill_core::{FailureKind, LabelSet, Timestamp};
+use topicmill_review::evaluate::Counted;
 use topicmill_store::{ColumnQuery, Store, StoreError, Target, batch_channel};
 
 use self::card::Facts;
@@ -143,9 +144,14 @@ pub async fn export(
         allow_superuser: terms.allow_superuser || filters.expression.is_none(),
         stop: terms.stop.clone(),
     };
+    // Only the data card of a folder shows shares.
+    let counted = match destination.format {
+        None => Counted::All,
+        Some(_) => Counted::IfWaves,
+    };
     let order = write::Order {
         columns: columns(subject),
-        facts: Facts::read(store, subject, terms.reconciled_at).await?,
+        facts: Facts::read(store, subject, terms.reconciled_at, counted).await?,
         to: destination,
     };
     let (into, batches) = batch_channel();

@@ -19,6 +19,7 @@ use crate::schedule::{OverdueSchedule, has_file_changed};
 use topicmill_core::{
     MAX_CLOCK_SETBACK, MAX_CLOCK_SKEW, RunStatus, ScheduledRunStatus, SourceKind, Stage, Timestamp,
 };
+use topicmill_review::evaluate::Counted;
 use topicmill_review::quality::{self, MeasuredQuality};
 use topicmill_store::{
     ArchiveState, Failure, Gap, LabellingState, LastRun, NewestPost, RunRow, ScheduledRunRow,
@@ -190,7 +191,7 @@ impl StatusReport {
             failures,
             gaps: store.posts().gaps().await?,
             runs,
-            quality: measured_quality(store).await?,
+            quality: measured_quality(store, is_estimate).await?,
             is_rewrite_due: store.purging().is_rewrite_due().await?,
             may_rewrite: store.purging().may_rewrite().await?,
             labels_current: false,
@@ -293,10 +294,18 @@ fn seconds(posts: i64, pace: f64) -> Option<u64> {
     (posts > 0).then(|| (posts as f64 / pace).ceil() as u64)
 }
 
-/// Measures the quality of the current labels. Returns `None` for a damaged label set, because the rest of the status
-/// is needed most then.
-async fn measured_quality(store: &Store) -> Result<Option<MeasuredQuality>, StoreError> {
-    match quality::of_current_labels(store).await {
+/// Measures the quality of the current labels and, unless the database is so large that its posts are not counted,
+/// estimates their shares. Returns `None` for a damaged label set, because the rest of the status is needed most then.
+async fn measured_quality(
+    store: &Store,
+    is_large: bool,
+) -> Result<Option<MeasuredQuality>, StoreError> {
+    let counted = if is_large {
+        Counted::IfWaves
+    } else {
+        Counted::All
+    };
+    match quality::of_current_labels(store, counted).await {
         Err(error @ StoreError::Corrupt { .. }) => {
             tracing::warn!("the quality of the labels is unknown: {error}");
             Ok(None)

@@ -13,7 +13,7 @@ use super::{App, CliError, Exit, OutputFormat, output};
 use crate::export::{self, Counts, DatasetFormat, Destination, Filters, Subject, Terms};
 use crate::telemetry::Progress;
 use topicmill_core::Mode;
-use topicmill_review::evaluate::Frame;
+use topicmill_review::evaluate::{Counted, Frame};
 use topicmill_store::{Access, Store};
 use topicmill_tables::bytes;
 
@@ -234,7 +234,7 @@ impl Export {
         let waves = if self.answers {
             let answers = store.gold().answers().await?;
             let sampled = std::iter::empty();
-            let frame = Frame::find(store, target, &answers, sampled, false).await?;
+            let frame = Frame::find(store, target, &answers, sampled, Counted::IfWaves).await?;
             Some(frame.ends().to_vec())
         } else {
             None

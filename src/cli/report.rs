@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use serde_json::json;
 
 use super::labels::selected_labels;
@@ -10,7 +11,7 @@ use super::time_range::parse_times;
 use super::{App, CliError, Exit, OutputFormat, output};
 use topicmill_core::redact_url;
 use topicmill_pages::report::{self, Report as Numbers, ReportOptions};
-use topicmill_store::Access;
+use topicmill_store::{Access, Grouping};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -45,6 +46,11 @@ pub struct Report {
         requires = "label_set"
     )]
     model: Option<String>,
+    /// Also show the shares of labels in each group of posts
+    ///
+    /// Groups with 30 random answers have estimated shares, the others assigned ones.
+    #[arg(long, value_name = "COLUMN", value_parser = PossibleValuesParser::new(Grouping::NAMES))]
+    by: Option<String>,
     /// Also write each chart as an SVG file to DIR
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
@@ -78,6 +84,7 @@ impl Report {
             until,
             database: database_name(app.settings().database.url.reveal()),
             now: now.into(),
+            by: self.by.as_deref().and_then(Grouping::named),
         };
         let numbers = report::gather(&store, &options).await?;
         store.close().await?;

@@ -10,6 +10,7 @@ use super::counts::Counts;
 use super::{ExportError, Subject};
 use topicmill_core::{ColumnKind, Label, Timestamp, short_hash};
 use topicmill_review::REVIEW_COMMAND;
+use topicmill_review::evaluate::Counted;
 use topicmill_review::quality::{self, MeasuredQuality};
 use topicmill_store::{Store, TopicKeywords};
 
@@ -40,6 +41,7 @@ impl Facts {
         store: &Store,
         subject: &Subject,
         reconciled_at: Option<Timestamp>,
+        counted: Counted,
     ) -> Result<Self, ExportError> {
         let models = store.labels().models().await?;
         let model = models
@@ -49,6 +51,7 @@ impl Facts {
             .map(|(_, row)| (row.name, row.precision, row.manifest_hash))
             .unwrap_or_default();
         let set = &subject.set;
+        let (quality, _) = quality::measure(store, subject.target, set, counted).await?;
         Ok(Self {
             model,
             precision,
@@ -61,7 +64,7 @@ impl Facts {
             fitted_to: set.fitted.as_ref().map(|fitted| fitted.provenance.answers),
             reconciled_at,
             keywords: store.posts().keywords().await?,
-            quality: quality::measure(store, subject.target, set).await?,
+            quality,
         })
     }
 }
@@ -105,7 +108,9 @@ fn cell(text: &str) -> String {
 pub(super) fn text(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
     let mut card = front(counts, columns, facts) + table(counts, facts).as_str();
     card += &descriptions(&facts.labels);
-    for (title, rows) in [("label", &counts.labels), ("topic", &counts.topics)] {
+    card += &shares(&facts.quality);
+    let tables = [("label", &counts.labels), ("topic", &counts.topics)];
+    for (title, rows) in tables.into_iter().filter(|(_, rows)| !rows.is_empty()) {
         writeln!(
             card,
             "## Posts by {title}\n\n| {title} | posts |\n|---|---|"
@@ -231,6 +236,33 @@ fn descriptions(labels: &[Label]) -> String {
         let (slug, words) = (cell(&label.slug), cell(&label.label));
         let about = cell(&label.descriptions.join(" · "));
         writeln!(text, "| `{slug}` | {words} | {about} |").expect(STRING);
+    }
+    text + "\n"
+}
+
+/// Formats the labels' shares; empty without estimates.
+fn shares(quality: &MeasuredQuality) -> String {
+    if quality.shares.is_empty() {
+        return String::new();
+    }
+    let mut text = "## Label shares\n\nOf the labelled posts in the database: the share with this label (assigned), and \
+                    the share whose right label it is (estimated from random answers, with the 95 % interval).\n\n\
+                    | label | assigned | estimated |\n|---|---|---|\n"
+        .to_owned();
+    for one in quality.shares.iter().take(MOST_ROWS) {
+        let [assigned, value, low, high] = [
+            one.assigned,
+            one.estimated.value.unwrap_or_default(),
+            one.estimated.low,
+            one.estimated.high,
+        ]
+        .map(|share| format!("{:.1}", share * 100.0));
+        let label = cell(&one.label);
+        writeln!(
+            text,
+            "| {label} | {assigned} % | {value} % ({low} to {high}) |"
+        )
+        .expect(STRING);
     }
     text + "\n"
 }

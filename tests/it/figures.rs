@@ -82,6 +82,12 @@ fn report(program: &Program) -> String {
     program.read("out.html")
 }
 
+fn report_summary(program: &Program, flags: &str) -> Value {
+    program
+        .ok(&*format!("report out.html --json {flags}"))
+        .json()
+}
+
 #[test]
 fn percentages_name_their_total_and_what_is_left_out() {
     let program = labelled(&mixed());
@@ -286,6 +292,40 @@ fn measured_quality_has_the_same_wording_everywhere() {
         (&json!("random"), &json!(48), &json!(1)),
         "Ben's answer is left out"
     );
+    // The shares are those of `labels evaluate`.
+    let shares = program.json("labels evaluate --gold db --by topic")["shares"].clone();
+    assert_eq!(quality["shares"], shares);
+    assert_eq!(shares[0]["assigned"], json!(34.0 / 90.0));
+    let summary = report_summary(&program, "");
+    assert_eq!(summary["quality"]["shares"], shares);
+    assert_eq!(summary["shares"][0]["estimated"], shares[0]["estimated"]);
+    let cell = |label: usize, what: &str| {
+        let share = shares[label]["estimated"][what].as_f64().unwrap();
+        format!("{:.1}", share * 100.0)
+    };
+    for (place, label) in LABELS.iter().enumerate() {
+        let [value, low, high] = ["value", "low", "high"].map(|what| cell(place, what));
+        let row = format!("| {} |", label.0);
+        let card = program.read("known/README.md");
+        let row = card.lines().find(|line| line.starts_with(&row)).unwrap();
+        assert!(
+            row.ends_with(&format!("| {value} % ({low} to {high}) |")),
+            "{row}"
+        );
+    }
+    // A report of a period estimates the shares of its posts.
+    let part = report_summary(&program, "--until 2026-09-26 --by subreddit");
+    let posts = program.count("labeled_posts WHERE created_at < '2026-09-27'");
+    let food = program.scalar(
+        "SELECT 1.0 * COUNT(CASE WHEN outcome = 'food' THEN 1 END) / COUNT(*) AS n FROM labeled_posts \
+          WHERE created_at < '2026-09-27'",
+    );
+    assert_eq!(
+        (&part["posts"], &part["quality"]["shares"][0]["assigned"]),
+        (&json!(posts), &food)
+    );
+    assert!(posts < 90 && program.read("out.html").contains("id=\"labels-by-group\""));
+
     let served = Served::start(&program);
     let page = served.page("/");
     assert!(page.contains(&expected), "{page}");

@@ -19,12 +19,15 @@ use serde_json::{Value, json};
 use topicmill_core::{Fullname, LabelSet, SourceKind, Timestamp};
 
 use topicmill_review::coverage::{Bounds, Covered, comparable};
+use topicmill_review::evaluate::{Counted, groups_of};
 use topicmill_review::quality;
-use topicmill_store::{PeriodCell, ReportQuery, ReportSums, SamplePost, Store, StoreError, Target};
+use topicmill_store::{
+    Grouping, PeriodCell, ReportQuery, ReportSums, SamplePost, Store, StoreError, Target,
+};
 
 pub use self::charts::{Chart, charts};
 pub use self::data::{
-    Agreement, Change, Compared, LabelScore, LabelSetVersion, NotCompared, OutcomeStats,
+    Agreement, Change, Compared, Groups, LabelScore, LabelSetVersion, NotCompared, OutcomeStats,
     QuotedPost, Report, TopicStats,
 };
 pub use self::headline::headline;
@@ -50,6 +53,8 @@ pub struct ReportOptions {
     pub database: String,
     /// The current time.
     pub now: Timestamp,
+    /// Groups of posts to show the labels of.
+    pub by: Option<Grouping>,
 }
 
 impl ReportOptions {
@@ -72,6 +77,7 @@ impl ReportOptions {
             until: None,
             database: database.to_owned(),
             now,
+            by: None,
         })
     }
 
@@ -135,12 +141,48 @@ pub async fn gather(store: &Store, options: &ReportOptions) -> Result<Report, St
             }
             None => None,
         },
-        quality: match &options.subject {
-            Some((target, set)) => Some(quality::measure(store, *target, set).await?),
-            None => None,
-        },
+        estimates: estimate(store, options, &query).await?,
     };
     Ok(build::build(options, sums, &scores, context))
+}
+
+/// Measures the labels' quality, and estimates their shares of the posts in the period, in all and by group.
+async fn estimate(
+    store: &Store,
+    options: &ReportOptions,
+    query: &ReportQuery,
+) -> Result<build::Estimates, StoreError> {
+    let Some((target, set)) = &options.subject else {
+        return Ok(build::Estimates::default());
+    };
+    let (mut quality, mut sample) = quality::measure(store, *target, set, Counted::All).await?;
+    let mut counted = Counted::All;
+    if options.since.is_some() || options.until.is_some() {
+        let period = (query.since, query.until);
+        counted = Counted::Created(period.0, period.1);
+        if let Some(whole) = sample {
+            let part = whole.within(store, *target, period).await?;
+            if !quality.shares.is_empty() {
+                quality.shares = part.shares(set).unwrap_or_default();
+            }
+            sample = Some(part);
+        }
+    }
+    // A sample that is hardly random has no shares either.
+    let usable = sample.as_ref().filter(|sample| sample.doubt().is_none());
+    let groups = match options.by {
+        Some(by) => {
+            let groups = groups_of(store, (*target, set), by, usable, counted).await?;
+            let labels = set.labels.iter().map(|label| label.slug.clone()).collect();
+            Some(Groups { by, labels, groups })
+        }
+        None => None,
+    };
+    Ok(build::Estimates {
+        sampled: sample.map_or(0, |sample| sample.held.posts.len()),
+        quality: Some(quality),
+        groups,
+    })
 }
 
 /// Finds two periods in which the same subreddits were read without gaps, and counts their posts.
@@ -201,7 +243,10 @@ pub fn summary(report: &Report) -> Value {
             json["p_corrected"] = json!(change.p);
             json
         });
-        json!({ "label": line.slug, "posts": line.posts, "assigned": line.share, "change": change })
+        let estimated = report.estimate_of(&line.slug);
+        json!({
+            "label": line.slug, "posts": line.posts, "assigned": line.share, "estimated": estimated, "change": change,
+        })
     });
     let compared = report.compared.as_ref().ok().map(|compared| {
         let periods = compared.covered.periods;
@@ -212,7 +257,7 @@ pub fn summary(report: &Report) -> Value {
     });
     json!({
         "finding": headline(report), "posts": report.posts, "labelled": report.scored(),
-        "shares": shares.collect::<Vec<_>>(), "compared": compared,
+        "shares": shares.collect::<Vec<_>>(), "compared": compared, "quality": report.quality,
     })
 }
 

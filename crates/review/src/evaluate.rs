@@ -11,6 +11,7 @@ mod frame;
 pub(crate) mod intervals;
 mod mix;
 mod posts;
+mod sample;
 mod strata;
 
 use std::collections::BTreeMap;
@@ -19,11 +20,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 pub use self::frame::{
-    Frame, FrameSize, GROUP_ANSWERS, GroupDifference, GroupShares, frame_json, group_differences,
+    Counted, ENOUGH_ANSWERS, Frame, FrameSize, GroupDifference, GroupShares, group_differences,
 };
 use self::intervals::{mcnemar, paired_difference, resampled};
 pub use self::mix::{Mix, UNLIKELY, mixes};
 pub use self::posts::{DifferingPost, RightRun, WrongPost};
+pub use self::sample::{LabelShare, NO_LABEL, RandomSample, groups_of};
 pub use self::strata::{Stratum, stratified_share};
 use super::calibrate::{Proportion, ReliabilityBin, reliability};
 use topicmill_core::LabelSet;

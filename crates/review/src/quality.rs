@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use serde::Serialize;
 
 use crate::calibrate::Proportion;
-use crate::evaluate::{self, EvaluatedPost, Frame, FrameSize};
+use crate::evaluate::{self, Counted, EvaluatedPost, FrameSize, LabelShare, RandomSample};
 use crate::gold::{self, Consensus, GoldRow};
 use crate::join::{self, JoinedGold, Labelling};
 use topicmill_core::{Fullname, LabelSet, Timestamp};
@@ -45,6 +45,10 @@ pub struct MeasuredQuality {
     /// The posts that an estimate speaks of; `None` if these are all labelled posts, and the sample is used as it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frame: Option<FrameSize>,
+    /// The assigned and estimated shares of each label and of no label. Empty if they were not computed, if there are too
+    /// few random answers, or if the sample is hardly random.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<LabelShare>,
 }
 
 impl MeasuredQuality {
@@ -52,9 +56,24 @@ impl MeasuredQuality {
     pub fn is_estimate(&self) -> bool {
         self.sample == Some(QualitySample::Random)
     }
+
+    /// Names the labels with the largest estimated shares; `None` without estimates.
+    pub fn shares_in_words(&self, most: usize) -> Option<String> {
+        let mut shares: Vec<&LabelShare> = self.shares.iter().collect();
+        let value = |share: &LabelShare| share.estimated.value.unwrap_or(0.0);
+        shares.sort_by(|a, b| value(b).total_cmp(&value(a)));
+        let words = shares.iter().take(most).map(|share| {
+            let one = &share.estimated;
+            let [value, low, high] = [value(share), one.low, one.high].map(percent);
+            format!("{} {value} % ({low} to {high})", share.label)
+        });
+        let words = words.collect::<Vec<_>>().join(", ");
+        (!words.is_empty()).then(|| format!("estimated: {words}"))
+    }
 }
 
-/// Measures the labels of a target, whose label set is `set`, using the answers in the database.
+/// Measures the labels of a target, whose label set is `set`, using the answers in the database. Also returns the random
+/// sample, if there is one. The labels' shares are estimated only if all labelled posts are counted.
 ///
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.
@@ -62,7 +81,8 @@ pub async fn measure(
     store: &Store,
     target: Target,
     set: &LabelSet,
-) -> Result<MeasuredQuality, StoreError> {
+    counted: Counted,
+) -> Result<(MeasuredQuality, Option<RandomSample>), StoreError> {
     let mut answers = store.gold().answers().await?;
     let posts = answers.iter().map(|one| one.answer.fullname.clone());
     let answered = posts.collect::<BTreeSet<Fullname>>().len();
@@ -99,65 +119,76 @@ pub async fn measure(
         held_out: HashMap::new(),
     };
     let all = join::join_gold(store, &[labelling], &gold.posts).await?;
-    let mut drawn = all.restricted_to(&random);
-    let mut frame = Frame::default();
-    if for_other_labels == 0 && !drawn.posts.is_empty() {
-        let posts = drawn.posts.iter().map(|post| &post.id);
-        frame = Frame::find(store, target, &in_sample, posts, false).await?;
-        drawn = drawn.filtered(|post| frame.contains(post));
-    }
-    let (sample, judged) = choose_sample(&all, &drawn, for_other_labels);
-    let (outcome, precision) = match sample {
-        QualitySample::Random => {
-            let posts: Vec<&Fullname> = drawn.posts.iter().map(|post| &post.id).collect();
-            frame.accuracy(&posts, judged)
-        }
-        QualitySample::Selected => evaluate::accuracy(judged),
+    let drawn = all.restricted_to(&random);
+    let random = if for_other_labels == 0 && !drawn.posts.is_empty() {
+        Some(RandomSample::find(store, target, &in_sample, &drawn, counted).await?)
+    } else {
+        None
+    };
+    let (sample, judged) = choose_sample(&all, &drawn, random.as_ref());
+    let (outcome, precision) = match &random {
+        Some(random) => random.accuracy(),
+        None => evaluate::accuracy(judged),
     };
     let sample = Some(sample).filter(|_| outcome.all > 0);
-    let counts = AnswerCounts {
+    let answers = AnswerCounts {
         answered,
         used_in_fit: used.len(),
         for_other_labels,
     };
-    Ok(MeasuredQuality {
-        sentence: sentence(sample, &outcome, &precision, &frame.in_words(), counts),
+    let mut of = random
+        .as_ref()
+        .map_or_else(String::new, RandomSample::frame_in_words);
+    let doubt = random.as_ref().and_then(RandomSample::doubt);
+    let size = random.as_ref().and_then(RandomSample::size);
+    let shares = random
+        .as_ref()
+        .filter(|_| counted != Counted::IfWaves && doubt.is_none());
+    let shares = shares.and_then(|random| random.shares(set));
+    if let Some(doubt) = doubt {
+        of = format!("{of}; {doubt}");
+    }
+    let quality = MeasuredQuality {
+        sentence: sentence(sample, &outcome, &precision, &of, answers),
         sample,
         left_out: answered - outcome.all,
         outcome,
         precision,
         used_in_fit: used.len(),
-        frame: (frame.size()).filter(|size| size.not_covered > 0 || size.waves > 1),
-    })
+        frame: size.filter(|size| size.not_covered > 0 || size.waves > 1),
+        shares: shares.unwrap_or_default(),
+    };
+    Ok((quality, random))
 }
 
 /// Chooses the answers to measure with: those about randomly drawn posts, if there are any. They allow an estimate only
-/// if none of them is left out because of what it says.
+/// if they are still a random sample.
 fn choose_sample<'j>(
     all: &'j JoinedGold,
     drawn: &'j JoinedGold,
-    for_other_labels: usize,
+    random: Option<&'j RandomSample>,
 ) -> (QualitySample, &'j [EvaluatedPost]) {
-    if drawn.posts.is_empty() {
-        return (QualitySample::Selected, &all.rows[0]);
+    match random {
+        Some(random) => (QualitySample::Random, &random.held.rows[0]),
+        None if drawn.posts.is_empty() => (QualitySample::Selected, &all.rows[0]),
+        None => (QualitySample::Selected, &drawn.rows[0]),
     }
-    let sample = match for_other_labels {
-        0 => QualitySample::Random,
-        _ => QualitySample::Selected,
-    };
-    (sample, &drawn.rows[0])
 }
 
 /// Measures the labels that the views show; `None` if no post is labelled.
 ///
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.
-pub async fn of_current_labels(store: &Store) -> Result<Option<MeasuredQuality>, StoreError> {
+pub async fn of_current_labels(
+    store: &Store,
+    counted: Counted,
+) -> Result<Option<MeasuredQuality>, StoreError> {
     let Some(target) = store.labels().current_target().await? else {
         return Ok(None);
     };
     let set = store.labels().label_set(target.label_set).await?;
-    measure(store, target, &set).await.map(Some)
+    let (quality, _) = measure(store, target, &set, counted).await?;
+    Ok(Some(quality))
 }
 
 /// Returns the posts whose answers a label set may have been fitted to: the posts answered before the fit.
@@ -200,7 +231,8 @@ fn sentence(
             (0, _) => format!("never measured; {ADVICE}"),
             (all, used) if all == used => {
                 format!(
-                    "not measured since the fit, which may have used all {all} answered posts; {ADVICE}"
+                    "not measured on other posts since the fit, which may have used all {all} answered posts (`topicmill \
+                     labels evaluate` predicts each without its own answer); {ADVICE}"
                 )
             }
             (1, _) => format!("not measured: the answered post has no label to compare; {ADVICE}"),
@@ -351,7 +383,7 @@ mod tests {
             (
                 50,
                 50,
-                "not measured since the fit, which may have used all 50 answered posts; ",
+                "not measured on other posts since the fit, which may have used all 50 answered posts (",
             ),
             (
                 50,

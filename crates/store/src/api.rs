@@ -413,9 +413,11 @@ facade! {
     /// Returns all answers, ordered by post and time.
     fn answers(&self) -> Vec<StoredGold>;
     /// Counts labelled posts by subreddit, topic, group, label, and the number of times in `cuts`, in ascending order, that are
-    /// not later than the time when the post was first stored. With `posts`, counts only these.
+    /// not later than the time when the post was first stored. With `posts`, counts only these; with `period`, only posts
+    /// created from its start until before its end.
     fn frame(
-        &self, target: Target, cuts: &[Timestamp], by: Option<Grouping>, posts: Option<&[Fullname]>
+        &self, target: Target, cuts: &[Timestamp], by: Option<Grouping>, posts: Option<&[Fullname]>,
+        period: Option<(Timestamp, Timestamp)>
     ) -> Vec<FrameCell>;
     /// Returns the group of each post that is stored.
     fn groups(&self, by: Grouping, posts: &[Fullname]) -> HashMap<Fullname, Option<String>>;

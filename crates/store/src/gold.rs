@@ -36,6 +36,8 @@ pub struct StoredGold {
     pub is_of_present_text: bool,
     /// Time when the post was first stored.
     pub collected_at: Timestamp,
+    /// Time when the post was created.
+    pub created_at: Timestamp,
 }
 
 /// A property by which posts are grouped: a column, or the month of the post (UTC).

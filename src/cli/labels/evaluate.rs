@@ -7,12 +7,14 @@ use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 
 use super::super::{App, CliError, Exit, OutputFormat, output};
-use super::estimates::{Estimates, add_groups_of, add_shares};
+use super::estimates::{add_groups_of, add_shares, notes};
 use super::figures::{estimate, labels_table, share};
 use super::side::Side;
 use super::{NONE, Printout, no_labels_yet, rows_from_objects, short_hash};
 use topicmill_core::{Fullname, LabelSet, Mode};
-use topicmill_review::evaluate::{Difference, Evaluation, difference, evaluate};
+use topicmill_review::evaluate::{
+    Counted, Difference, Evaluation, RandomSample, difference, evaluate,
+};
 use topicmill_review::gold::GoldLabels;
 use topicmill_review::join::{JoinedGold, Labelling, join_gold};
 use topicmill_store::{Access, Grouping, Store, Table};
@@ -119,7 +121,13 @@ impl Evaluate {
             [one] => {
                 let whole = drawn.as_ref().map(|_| &whole);
                 let target = one.target().filter(|_| is_random);
-                let estimates = Estimates::find(&store, target, held).await?;
+                let answers = store.gold().answers().await?;
+                let estimates = match target {
+                    Some(target) => Some(
+                        RandomSample::find(&store, target, &answers, held, Counted::All).await?,
+                    ),
+                    None => None,
+                };
                 let held = estimates.as_ref().map_or(held, |estimates| &estimates.held);
                 let mut found = self.evaluate_one(one, held, whole, caveat, estimates.as_ref());
                 if is_sample {
@@ -228,7 +236,7 @@ impl Evaluate {
         held: &JoinedGold,
         whole: Option<&JoinedGold>,
         caveat: Option<String>,
-        estimates: Option<&Estimates>,
+        estimates: Option<&RandomSample>,
     ) -> Printout {
         let set = &side.set;
         let mut evaluation = evaluate(&held.rows[0], set.labels.len());
@@ -260,7 +268,7 @@ impl Evaluate {
                  selected with a filter or outside topicmill. {heading}"
             );
         }
-        let notes = caveat.into_iter().chain(estimates.map(Estimates::notes));
+        let notes = caveat.into_iter().chain(estimates.map(notes));
         for note in notes.filter(|note| !note.is_empty()) {
             heading = format!("{note} {heading}");
         }

@@ -7,7 +7,7 @@ use super::figures::estimate;
 use super::{NONE, Printout};
 use topicmill_core::LabelSet;
 use topicmill_review::change::SIGNIFICANCE;
-use topicmill_review::evaluate::{GROUP_ANSWERS, GroupDifference, GroupShares, group_differences};
+use topicmill_review::evaluate::{ENOUGH_ANSWERS, GroupDifference, GroupShares, group_differences};
 use topicmill_store::Grouping;
 
 /// The number of groups and of differences that the tables show; JSON has all.
@@ -74,7 +74,7 @@ pub fn add_groups(set: &LabelSet, by: Grouping, groups: &[GroupShares], found: &
         more => format!(" {more} more groups: --format json."),
     };
     let heading = format!(
-        "Shares by {}. With under {GROUP_ANSWERS} random answers in a group, a share is only assigned, not \
+        "Shares by {}. With under {ENOUGH_ANSWERS} random answers in a group, a share is only assigned, not \
          estimated.{more}",
         by.name()
     );
@@ -94,7 +94,9 @@ fn add_differences(
     differences: &[GroupDifference],
     found: &mut Printout,
 ) {
-    let compared = groups.iter().filter(|group| group.answers >= GROUP_ANSWERS);
+    let compared = groups
+        .iter()
+        .filter(|group| group.answers >= ENOUGH_ANSWERS);
     let compared = compared.count();
     if differences.is_empty() {
         return;

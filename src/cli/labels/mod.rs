@@ -41,7 +41,7 @@ pub(super) use self::gold::login;
 pub(super) use self::list::selected_labels;
 
 /// Shown in place of a label for posts that no label fits.
-const NONE: &str = "(none of these)";
+const NONE: &str = topicmill_review::evaluate::NO_LABEL;
 /// The word for the current label set.
 const CURRENT: &str = "current";
 /// The file name that means stdout.

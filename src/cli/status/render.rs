@@ -12,6 +12,8 @@ use topicmill_store::{LastRun, StageRuns};
 
 /// The width of the first column: the longest heading and a gap.
 const FIRST_COLUMN: u16 = 13;
+/// The number of labels whose estimated shares are shown.
+const SHARES: usize = 3;
 /// The maximum line width, for readability.
 const WIDEST: usize = 100;
 
@@ -27,6 +29,7 @@ pub fn render(status: &StatusReport, url: &str) -> String {
         ("Parked", parked(status)),
         ("Labels", labels(status)),
         ("Quality", quality(status)),
+        ("Shares", shares(status)),
         ("Deletions", deletions(status)),
         ("Failing", failing(&status.failed_topics)),
         ("Schedules", schedules(status)),
@@ -251,6 +254,10 @@ fn quality(status: &StatusReport) -> Option<String> {
         text.extend([format!(" (`{REVIEW_COMMAND}`, then /review)")]);
     }
     Some(text)
+}
+
+fn shares(status: &StatusReport) -> Option<String> {
+    status.quality.as_ref()?.shares_in_words(SHARES)
 }
 
 fn deletions(status: &StatusReport) -> Option<String> {

@@ -81,7 +81,7 @@ async fn fit_now_learns_once_from_two_presses_and_only_from_this_page() {
     let page = served.page("/review");
     for part in [
         "<dd>0</dd><dt>random posts that count</dt>",
-        "not measured since the fit, which may have used all 25 answered posts",
+        "not measured on other posts since the fit, which may have used all 25 answered posts",
         "The labels are fitted to 25 answers.",
     ] {
         assert!(page.contains(part), "{part}: {page}");

@@ -6,8 +6,8 @@ use topicmill_core::{LabelSet, Mode, SourceKind, Timestamp};
 
 use super::ReportOptions;
 use super::data::{
-    Agreement, BINS, Change, Compared, LabelScore, LabelSetVersion, NotCompared, OutcomeStats,
-    QuotedPost, Report, TopicStats,
+    Agreement, BINS, Change, Compared, Groups, LabelScore, LabelSetVersion, NotCompared,
+    OutcomeStats, QuotedPost, Report, TopicStats,
 };
 use super::time::Axis;
 use crate::display;
@@ -42,8 +42,19 @@ pub struct Context {
     pub reconciled_at: Option<Timestamp>,
     /// The model that assigned the labels.
     pub model: Option<ModelRow>,
-    /// The labels' quality.
+    /// What is known from answers.
+    pub estimates: Estimates,
+}
+
+/// What is known about the labels from answers.
+#[derive(Default)]
+pub struct Estimates {
+    /// The labels' quality; its shares are those of the posts in the period.
     pub quality: Option<MeasuredQuality>,
+    /// Number of random answers about posts in the period.
+    pub sampled: usize,
+    /// The labels' shares by group of posts.
+    pub groups: Option<Groups>,
 }
 
 /// An outcome, and the slug of its label if it has one.
@@ -130,7 +141,9 @@ pub fn build(
         outcomes: lines,
         topics,
         agreement,
-        quality: context.quality,
+        quality: context.estimates.quality,
+        sampled: context.estimates.sampled,
+        groups: context.estimates.groups,
         closest: quotes(&sums.closest, scores, set, &names),
         most_confident: quotes(&sums.most_confident, scores, set, &names),
         gaps: context.gaps.into_iter().filter(is_shown).collect(),

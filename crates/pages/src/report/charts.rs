@@ -1,6 +1,7 @@
 //! The charts in the report. Each has a data table. The style sheet scales charts and lets them scroll on phones.
 
 mod coverage;
+mod groups;
 mod heat;
 mod mix;
 mod over_time;
@@ -58,6 +59,7 @@ pub fn charts(report: &Report) -> Vec<Chart> {
     [
         over_time::posts(report),
         over_time::labels(report),
+        groups::chart(report),
         heat::chart(report),
         scores::all(report),
         scores::by_label(report),

@@ -5,8 +5,11 @@ use crate::display::single_line;
 use topicmill_core::{Fullname, Timestamp};
 use topicmill_review::change::{SIGNIFICANCE, ShareChange};
 use topicmill_review::coverage::Covered;
+use topicmill_review::evaluate::{Estimate, GroupShares, LabelShare};
 use topicmill_review::quality::MeasuredQuality;
-use topicmill_store::{Gap, PeriodCell, PostOutcome, SkippedSubreddits, TopicKeywords, TwoPeriods};
+use topicmill_store::{
+    Gap, Grouping, PeriodCell, PostOutcome, SkippedSubreddits, TopicKeywords, TwoPeriods,
+};
 
 /// Number of bins in a score histogram.
 pub const BINS: usize = 50;
@@ -82,6 +85,32 @@ impl Change {
     /// Returns true if the change without a constant mix of subreddits differs by half a percentage point or more.
     pub fn depends_on_mix(&self) -> bool {
         (self.share.raw_difference() - self.share.difference()).abs() >= 0.005
+    }
+}
+
+/// The shares of labels in groups of posts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Groups {
+    /// The property by which posts are grouped.
+    pub by: Grouping,
+    /// Slugs of the labels, in the order of the groups' shares; the share of no label comes last.
+    pub labels: Vec<String>,
+    /// The groups.
+    pub groups: Vec<GroupShares>,
+}
+
+impl Groups {
+    /// Returns the position of a label.
+    pub fn label_place(&self, slug: &str) -> Option<usize> {
+        self.labels.iter().position(|label| label == slug)
+    }
+
+    /// Returns true if a label has a share of any group.
+    pub fn has_posts(&self, place: usize) -> bool {
+        let mut shares = self.groups.iter().map(|group| group.shares[place]);
+        shares.any(|(assigned, estimated)| {
+            assigned > 0.0 || estimated.is_some_and(|one| one.value > Some(0.0))
+        })
     }
 }
 
@@ -222,8 +251,13 @@ pub struct Report {
     pub topics: Vec<TopicStats>,
     /// The agreement of labels with topics.
     pub agreement: Agreement,
-    /// The labels' quality over all periods; `None` if there is no label set.
+    /// The labels' quality over all periods; `None` if there is no label set. Its shares are those of the posts in the
+    /// period.
     pub quality: Option<MeasuredQuality>,
+    /// Number of random answers about posts in the period.
+    pub sampled: usize,
+    /// The labels' shares by group of posts, if requested.
+    pub groups: Option<Groups>,
     /// Posts with the smallest margins between their two best labels.
     pub closest: Vec<QuotedPost>,
     /// Posts with the highest scores.
@@ -242,6 +276,19 @@ impl Report {
     /// Returns the number of scored posts.
     pub fn scored(&self) -> u64 {
         self.outcomes.iter().map(|line| line.posts).sum()
+    }
+
+    /// Returns the shares estimated from random answers, if there are any.
+    pub fn estimates(&self) -> Option<&[LabelShare]> {
+        let shares = &self.quality.as_ref()?.shares;
+        (!shares.is_empty()).then_some(shares)
+    }
+
+    /// Returns the estimated share of a label.
+    pub fn estimate_of(&self, label: &str) -> Option<&Estimate> {
+        let shares = self.estimates()?;
+        let share = shares.iter().find(|share| share.label == label);
+        share.map(|share| &share.estimated)
     }
 
     /// Returns the number of posts with this kind of outcome.

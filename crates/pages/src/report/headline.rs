@@ -1,13 +1,16 @@
 //! Writes the report's headline and summary.
 //!
 //! The headline says at most two things: which label has the largest share, and which assigned share changed most. It
-//! says either only if it is statistically significant. Its shares are assigned shares, and it says so.
+//! says either only if it is statistically significant. Shares are estimated from random answers if there are enough; an
+//! assigned share is called one.
 
 use super::data::{Change, OutcomeStats, Report};
+use super::page::interval;
 use super::time;
 use crate::display::{percent, single_line, thousands};
 use topicmill_review::change::is_significantly_larger;
 use topicmill_review::drift::as_f64;
+use topicmill_review::evaluate::{LabelShare, NO_LABEL};
 use topicmill_store::PostOutcome;
 
 /// Maximum number of characters in a label in a headline.
@@ -33,21 +36,116 @@ pub fn headline(report: &Report) -> String {
         (Some(share), Some(change)) => format!("{share}; {change}"),
         (Some(share), None) => share,
         (None, Some(change)) => capital(&change),
-        (None, None) => format!("No label clearly leads among {}", of_posts(report)),
+        (None, None) => spread(report),
     }
 }
 
-/// Describes the posts that assigned shares refer to: all posts, or the labelled posts if some are not labelled yet.
+/// Describes the posts that shares refer to: all posts, the labelled posts if some are not labelled yet or, for estimates,
+/// the posts that were stored early enough.
 fn of_posts(report: &Report) -> String {
+    let size = report
+        .quality
+        .as_ref()
+        .and_then(|quality| quality.frame.as_ref());
+    let size = size.filter(|size| size.not_covered > 0 && report.estimates().is_some());
+    if let Some(until) = size.and_then(|size| size.until) {
+        return format!("posts stored until {}", time::day(until));
+    }
     match report.scored() {
         scored if scored == report.posts => "posts".to_owned(),
         scored => format!("{} labelled posts", thousands(scored)),
     }
 }
 
-/// States the assigned share of the label that is assigned significantly more often than all others; `None` if there is
-/// none.
+/// Formats an estimated share with its interval.
+fn estimate(share: &LabelShare, of_posts: &str) -> String {
+    let value = percent(share.estimated.value.unwrap_or(0.0));
+    format!(
+        "an estimated {value} of {of_posts} ({})",
+        interval(&share.estimated)
+    )
+}
+
+/// Returns the estimated shares of the labels, largest first.
+fn by_estimate(shares: &[LabelShare]) -> Vec<&LabelShare> {
+    let labels = shares.iter().filter(|share| share.label != NO_LABEL);
+    let mut labels: Vec<&LabelShare> = labels.collect();
+    labels.sort_by(|a, b| {
+        b.estimated
+            .value
+            .unwrap_or(0.0)
+            .total_cmp(&a.estimated.value.unwrap_or(0.0))
+    });
+    labels
+}
+
+/// Returns the name of a label for the headline.
+fn name_of(report: &Report, slug: &str) -> String {
+    let line = report.labels().find(|line| line.slug == slug);
+    single_line(line.map_or(slug, |line| &line.name), NAME)
+}
+
+/// Describes shares of which none is clearly the largest.
+fn spread(report: &Report) -> String {
+    let of_posts = of_posts(report);
+    let estimates = by_estimate(report.estimates().unwrap_or_default());
+    let assigned: Vec<&OutcomeStats> = report.labels().filter(|line| line.posts > 0).collect();
+    let (count, largest) = match (estimates.first(), assigned.first()) {
+        (Some(first), _) => {
+            let some = estimates
+                .iter()
+                .filter(|share| share.estimated.value > Some(0.0));
+            (some.count(), format!("fits {}", estimate(first, &of_posts)))
+        }
+        (None, Some(first)) => {
+            let share = percent(first.share);
+            (
+                assigned.len(),
+                format!("is assigned to {share} of {of_posts}"),
+            )
+        }
+        (None, None) => return "No post got a label".to_owned(),
+    };
+    match count {
+        0 | 1 => format!("The most common label {largest}"),
+        count => format!("Posts are spread over {count} labels: the most common {largest}"),
+    }
+}
+
+/// States the share of the label whose share is significantly larger than all others; `None` if there is none.
 fn largest_share(report: &Report) -> Option<String> {
+    match report.estimates() {
+        Some(shares) => largest_estimate(report, shares),
+        None => largest_assigned(report),
+    }
+}
+
+/// States the largest estimated share if its interval is above all others. Two shares of one sample depend on each other;
+/// whatever their correlation, intervals of equal shares lie apart in at most 5 % of samples.
+fn largest_estimate(report: &Report, shares: &[LabelShare]) -> Option<String> {
+    let of_posts = of_posts(report);
+    let none = shares.iter().find(|share| share.label == NO_LABEL);
+    if let Some(none) = none.filter(|none| none.estimated.low >= MIN_WITHOUT_LABEL) {
+        return Some(capital(&format!(
+            "{} fit none of the labels",
+            estimate(none, &of_posts)
+        )));
+    }
+    let labels = by_estimate(shares);
+    let first = labels.first()?;
+    let name = capital(&name_of(report, &first.label));
+    let share = estimate(first, &of_posts);
+    let others = labels[1..].iter().map(|other| other.estimated.high);
+    match others.reduce(f64::max) {
+        None => Some(format!("{name} fits {share}")),
+        Some(high) if first.estimated.low > high => {
+            Some(format!("{name} fits {share}, more than any other label"))
+        }
+        Some(_) => None,
+    }
+}
+
+fn largest_assigned(report: &Report) -> Option<String> {
     let of_posts = of_posts(report);
     let none = report.posts_with(PostOutcome::Other) + report.posts_with(PostOutcome::Unsure);
     let share = as_f64(none) / as_f64(report.scored());
@@ -61,7 +159,7 @@ fn largest_share(report: &Report) -> Option<String> {
     match labels.get(1) {
         None => Some(format!("{name} is assigned to {share} of {of_posts}")),
         Some(second) if is_significantly_larger(first.posts, second.posts, labels.len()) => Some(
-            format!("{name} is assigned most often, to {share} of {of_posts}"),
+            format!("{name} is assigned to {share} of {of_posts}, more than any other label"),
         ),
         Some(_) => None,
     }

@@ -14,6 +14,7 @@ use super::time;
 use crate::display::{self, percent, points, thousands};
 use topicmill_review::REVIEW_COMMAND;
 use topicmill_review::drift::as_f64;
+use topicmill_review::evaluate::{ENOUGH_ANSWERS, Estimate, NO_LABEL};
 use topicmill_store::PostOutcome;
 
 /// Maximum number of rows in the label table.
@@ -49,6 +50,8 @@ struct Row {
     class: &'static str,
     posts: String,
     share: String,
+    /// The estimated share and its interval.
+    estimated: Option<[String; 2]>,
     bar: String,
     spark: String,
     change: String,
@@ -80,6 +83,7 @@ struct Body {
     figures: Vec<Figure>,
     rows: Vec<Row>,
     rows_left_out: usize,
+    has_estimates: bool,
     has_change: bool,
     about_labels: String,
     charts: Vec<Chart>,
@@ -126,6 +130,7 @@ pub fn render_body(report: &Report, review: Option<&'static str>) -> String {
         figures: figures(report),
         rows: rows(report),
         rows_left_out: report.outcomes.len().saturating_sub(LABEL_ROWS),
+        has_estimates: report.estimates().is_some(),
         has_change: report.compared.is_ok(),
         about_labels: about_labels(report),
         charts: charts::charts(report),
@@ -266,6 +271,10 @@ fn rows(report: &Report) -> Vec<Row> {
             },
             posts: thousands(line.posts),
             share: percent(line.share),
+            estimated: report.estimate_of(&line.slug).map(|one| {
+                let value = one.value.map_or_else(|| "–".to_owned(), percent);
+                [value, interval(one)]
+            }),
             bar: bar(line, largest),
             spark: spark(&line.series[report.axis.complete()]),
             change,
@@ -285,10 +294,60 @@ fn rows(report: &Report) -> Vec<Row> {
     report.outcomes.iter().take(LABEL_ROWS).map(row).collect()
 }
 
+/// Formats an interval of shares: `21 to 38 %`.
+pub(super) fn interval(estimate: &Estimate) -> String {
+    let [low, high] = [estimate.low, estimate.high].map(percent);
+    format!("{} to {high}", low.trim_end_matches(" %"))
+}
+
+/// Says which shares the label table has, and why none are estimated.
+fn about_shares(report: &Report) -> String {
+    let scored = thousands(report.scored());
+    let assigned =
+        format!("Assigned: the share of {scored} labelled posts that the model gave the label.");
+    let Some(shares) = report.estimates() else {
+        let so_far = match report.sampled {
+            answers if answers >= ENOUGH_ANSWERS => "the sample is hardly random".to_owned(),
+            answers => {
+                format!("that takes {ENOUGH_ANSWERS} random answers, and there are {answers}")
+            }
+        };
+        return format!(
+            "{assigned} The share whose right label it is was not estimated: {so_far}."
+        );
+    };
+    let mut text = format!(
+        "{assigned} Estimated: the share whose right label it is, with its 95 % interval, from {} random answers.",
+        thousands(report.sampled as u64)
+    );
+    let quality = report.quality.as_ref();
+    let size = quality.and_then(|quality| quality.frame.as_ref());
+    if let Some(size) = size.filter(|size| size.not_covered > 0) {
+        let later = thousands(size.not_covered);
+        text.extend([
+            " The estimates leave out ",
+            &later,
+            " posts, which were stored later.",
+        ]);
+    }
+    if let Some(none) = shares.iter().find(|share| share.label == NO_LABEL) {
+        let value = none.estimated.value.map_or_else(|| "–".to_owned(), percent);
+        let interval = interval(&none.estimated);
+        text.extend([
+            " No label is right for an estimated ",
+            &value,
+            " (",
+            &interval,
+            ").",
+        ]);
+    }
+    text
+}
+
 fn about_labels(report: &Report) -> String {
     let mut text = format!(
-        "Posts per label, in total and over time. Shares are of {} labelled posts. Each sparkline has its own scale.{}",
-        thousands(report.scored()),
+        "{} Each sparkline has its own scale.{}",
+        about_shares(report),
         report.axis.about_lines()
     );
     if let Ok(compared) = &report.compared {

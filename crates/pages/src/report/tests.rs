@@ -2,8 +2,11 @@
 
 use topicmill_core::{Label, LabelSet, Mode};
 
-use super::build::{Context, build};
+use super::build::{Context, Estimates, build};
 use super::*;
+use topicmill_review::calibrate::Proportion;
+use topicmill_review::evaluate::{Estimate, LabelShare, NO_LABEL};
+use topicmill_review::quality::{MeasuredQuality, QualitySample};
 use topicmill_store::{Gap, PostOutcome, ReportCell, ReportSums, ScoreBin, TimeStep, TwoPeriods};
 
 fn time(day: i64) -> Timestamp {
@@ -104,6 +107,7 @@ fn report_of(labels: &[(&str, u64, u64)], none: (u64, u64), of: usize) -> Report
         until: None,
         database: "trial.db".into(),
         now: time(21),
+        by: None,
     };
     let context = Context {
         compared,
@@ -117,7 +121,7 @@ fn report_of(labels: &[(&str, u64, u64)], none: (u64, u64), of: usize) -> Report
         keywords: Vec::new(),
         reconciled_at: None,
         model: None,
-        quality: None,
+        estimates: Estimates::default(),
     };
     build(&options, sums, &[], context)
 }
@@ -128,18 +132,18 @@ fn the_headline_states_only_significant_results() {
         (
             vec![("a", 500, 500), ("b", 100, 100)],
             (0, 0),
-            "All about a is assigned most often, to 83 % of posts",
+            "All about a is assigned to 83 % of posts, more than any other label",
         ),
         (
             vec![("a", 100, 500), ("b", 100, 100)],
             (0, 0),
-            "All about a is assigned most often, to 75 % of posts; the assigned share of all about a grew from 50 % to \
-             83 %",
+            "All about a is assigned to 75 % of posts, more than any other label; the assigned share of all about a grew \
+             from 50 % to 83 %",
         ),
         (
             vec![("a", 51, 50), ("b", 50, 50), ("c", 50, 51)],
             (0, 0),
-            "No label clearly leads among posts",
+            "Posts are spread over 3 labels: the most common is assigned to 33 % of posts",
         ),
         (
             vec![("a", 200, 100), ("b", 100, 200)],
@@ -155,7 +159,7 @@ fn the_headline_states_only_significant_results() {
         (
             vec![("a", 29, 0), ("b", 0, 400)],
             (0, 0),
-            "All about b is assigned most often, to 93 % of posts",
+            "All about b is assigned to 93 % of posts, more than any other label",
         ),
         (
             vec![("a", 50, 50)],
@@ -167,6 +171,51 @@ fn the_headline_states_only_significant_results() {
     }
     let some = report_of(&[("a", 200, 100), ("b", 100, 200)], (0, 0), 3);
     assert!(headline(&some).ends_with(" in r/trial"), "{some:?}");
+}
+
+#[test]
+fn the_intervals_decide_what_the_headline_says_of_estimates() {
+    let labels = [("a", 500, 500), ("b", 100, 100)];
+    for ([a, b, none], expected) in [
+        (
+            [(0.6, 0.5, 0.7), (0.3, 0.2, 0.45), (0.1, 0.05, 0.2)],
+            "All about a fits an estimated 60 % of posts (50 to 70 %), more than any other label",
+        ),
+        (
+            [(0.5, 0.4, 0.6), (0.4, 0.3, 0.5), (0.1, 0.05, 0.2)],
+            "Posts are spread over 2 labels: the most common fits an estimated 50 % of posts (40 to 60 %)",
+        ),
+        (
+            [(0.2, 0.1, 0.3), (0.15, 0.1, 0.2), (0.65, 0.55, 0.7)],
+            "An estimated 65 % of posts (55 to 70 %) fit none of the labels",
+        ),
+    ] {
+        let shares = [("a", a), ("b", b), (NO_LABEL, none)];
+        let shares = shares.map(|(label, (value, low, high))| LabelShare {
+            label: label.to_owned(),
+            assigned: 0.5,
+            estimated: Estimate {
+                value: Some(value),
+                low,
+                high,
+            },
+        });
+        let all = Proportion::new(80, 100);
+        let report = Report {
+            quality: Some(MeasuredQuality {
+                sentence: String::new(),
+                sample: Some(QualitySample::Random),
+                outcome: all,
+                precision: all,
+                left_out: 0,
+                used_in_fit: 0,
+                frame: None,
+                shares: shares.into(),
+            }),
+            ..report_with(&labels, (0, 0))
+        };
+        assert_eq!(headline(&report), expected);
+    }
 }
 
 #[test]

@@ -10,22 +10,36 @@ use std::collections::{BTreeMap, HashMap};
 
 use chrono::TimeDelta;
 use serde::Serialize;
-use serde_json::{Value, json};
 
-pub use self::groups::{GROUP_ANSWERS, GroupDifference, GroupShares, group_differences};
+pub use self::groups::{GroupDifference, GroupShares, group_differences};
 use super::mix::{Mix, mixes};
 use super::strata::{Stratum, stratified_share};
 use super::{Estimate, EvaluatedPost, accuracy, estimate_shares_in, float};
 use crate::calibrate::Proportion;
 use topicmill_core::{Fullname, GoldSource, LabelSet, SampleReason, TextHash, Timestamp};
-use topicmill_store::{FrameCell, Store, StoreError, StoredGold, Target};
+use topicmill_store::{FrameCell, Grouping, Store, StoreError, StoredGold, Target};
 
-/// With this many random answers, a wave is covered even if others have more per post.
-const ENOUGH: usize = 30;
+/// With fewer random answers, intervals are so wide that no share of all posts or of a group is estimated. With as many, a
+/// wave is covered even if others have more per post.
+pub const ENOUGH_ANSWERS: usize = 30;
+
+/// The labelled posts that are counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Counted {
+    /// All posts, but only if there are several waves. Otherwise, no shares are known.
+    #[default]
+    IfWaves,
+    /// All posts.
+    All,
+    /// The posts created from the first time until before the second. Answers about other posts do not count either.
+    Created(Timestamp, Timestamp),
+}
 
 /// The posts that an estimate speaks of.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Frame {
+    /// The posts that were counted.
+    counted: Counted,
     /// Times that separate waves, ascending: a post belongs to the first wave whose time is later than its own.
     cuts: Vec<Timestamp>,
     /// Time when each sampled post was first stored.
@@ -55,7 +69,7 @@ pub struct FrameSize {
 
 impl Frame {
     /// Finds the frame of the random sample among `answers`. `sampled` contains the sampled posts that an evaluation
-    /// uses. Counts all labelled posts only if there are several waves or if `counts` is true.
+    /// uses.
     ///
     /// # Errors
     /// Returns [`StoreError`] if the database cannot be read.
@@ -64,14 +78,19 @@ impl Frame {
         target: Target,
         answers: &[StoredGold],
         sampled: impl Iterator<Item = &Fullname>,
-        counts: bool,
+        counted: Counted,
     ) -> Result<Self, StoreError> {
         let drawn = answers
             .iter()
             .filter(|one| one.in_random_sample && one.is_of_present_text);
         let drawn: Vec<&StoredGold> = drawn.collect();
+        let is_counted = |one: &&&StoredGold| match counted {
+            Counted::IfWaves | Counted::All => true,
+            Counted::Created(since, until) => since <= one.created_at && one.created_at < until,
+        };
         let stored_at: HashMap<&Fullname, Timestamp> = drawn
             .iter()
+            .filter(is_counted)
             .map(|one| (&one.answer.fullname, one.collected_at))
             .collect();
         let mut frame = Self {
@@ -79,14 +98,15 @@ impl Frame {
                 .filter_map(|post| Some((post.clone(), *stored_at.get(post)?)))
                 .collect(),
             cuts: imports(&drawn),
+            counted,
             ..Self::default()
         };
         let late = late_posts(store, target, &drawn).await?;
         frame.cuts.extend(late.iter().min());
         frame.cuts.sort_unstable();
         frame.cuts.dedup();
-        if counts || !frame.cuts.is_empty() {
-            frame.cells = store.gold().frame(target, &frame.cuts, None, None).await?;
+        if counted != Counted::IfWaves || !frame.cuts.is_empty() {
+            frame.cells = frame.count(store, target, None, None).await?;
         }
         frame.cover(late.len());
         Ok(frame)
@@ -111,7 +131,7 @@ impl Frame {
                 reason = "at most the number of answers times a ratio of posts, and limited"
             )]
             let answers = proportional.min(1e6).ceil() as usize;
-            answers.clamp(1, ENOUGH)
+            answers.clamp(1, ENOUGH_ANSWERS)
         };
         self.covered = (0..waves)
             .map(|wave| wave == most || posts[wave] == 0 || sampled[wave] >= wanted(wave))
@@ -313,21 +333,24 @@ impl Frame {
         target: Target,
         posts: &[Fullname],
     ) -> Result<Vec<FrameCell>, StoreError> {
-        store
-            .gold()
-            .frame(target, &self.cuts, None, Some(posts))
-            .await
+        self.count(store, target, None, Some(posts)).await
     }
-}
 
-/// Returns the frame as JSON: its size, and the p-value of each mix.
-pub fn frame_json(size: &FrameSize, mixes: &[Mix]) -> Value {
-    let mut json = json!(size);
-    json["p_values"] = mixes
-        .iter()
-        .map(|mix| (mix.of.to_owned(), json!(mix.p)))
-        .collect();
-    json
+    /// Counts labelled posts by wave.
+    async fn count(
+        &self,
+        store: &Store,
+        target: Target,
+        by: Option<Grouping>,
+        posts: Option<&[Fullname]>,
+    ) -> Result<Vec<FrameCell>, StoreError> {
+        let period = match self.counted {
+            Counted::IfWaves | Counted::All => None,
+            Counted::Created(since, until) => Some((since, until)),
+        };
+        let gold = store.gold();
+        gold.frame(target, &self.cuts, by, posts, period).await
+    }
 }
 
 /// Returns the times after which posts were not drawn from, for samples that were imported: the last answer of each

@@ -136,6 +136,7 @@ mod tests {
             in_random_sample: true,
             is_of_present_text: true,
             collected_at: Timestamp::EPOCH,
+            created_at: Timestamp::EPOCH,
         }
     }
 

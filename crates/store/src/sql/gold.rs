@@ -219,7 +219,7 @@ impl<DB: Dialect> SqlStore<DB> {
         const WHAT: &str = "read answers";
         let rows = sqlx::query::<DB>(
             "SELECT g.fullname, g.annotator, g.label, g.label_set_id, g.chosen, g.source, g.answered_at, \
-                    g.in_random_sample, g.text_hash = p.text_hash, g.text_hash, g.note, p.collected_at \
+                    g.in_random_sample, g.text_hash = p.text_hash, g.text_hash, g.note, p.collected_at, p.created_at \
                FROM gold g JOIN posts p ON p.fullname = g.fullname ORDER BY g.fullname, g.answered_at, g.annotator",
         )
         .fetch_all(&self.pool)
@@ -233,6 +233,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 in_random_sample: row.try_get(7).context(WHAT)?,
                 is_of_present_text: row.try_get(8).context(WHAT)?,
                 collected_at: row.try_get(11).context(WHAT)?,
+                created_at: row.try_get(12).context(WHAT)?,
                 answer: GoldAnswer {
                     annotator: text(1)?,
                     label: row.try_get(2).context(WHAT)?,
@@ -256,6 +257,7 @@ impl<DB: Dialect> SqlStore<DB> {
         cuts: &[Timestamp],
         by: Option<Grouping>,
         posts: Option<&[Fullname]>,
+        period: Option<(Timestamp, Timestamp)>,
     ) -> Result<Vec<FrameCell>> {
         const WHAT: &str = "count the posts of the sampling frame";
         let chunks: Vec<Option<&[Fullname]>> = match posts {
@@ -284,6 +286,10 @@ impl<DB: Dialect> SqlStore<DB> {
                 .push_bind(target.model)
                 .push(" AND c.label_set_id = ");
             select.push_bind(target.label_set);
+            if let Some((since, until)) = period {
+                select.push(" AND p.created_at >= ").push_bind(since);
+                select.push(" AND p.created_at < ").push_bind(until);
+            }
             if let Some(chunk) = chunk {
                 select.push(" AND p.fullname IN (");
                 push_list(&mut select, chunk.iter().map(Fullname::as_str));

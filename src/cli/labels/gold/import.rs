@@ -143,8 +143,8 @@ impl Import {
         let posts: Vec<Fullname> = posts.into_iter().cloned().collect();
         let cuts = [(last.as_datetime() + chrono::TimeDelta::seconds(1)).into()];
         let gold = store.gold();
-        let mut all = gold.frame(target, &cuts, None, None).await?;
-        let mut sample = gold.frame(target, &cuts, None, Some(&posts)).await?;
+        let mut all = gold.frame(target, &cuts, None, None, None).await?;
+        let mut sample = gold.frame(target, &cuts, None, Some(&posts), None).await?;
         all.retain(|cell| cell.wave == 0);
         sample.retain(|cell| cell.wave == 0);
         let unlikely = mixes(&all, &sample).into_iter().filter(Mix::is_unlikely);

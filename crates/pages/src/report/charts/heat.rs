@@ -69,8 +69,33 @@ pub fn chart(report: &Report) -> Option<Chart> {
             largest_disagreement(&pairs, report)
         ),
         table: ChartTable::new(2, &head, table),
-        svg: draw(shown, &columns),
+        svg: draw(&heat_rows(shown, &columns), &column_names(&columns)),
     })
+}
+
+fn heat_rows(rows: &[&TopicStats], columns: &[(usize, &OutcomeStats)]) -> Vec<HeatRow> {
+    let row = |topic: &&TopicStats| HeatRow {
+        name: topic.name.clone(),
+        note: format!(" ({})", thousands(topic.scored)),
+        shares: columns
+            .iter()
+            .map(|(place, _)| as_f64(topic.row[*place]) / as_f64(topic.scored.max(1)))
+            .collect(),
+    };
+    rows.iter().map(row).collect()
+}
+
+fn column_names(columns: &[(usize, &OutcomeStats)]) -> Vec<String> {
+    columns.iter().map(|(_, line)| line.name.clone()).collect()
+}
+
+/// A row of a heat map.
+pub(super) struct HeatRow {
+    pub name: String,
+    /// Text after the name, which is never shortened.
+    pub note: String,
+    /// A share for each column.
+    pub shares: Vec<f64>,
 }
 
 /// Returns sentences about posts whose topic is not a label and posts that are not shown, with a leading space.
@@ -172,18 +197,15 @@ struct Grid {
     tall: f64,
 }
 
-fn draw(rows: &[&TopicStats], columns: &[(usize, &OutcomeStats)]) -> Svg {
+/// Draws a heat map of rows against columns.
+pub(super) fn draw(rows: &[HeatRow], columns: &[String]) -> Svg {
     let widest = |names: &mut dyn Iterator<Item = &String>| {
         names.map(|name| measure(name)).fold(0.0, f64::max)
     };
-    // Only the name is shortened, not the number of posts after it.
-    let row_name = |row: &&TopicStats| {
-        let posts = format!(" ({})", thousands(row.scored));
-        fit(&row.name, NAMES - 12.0 - measure(&posts)) + &posts
-    };
+    let row_name = |row: &HeatRow| fit(&row.name, NAMES - 12.0 - measure(&row.note)) + &row.note;
     let row_names: Vec<String> = rows.iter().map(row_name).collect();
     let left = (widest(&mut row_names.iter()) + 12.0).min(NAMES);
-    let heading = widest(&mut columns.iter().map(|(_, line)| &line.name)).min(HEADING);
+    let heading = widest(&mut columns.iter()).min(HEADING);
     // A name rotated by 45 degrees needs its length times sin 45° in both directions.
     let climb = heading * 0.72;
     let cell = ((WIDTH - left - climb) / as_f64(columns.len() as u64)).min(44.0);
@@ -191,9 +213,9 @@ fn draw(rows: &[&TopicStats], columns: &[(usize, &OutcomeStats)]) -> Svg {
     let grid = Grid { left, cell, tall };
     let top = climb + 18.0;
     let mut svg = Svg::new(WIDTH, top + tall * as_f64(rows.len() as u64) + 6.0);
-    for (n, (_, line)) in columns.iter().enumerate() {
+    for (n, name) in columns.iter().enumerate() {
         let x = left + cell * (as_f64(n as u64) + 0.5);
-        svg.slanted((x, top - 7.0), "", &line.name, HEADING);
+        svg.slanted((x, top - 7.0), "", name, HEADING);
     }
     for (m, (row, name)) in rows.iter().zip(&row_names).enumerate() {
         let y = top + tall * as_f64(m as u64);
@@ -202,21 +224,15 @@ fn draw(rows: &[&TopicStats], columns: &[(usize, &OutcomeStats)]) -> Svg {
     svg
 }
 
-fn draw_row(
-    svg: &mut Svg,
-    grid: &Grid,
-    (row, name): (&TopicStats, &str),
-    columns: &[(usize, &OutcomeStats)],
-    y: f64,
-) {
+fn draw_row(svg: &mut Svg, grid: &Grid, (row, name): (&HeatRow, &str), columns: &[String], y: f64) {
     let middle = y + grid.tall / 2.0 + 4.0;
     let end = grid.left - 8.0;
     svg.text((end, middle), Anchor::End, "name", name, end - 2.0);
-    for (n, (place, line)) in columns.iter().enumerate() {
-        let share = as_f64(row.row[*place]) / as_f64(row.scored.max(1));
+    for (n, (column, share)) in columns.iter().zip(&row.shares).enumerate() {
+        let share = *share;
         let x = grid.left + grid.cell * as_f64(n as u64);
         let step = step(share);
-        let tooltip = format!("{} → {}: {}", row.name, line.name, percent(share));
+        let tooltip = format!("{} → {column}: {}", row.name, percent(share));
         let tooltip = single_line(&tooltip, 200);
         let size = (grid.cell - 2.0, grid.tall - 2.0);
         svg.rect((x, y), size, &format!("h{step}"), &tooltip);

@@ -1,7 +1,7 @@
 //! The overview page, which is the report on all posts.
 //!
-//! Rendering takes seconds with a million posts, so the report is kept until a run writes something. Each response
-//! omits quotes from posts that have since been purged or edited and shows the current label quality.
+//! Rendering takes seconds with a million posts, so the report is kept until a run writes something or an annotator
+//! answers. Each response omits quotes from posts that have since been purged or edited.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,8 @@ use super::{PageError, address, html, outcome_name};
 use crate::display;
 use crate::report::{self, Report, ReportOptions};
 use crate::serve::{Serving, Shared};
-use topicmill_review::quality;
-use topicmill_store::StoreError;
 use topicmill_store::browse::{ChangeMarker, PostCounts};
+use topicmill_store::{StoreError, StoredGold};
 
 /// The URL for the review page.
 const REVIEW: &str = "/review";
@@ -28,6 +27,8 @@ const PAUSE_FACTOR: u32 = 9;
 /// A report and the post counts, with the state of the database that they show.
 pub struct RenderedReport {
     marker: ChangeMarker,
+    /// The answers; they do not change the marker.
+    answers: Vec<StoredGold>,
     /// Time at which it was rendered.
     at: Duration,
     /// Duration of the rendering.
@@ -55,8 +56,10 @@ async fn rendered(serving: &Serving) -> Result<Arc<RenderedReport>, StoreError> 
     // While one request renders the report, the others wait for it.
     let mut rendered = serving.overview.lock().await;
     let marker = serving.store.posts().change_marker().await?;
+    let answers = serving.store.gold().answers().await?;
     let at = serving.clock.elapsed();
     if let Some(one) = &*rendered
+        && one.answers == answers
         && (one.marker == marker || at.saturating_sub(one.at) < one.took * PAUSE_FACTOR)
     {
         return Ok(Arc::clone(one));
@@ -66,6 +69,7 @@ async fn rendered(serving: &Serving) -> Result<Arc<RenderedReport>, StoreError> 
     let report = report::gather(&serving.store, &options).await?;
     let new = Arc::new(RenderedReport {
         marker,
+        answers,
         body: report::render_body(&report, Some(REVIEW)),
         report,
         counts: serving.store.posts().count_posts().await?,
@@ -79,13 +83,7 @@ async fn rendered(serving: &Serving) -> Result<Arc<RenderedReport>, StoreError> 
 /// Renders the page.
 pub async fn page(State(serving): State<Shared>) -> Result<Response, PageError> {
     let rendered = rendered(&serving).await?;
-    let mut fresh = report::without_stale_quotes(&serving.store, &rendered.report).await?;
-    // New answers do not change the marker, so the quality is measured here.
-    let quality = quality::of_current_labels(&serving.store).await?;
-    if quality != rendered.report.quality {
-        let report = fresh.unwrap_or_else(|| rendered.report.clone());
-        fresh = Some(Report { quality, ..report });
-    }
+    let fresh = report::without_stale_quotes(&serving.store, &rendered.report).await?;
     let fresh = fresh.map(|report| report::render_body(&report, Some(REVIEW)));
     let (_, labels) = serving.current_labels().await?;
     let outcomes = rendered.counts.all_outcomes().into_iter();

@@ -5,6 +5,7 @@ use super::queue::ReviewQueue;
 use crate::display;
 use topicmill_core::{LabelSet, Timestamp};
 use topicmill_review::calibrate::Proportion;
+use topicmill_review::evaluate::Counted;
 use topicmill_review::gold::{self, Consensus, PairAgreement};
 use topicmill_review::quality::{self, MeasuredQuality};
 use topicmill_store::{StoreError, Target};
@@ -37,11 +38,12 @@ impl ReviewQueue {
             disagreements,
             ..
         } = gold::consensus(answers, None);
+        let (quality, _) = quality::measure(&self.store, target, set, Counted::IfWaves).await?;
         Ok(ReviewProgress {
             posts,
             disagreements: disagreements.len(),
             agreement,
-            quality: quality::measure(&self.store, target, set).await?,
+            quality,
             fit: fit_in_words(set),
         })
     }

@@ -7,13 +7,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
-use super::{Estimate, EvaluatedPost, Frame};
+use super::{ENOUGH_ANSWERS, Estimate, EvaluatedPost, Frame};
 use crate::change::{difference_of_estimates, holm};
 use topicmill_core::{Fullname, LabelSet};
 use topicmill_store::{FrameCell, Grouping, Store, StoreError, Target};
-
-/// With fewer answers, intervals are so wide that no share of a group is estimated.
-pub const GROUP_ANSWERS: usize = 30;
 
 /// The labels of a group of posts.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,10 +55,7 @@ impl Frame {
         by: Grouping,
         (posts, rows): (&[Fullname], &[EvaluatedPost]),
     ) -> Result<Vec<GroupShares>, StoreError> {
-        let cells = store
-            .gold()
-            .frame(target, &self.cuts, Some(by), None)
-            .await?;
+        let cells = self.count(store, target, Some(by), None).await?;
         let group_of = store.gold().groups(by, posts).await?;
         let mut groups = self.shares_of_groups(set, cells, &group_of, (posts, rows));
         if !by.is_of_time() {
@@ -94,6 +88,7 @@ impl Frame {
         let shares = |(group, part): (Option<String>, Part<'_>)| {
             let answers = part.rows.len();
             let frame = Self {
+                counted: self.counted,
                 cuts: self.cuts.clone(),
                 covered: self.covered.clone(),
                 stored_at: part.stored_at,
@@ -101,7 +96,7 @@ impl Frame {
                 needed: 0,
             };
             let shares = frame.label_shares(set, &part.sample, &part.rows);
-            let is_estimated = answers >= GROUP_ANSWERS;
+            let is_estimated = answers >= ENOUGH_ANSWERS;
             let shares = shares.into_iter();
             GroupShares {
                 group,

@@ -1,0 +1,93 @@
+//! Draws the shares of labels in groups of posts, such as subreddits or months.
+
+use super::super::Report;
+use super::super::page::interval;
+use super::super::table::ChartTable;
+use super::heat::{HeatRow, draw};
+use super::{Chart, MOST};
+use crate::display::{percent, single_line, thousands};
+use topicmill_review::evaluate::{ENOUGH_ANSWERS, GroupShares};
+
+/// A column: the position of its share in a group, and its name.
+type Column = (usize, String);
+
+/// Returns the heat map of groups and labels, if the report has groups.
+pub fn chart(report: &Report) -> Option<Chart> {
+    let groups = report
+        .groups
+        .as_ref()
+        .filter(|groups| !groups.groups.is_empty())?;
+    let by = groups.by.name().replace('_', " ");
+    let labels = report.labels().filter_map(|line| {
+        let place = groups.label_place(&line.slug)?;
+        groups.has_posts(place).then(|| (place, line.name.clone()))
+    });
+    let none = (groups.labels.len(), "no label".to_owned());
+    let columns: Vec<Column> = labels.take(MOST - 1).chain([none]).collect();
+    let shown = groups.groups.iter().take(MOST);
+    let rows = shown.map(|group| HeatRow {
+        name: name(group),
+        note: match group.answers {
+            answers if answers >= ENOUGH_ANSWERS => format!(" ({answers} answers)"),
+            _ => " (assigned)".to_owned(),
+        },
+        shares: columns
+            .iter()
+            .map(|(place, _)| best_share(group, *place))
+            .collect(),
+    });
+    let names: Vec<String> = columns.iter().map(|(_, name)| name.clone()).collect();
+    Some(Chart {
+        id: "labels-by-group",
+        title: format!("Labels by {by}"),
+        explanation: format!(
+            "Each row is a {by}, and shades and numbers are percentages of its posts: estimated shares where there are \
+             {ENOUGH_ANSWERS} random answers, else the shares that the model assigned. “topicmill labels evaluate --by \
+             {}” tests the differences.",
+            groups.by.name()
+        ),
+        table: table(&by, &groups.groups, &columns),
+        svg: draw(&rows.collect::<Vec<_>>(), &names),
+    })
+}
+
+fn name(group: &GroupShares) -> String {
+    single_line(group.group.as_deref().unwrap_or("(none)"), 60)
+}
+
+/// Returns the estimated share or, without an estimate, the assigned share.
+fn best_share(group: &GroupShares, place: usize) -> f64 {
+    let (assigned, estimated) = group.shares[place];
+    estimated.and_then(|one| one.value).unwrap_or(assigned)
+}
+
+fn table(by: &str, groups: &[GroupShares], columns: &[Column]) -> ChartTable {
+    let rows = groups.iter().flat_map(|group| {
+        let shown = columns
+            .iter()
+            .filter(|(place, _)| best_share(group, *place) > 0.0);
+        shown.map(|(place, label)| {
+            let (assigned, estimated) = group.shares[*place];
+            let value = estimated.and_then(|one| one.value);
+            vec![
+                name(group),
+                single_line(label, 60),
+                thousands(group.posts),
+                thousands(group.answers as u64),
+                percent(assigned),
+                value.map_or_else(String::new, percent),
+                estimated.map_or_else(String::new, |one| interval(&one)),
+            ]
+        })
+    });
+    let head = [
+        by,
+        "label",
+        "posts",
+        "answers",
+        "assigned",
+        "estimated",
+        "95 % interval",
+    ];
+    ChartTable::new(2, &head, rows)
+}
