@@ -295,6 +295,7 @@ fn log_refilled(done: &ImportCounts) {
         deleted = some(done.deleted),
         removed = some(done.removed),
         missing = some(done.missing),
+        left_out = some(done.left_out),
         purged = some(done.stored.purged),
         tombstoned = some(done.stored.tombstoned),
         unclear = some(done.unclear),

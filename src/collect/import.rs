@@ -17,7 +17,7 @@ pub struct ImportPlan<'a> {
     /// The file's name in log lines.
     pub name: &'a str,
     /// The pipeline's topics. A record belongs to the topic that it names, otherwise to the first one that lists its
-    /// subreddit and that it matches, if any. It is left out if some list its subreddit but it matches none of them.
+    /// subreddit and that it matches, if any. See [`place`].
     pub topics: &'a [Topic],
     /// True if the topic that lists a record's subreddit, if any, takes precedence over the one that the record names.
     pub topics_from_subreddits: bool,
@@ -123,8 +123,8 @@ struct Preparer {
 
 /// Posts of one topic, or of none, ready to be stored.
 pub(super) struct TopicPosts {
-    topic: Option<String>,
-    posts: Vec<ReadyPost>,
+    pub topic: Option<String>,
+    pub posts: Vec<ReadyPost>,
 }
 
 /// A block that is ready to be stored.
@@ -141,21 +141,25 @@ struct ReadyBlock {
 impl Preparer {
     fn ready_block(&self, mut block: Block) -> ReadyBlock {
         let posts = block.records.len() as u64;
-        let (mut named, mut unmatched, mut topics_differ) = (Vec::new(), Vec::new(), 0);
+        let (mut placed, mut unmatched, mut topics_differ) = (Vec::new(), Vec::new(), 0);
         for Record { post, topic } in std::mem::take(&mut block.records) {
-            let read = topic_of(&post, &self.topics);
-            let is_listed = || self.topics.iter().any(|topic| topic.lists(&post));
-            let by_subreddit = topic.is_none() || self.topics_from_subreddits;
-            if by_subreddit && read.is_none() && is_listed() {
-                unmatched.push(post);
-                continue;
+            let read = place(&post, None, &self.topics);
+            let is_listed = !matches!(read, Place::In(None));
+            if let (Some(named), Place::In(Some(read))) = (&topic, &read) {
+                topics_differ += u64::from(named != read);
             }
-            topics_differ += u64::from(topic.is_some() && read.is_some() && topic != read);
-            let topic = if by_subreddit { read.or(topic) } else { topic };
-            named.push((topic, post));
+            let place = match topic {
+                Some(_) if self.topics_from_subreddits && is_listed => read,
+                Some(named) => place(&post, Some(named), &self.topics),
+                None => read,
+            };
+            match place {
+                Place::In(topic) => placed.push((topic, post)),
+                Place::Unmatched => unmatched.push(post),
+            }
         }
         ReadyBlock {
-            by_topic: by_topic(named, &self.authors),
+            by_topic: by_topic(placed, &self.authors),
             unmatched: self.authors.prepare(unmatched),
             posts,
             topics_differ,
@@ -270,9 +274,26 @@ pub(super) async fn store_by_topic(
     run.store.posts().save_pages(&pages, state).await
 }
 
-/// Returns the slug of the first topic that lists a post's subreddit and that the post matches.
-pub(super) fn topic_of(post: &Post, topics: &[Topic]) -> Option<String> {
-    let mut topics = topics.iter();
-    let topic = topics.find(|topic| topic.lists(post) && topic.matches(post));
-    topic.map(|topic| topic.slug.clone())
+/// The place of a post in the sampling frame.
+pub(super) enum Place {
+    /// It is stored with this topic, or with none.
+    In(Option<String>),
+    /// It contains no keyword of the topics that it could belong to, and is left out.
+    Unmatched,
+}
+
+/// Returns a post's place: the topic that it names, or the first one that lists its subreddit and that it matches.
+pub(super) fn place(post: &Post, named: Option<String>, topics: &[Topic]) -> Place {
+    let is_its = |topic: &&Topic| match &named {
+        Some(name) => topic.slug == *name || topic.label == *name,
+        None => topic.lists(post),
+    };
+    let mut its = topics.iter().filter(is_its).peekable();
+    if its.peek().is_none() {
+        return Place::In(named);
+    }
+    match its.find(|topic| topic.matches(post)) {
+        Some(topic) => Place::In(named.or_else(|| Some(topic.slug.clone()))),
+        None => Place::Unmatched,
+    }
 }

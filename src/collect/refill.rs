@@ -3,8 +3,8 @@
 //! Input: fullnames. Output: stored posts, and the number of posts that are gone. Each request contains a hundred ids
 //! for Reddit, and five hundred for the archive. Stored posts are not requested, so an interrupted run continues where it ended.
 
-use super::import::{by_topic, store_by_topic, topic_of, unlogged_rejections};
-use super::{MAX_LOGGED_REJECTIONS, Result};
+use super::import::{Place, TopicPosts, by_topic, place, store_by_topic, unlogged_rejections};
+use super::{MAX_LOGGED_REJECTIONS, Result, stored_among};
 use crate::run::Run;
 use topicmill_core::record::ImportCounts;
 use topicmill_core::{AuthorPolicy, Fullname, Post, PurgeReason, Topic};
@@ -19,7 +19,7 @@ pub struct RefillPlan<'a> {
     pub ids: &'a [Fullname],
     /// Also requests posts that are stored.
     pub refresh: bool,
-    /// The pipeline's topics. A post belongs to the first topic that lists its subreddit and that it matches, if any.
+    /// The pipeline's topics. For a post's topic, see [`place`].
     pub topics: &'a [Topic],
     /// Progress callback: the number of ids done since the last call.
     pub progress: &'a (dyn Fn(u64) + Send + Sync),
@@ -136,12 +136,23 @@ async fn fetch(
         matches!(state, Some(PostState::Visible | PostState::AuthorDeleted))
             && ids.contains(&post.fullname)
     };
-    let posts = page.posts.into_iter().filter(is_there);
-    let posts: Vec<_> = posts
-        .map(|post| (topic_of(&post, plan.topics), post))
-        .collect();
-    done.posts += posts.len() as u64;
-    let posts = by_topic(posts, authors);
+    let (mut placed, mut unmatched) = (Vec::new(), Vec::new());
+    for post in page.posts.into_iter().filter(is_there) {
+        match place(&post, None, plan.topics) {
+            Place::In(topic) => placed.push((topic, post)),
+            Place::Unmatched => unmatched.push(post),
+        }
+    }
+    let left_out = unmatched.len();
+    // Other stored posts get their updates, but keep their topic.
+    let known = stored_among(run, authors.prepare(unmatched)).await?;
+    done.left_out += (left_out - known.len()) as u64;
+    done.posts += (placed.len() + known.len()) as u64;
+    let mut posts = by_topic(placed, authors);
+    posts.push(TopicPosts {
+        topic: None,
+        posts: known,
+    });
     let stored = store_by_topic(run, source.kind(), posts, None).await?;
     done.stored += stored;
     (plan.progress)(requested);

@@ -1,16 +1,22 @@
 //! The keywords of a topic, which decide for every source alike whether a post belongs to the topic.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use regex::{Regex, RegexBuilder};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
+use unicode_normalization::{UnicodeNormalization, is_nfc};
+
+use crate::reddit::reddit_text;
 
 /// Maximum size of the compiled keywords in bytes: room for ten thousand of them.
 const MAX_SIZE: usize = 100 << 20;
+/// The pattern of a character that is part of a word. An underscore is not, unlike in `\w`: Markdown marks words with it.
+const IN_WORD: &str = r"\p{Alphabetic}\p{M}\p{N}";
 
-/// Keywords: words, prefixes such as `vaccin*`, and phrases such as `"long covid"`. Without keywords, every post
-/// matches.
+/// Keywords: words, prefixes such as `vaccin*`, and phrases such as `"long covid"`. They are looked for in the text that
+/// readers see, at the borders of words, in either case. Without keywords, every post matches.
 ///
 /// ```
 /// use topicmill_core::Keywords;
@@ -44,8 +50,7 @@ impl Keywords {
             return Ok(Self::default());
         }
         let patterns: Vec<&str> = entries.iter().map(|entry| entry.pattern.as_str()).collect();
-        // Half boundaries, because an entry such as `c++` does not end with a letter.
-        let pattern = format!(r"\b{{start-half}}(?:{})", patterns.join("|"));
+        let pattern = format!("(?:^|[^{IN_WORD}])(?:{})", patterns.join("|"));
         let regex = RegexBuilder::new(&pattern)
             .case_insensitive(true)
             .size_limit(MAX_SIZE)
@@ -69,8 +74,21 @@ impl Keywords {
 
     /// Returns true if any keyword occurs in the title or in the text.
     pub fn match_post(&self, title: &str, text: &str) -> bool {
-        let matches = |regex: &Regex| regex.is_match(title) || regex.is_match(text);
+        let matches = |regex: &Regex| {
+            [title, text]
+                .into_iter()
+                .any(|text| regex.is_match(&composed(&reddit_text(text))))
+        };
         self.regex.as_ref().is_none_or(matches)
+    }
+}
+
+/// Returns the text with composed characters: `é` may also be an `e` and an accent.
+fn composed(text: &str) -> Cow<'_, str> {
+    if is_nfc(text) {
+        Cow::Borrowed(text)
+    } else {
+        text.nfc().collect()
     }
 }
 
@@ -113,12 +131,15 @@ impl Entry {
         let phrase = entry
             .strip_prefix('"')
             .and_then(|rest| rest.strip_suffix('"'));
+        let border = format!("(?:$|[^{IN_WORD}])");
         let (inner, end) = match (phrase, entry.strip_suffix('*')) {
-            (Some(phrase), _) => (phrase, r"\b{end-half}"),
+            (Some(phrase), _) => (phrase, &*border),
             (None, Some(prefix)) => (prefix, ""),
-            (None, None) => (entry, r"\b{end-half}"),
+            (None, None) => (entry, &*border),
         };
-        let words: Vec<String> = inner.split_whitespace().map(regex::escape).collect();
+        // Phones write a typographic apostrophe.
+        let pattern = |word| regex::escape(&composed(word)).replace(['\'', '’'], "['’]");
+        let words: Vec<String> = inner.split_whitespace().map(pattern).collect();
         let is_one = phrase.is_some() || inner.split_whitespace().eq([inner]);
         let has_letter = inner.chars().any(char::is_alphanumeric);
         if !is_one || !has_letter || inner.contains(['*', '"', '\0']) {
@@ -155,6 +176,9 @@ mod tests {
             "RSV",
             "épidémie*",
             "流感*",
+            "don't",
+            "covid-19",
+            "a.b(c)",
         ];
         let keywords = Keywords::parse(&entries).unwrap();
         for text in [
@@ -167,7 +191,14 @@ mod tests {
             "in C++.",
             "(c++)",
             "ÉPIDÉMIES",
+            "E\u{301}PIDE\u{301}MIE",
             "流感疫苗",
+            "I don’t",
+            "Don't!",
+            "RSV's",
+            "_vaccine_ #my_vaccine **long** _covid_",
+            "post-covid-19 (a.b(c))",
+            "va\\ccin\u{200b}e \\*RSV\\*",
         ] {
             assert!(keywords.match_post(text, ""), "{text}");
             assert!(keywords.match_post("", text), "{text}");
@@ -182,6 +213,9 @@ mod tests {
             "xc++",
             "RSVP",
             "vac cine",
+            "RSV\u{301}",
+            "covid-191",
+            "axb(c)",
         ] {
             assert!(!keywords.match_post(text, text), "{text}");
         }

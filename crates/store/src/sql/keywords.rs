@@ -1,5 +1,6 @@
 //! Stores the keywords that posts were selected with: a part of the sampling frame.
 
+use chrono::TimeDelta;
 use serde_json::Value;
 use sqlx::Row as _;
 use sqlx::types::Json;
@@ -17,22 +18,30 @@ impl<DB: Dialect> SqlStore<DB> {
         now: Timestamp,
     ) -> Result<bool> {
         const WHAT: &str = "record the keywords of a topic";
-        let all = self.keywords().await?;
-        let last = all.iter().rfind(|row| row.topic == topic);
-        if last.map_or(&[][..], |row| &row.keywords) == keywords {
-            return Ok(false);
+        loop {
+            let all = self.keywords().await?;
+            let last = all.iter().rfind(|row| row.topic == topic);
+            if last.map_or(&[][..], |row| &row.keywords) == keywords {
+                return Ok(false);
+            }
+            // After the last change, whatever the clock says, so that this one is the last from now on.
+            let after_last = last.map(|row| row.since.as_datetime() + TimeDelta::seconds(1));
+            let since = after_last.map_or(now, |after| now.max(after.into()));
+            let inserted = sqlx::query::<DB>(
+                "INSERT INTO topic_keywords (topic, since, keywords) VALUES ($1, $2, $3) \
+                 ON CONFLICT (topic, since) DO NOTHING",
+            )
+            .bind(topic)
+            .bind(since)
+            .bind(Json(&serde_json::json!(keywords)))
+            .execute(&self.pool)
+            .await
+            .context(WHAT)?;
+            // Otherwise, another run has recorded other keywords in the meantime.
+            if DB::rows_affected(&inserted) > 0 {
+                break;
+            }
         }
-        // Of two runs in the same second, the first one counts; the next run records the change again.
-        sqlx::query::<DB>(
-            "INSERT INTO topic_keywords (topic, since, keywords) VALUES ($1, $2, $3) \
-             ON CONFLICT (topic, since) DO NOTHING",
-        )
-        .bind(topic)
-        .bind(now)
-        .bind(Json(&serde_json::json!(keywords)))
-        .execute(&self.pool)
-        .await
-        .context(WHAT)?;
         sqlx::query_scalar::<DB, _>("SELECT EXISTS (SELECT 1 FROM posts WHERE topic = $1)")
             .bind(topic)
             .fetch_one(&self.pool)
