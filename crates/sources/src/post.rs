@@ -10,7 +10,6 @@ use serde_json::Value;
 
 pub use self::fields::Fields;
 pub(super) use self::fields::{Field, flag_of, integer_of, is_null, number_of};
-use topicmill_core::reddit::is_placeholder;
 use topicmill_core::{Post, PurgeReason, RejectReason, SourceKind, Timestamp, author_name};
 
 /// The first second of June 2005, the month of Reddit's first post.
@@ -55,9 +54,9 @@ pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, Re
     let shown = fields.shown().filter(|_| crosspost_parent.is_some());
     // The parent's text is used only if the parent is known: the text must be purged with the parent.
     let selftext = match shown {
-        Some(shown) if own_text.trim().is_empty() => text(&shown.selftext)
-            .filter(|text| !is_placeholder(text))
-            .unwrap_or_default(),
+        Some(shown) if own_text.trim().is_empty() && shown.removal().is_none() => {
+            text(&shown.selftext).unwrap_or_default()
+        }
         _ => own_text,
     };
     if title.trim().is_empty() && selftext.trim().is_empty() {
@@ -111,8 +110,8 @@ pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, Re
         created_at,
         source,
     };
-    // The archive keeps the text of a post that was deleted later.
-    let is_gone = meta.is_some_and(Fields::is_gone);
+    // Some sources keep the title, and an archive all of the text, of a post that was deleted.
+    let is_gone = post.removal.is_some();
     Ok(if is_gone { without_text(post) } else { post })
 }
 

@@ -34,7 +34,6 @@ async fn an_export_is_a_consistent_snapshot() {
         };
         let terms = Terms {
             allow_superuser: true,
-            reconciled_at: None,
             stop: CancellationToken::new(),
         };
         let parts = Arc::new(AtomicU64::new(0));

@@ -52,11 +52,22 @@ async fn a_post_on_two_pages_of_a_batch_is_recorded_for_both_topics() {
     }
 }
 
-/// Returns an imported post. Even numbers have some of the optional fields, and odd numbers have the others.
+/// Returns an imported post. Even numbers have some of the optional fields, and odd numbers have the others. Every third
+/// post was removed, so it has no text.
 fn odd(i: usize) -> Post {
     let some = i.is_multiple_of(2);
+    let gone = i.is_multiple_of(3);
     let number = i64::try_from(i).unwrap();
-    let title = format!("Title {i} naïve");
+    let title = if gone {
+        String::new()
+    } else {
+        format!("Title {i} naïve")
+    };
+    let body = if gone {
+        String::new()
+    } else {
+        "body\n".repeat(i % 5)
+    };
     Post {
         url: some.then(|| format!("https://a.example/{i}")),
         permalink: (!some).then(|| format!("/r/gaming/{i}")),
@@ -67,10 +78,10 @@ fn odd(i: usize) -> Post {
         flair: (!some).then(|| "it's a \"flair\"".into()),
         over_18: some,
         is_self: !some,
-        removal: i.is_multiple_of(3).then_some(PurgeReason::Removed),
+        removal: gone.then_some(PurgeReason::Removed),
         created_at: at(number),
         source: SourceKind::Import,
-        ..post(&format!("x{i:05}"), &title, &"body\n".repeat(i % 5))
+        ..post(&format!("x{i:05}"), &title, &body)
     }
 }
 
@@ -147,6 +158,7 @@ async fn values_of_every_type_round_trip_in_a_large_batch() {
                 score: Some([i64::MIN, i64::MAX][i % 2]),
                 upvote_ratio: Some([f64::MIN_POSITIVE, -0.1][i % 2]),
                 created_at: Timestamp::from_epoch_secs([1, 253_402_300_799][i % 2]).unwrap(),
+                removal: None,
                 ..odd(i)
             })
             .collect();

@@ -365,10 +365,12 @@ impl Fields {
     /// Returns the reason if the post was deleted or removed: by Reddit's category, by the archive's `_meta`, or because
     /// its text is a placeholder.
     pub(crate) fn removal(&self) -> Option<PurgeReason> {
-        let mut texts = [&self.selftext, &self.title]
-            .into_iter()
-            .filter_map(Field::str);
-        let placeholder = texts.find(|text| is_placeholder(text));
+        let bodies = [&self.selftext, &self.body, &self.text];
+        let body = bodies.into_iter().find(|body| body.is_present());
+        let texts = body.into_iter().chain([&self.title]);
+        let placeholder = texts
+            .filter_map(Field::str)
+            .find(|text| is_placeholder(text));
         let category = match self.meta.object().filter(|meta| meta.is_gone()) {
             // An archive does not always know the type.
             Some(meta) => Some(meta.removal_type.word().unwrap_or_default()),
@@ -386,7 +388,7 @@ impl Fields {
 
     /// Returns true if these are the fields of `_meta` for a post that was gone when the archive last read it. A post
     /// that was gone only at first is shown again.
-    pub(super) fn is_gone(&self) -> bool {
+    fn is_gone(&self) -> bool {
         let was = |flag: &Field| flag.flag() == Some(true);
         was(&self.was_deleted_later)
             || self.removal_type.word().is_some() && !was(&self.was_initially_deleted)

@@ -200,32 +200,40 @@ fn odd_values_become_none_or_their_meaning() {
 }
 
 #[test]
-fn every_form_of_removal_is_recognised() {
-    for form in [
-        json!({"removed_by_category": "moderator"}),
-        json!({"selftext": "[removed]"}),
-        json!({"selftext": "[deleted]\n"}),
-        json!({"_meta": {"removal_type": "deleted"}}),
+fn a_post_that_any_source_reports_as_removed_has_no_text() {
+    // Reddit, files and archives keep the title; an archive keeps the body, too.
+    let (deleted, removed) = (PurgeReason::Deleted, PurgeReason::Removed);
+    for (form, reason) in [
+        (json!({"removed_by_category": "moderator"}), removed),
+        (json!({"removed_by_category": "deleted"}), deleted),
+        (json!({"selftext": "[removed]"}), removed),
+        (json!({"selftext": "[deleted]\n"}), deleted),
+        (json!({"body": "[removed]"}), removed),
+        (json!({"text": " [deleted]"}), deleted),
+        (json!({"title": "[deleted by user]"}), deleted),
+        (json!({"_meta": {"was_deleted_later": true}}), removed),
+        (json!({"_meta": {"removal_type": "deleted"}}), deleted),
+        (json!({"_meta": {"removal_type": "moderator"}}), removed),
     ] {
-        assert!(post(form.clone()).unwrap().removal.is_some(), "{form}");
-    }
-    // An archive keeps the text.
-    for (meta, reason) in [
-        (json!({"was_deleted_later": true}), PurgeReason::Removed),
-        (
-            json!({"was_deleted_later": true, "removal_type": "deleted"}),
-            PurgeReason::Deleted,
-        ),
-        (json!({"removal_type": "moderator"}), PurgeReason::Removed),
-    ] {
-        let gone = post(json!({"_meta": meta, "url": "https://a.example"})).unwrap();
-        assert_eq!(gone.removal, Some(reason), "{meta}");
-        assert_eq!(post_text(&gone.title, &gone.selftext), "", "{meta}");
-        assert_eq!(
-            (gone.author, gone.url, gone.permalink),
-            (None, None, None),
-            "{meta}"
-        );
+        let mut whole = json!({
+            "id": "abc1", "subreddit": "climate", "title": "A title", "created_utc": 1_700_000_000,
+            "author": "someone", "url": "https://a.example", "permalink": "/r/climate/comments/abc1/a_title/",
+        });
+        for (name, value) in form.as_object().unwrap() {
+            whole[name] = value.clone();
+        }
+        for source in [
+            SourceKind::Reddit,
+            SourceKind::ArcticShift,
+            SourceKind::Import,
+        ] {
+            let gone = decode(&whole, source).unwrap();
+            assert_eq!(gone.removal, Some(reason), "{source} {form}");
+            let text = post_text(&gone.title, &gone.selftext);
+            assert_eq!(text, "", "{source} {form}");
+            let links = (gone.author, gone.url, gone.permalink);
+            assert_eq!(links, (None, None, None), "{source} {form}");
+        }
     }
     let restored = json!({"_meta": {"was_initially_deleted": true, "removal_type": "moderator"}});
     let restored = post(restored).unwrap();

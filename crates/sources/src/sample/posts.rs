@@ -61,8 +61,6 @@ struct Line {
     over_18: bool,
     #[serde(default)]
     stickied: bool,
-    #[serde(default)]
-    removed: bool,
     crosspost_of: Option<Parent>,
 }
 
@@ -128,10 +126,6 @@ fn entry(subreddit: &str, id: u64, line: &Line, now: Timestamp) -> Entry {
         (None, Some(parent)) => parent["permalink"].as_str().unwrap_or_default().to_owned(),
         (None, None) => format!("https://www.reddit.com{permalink}"),
     };
-    let deleted = line.selftext == "[deleted]";
-    let removed_by = line
-        .removed
-        .then_some(if deleted { "deleted" } else { "moderator" });
     let name = fullname(id);
     #[expect(clippy::cast_precision_loss, reason = "seconds of this century")]
     let created_utc = created as f64;
@@ -142,7 +136,7 @@ fn entry(subreddit: &str, id: u64, line: &Line, now: Timestamp) -> Entry {
         "subreddit_name_prefixed": format!("r/{subreddit}"),
         "title": line.title,
         "selftext": line.selftext,
-        "author": if deleted { "[deleted]" } else { line.author.as_str() },
+        "author": line.author,
         "permalink": permalink,
         "url": url,
         "is_self": is_self,
@@ -154,7 +148,7 @@ fn entry(subreddit: &str, id: u64, line: &Line, now: Timestamp) -> Entry {
         "link_flair_text": line.flair,
         "over_18": line.over_18,
         "stickied": line.stickied,
-        "removed_by_category": removed_by,
+        "removed_by_category": null,
         "created_utc": created_utc,
         "edited": false,
         "distinguished": null,

@@ -77,14 +77,14 @@ impl<DB: Dialect> SqlStore<DB> {
     /// Purges stored posts that their rows report as deleted or removed, with their crossposts. Returns the number of
     /// purged posts of these rows and of others.
     ///
-    /// A post that was stored after its removal stays: it has no text, or a title that its source still shows.
+    /// A post that was stored after its removal stays, because it has no text.
     pub(super) async fn purge_reported(
         tx: &mut Transaction<'static, DB>,
         rows: &[Row<'_>],
     ) -> Result<Purged> {
-        let reported: BTreeMap<&str, (&Row<'_>, PurgeReason)> = rows
+        let reported: BTreeMap<&str, PurgeReason> = rows
             .iter()
-            .filter_map(|row| Some((row.post.fullname.as_str(), (row, row.post.removal?))))
+            .filter_map(|row| Some((row.post.fullname.as_str(), row.post.removal?)))
             .collect();
         // All rows have the same run and time.
         let Some(page) = rows
@@ -95,21 +95,20 @@ impl<DB: Dialect> SqlStore<DB> {
             return Ok(Purged::default());
         };
         let stored = format!(
-            "SELECT fullname, text_hash, removed_at IS NOT NULL FROM posts \
-              WHERE (has_text OR text_purged_at IS NOT NULL) AND fullname IN {}",
+            "SELECT fullname FROM posts WHERE (has_text OR text_purged_at IS NOT NULL) AND fullname IN {}",
             DB::IN_JSON_ARRAY
         );
-        let stored: Vec<(String, Vec<u8>, bool)> = sqlx::query_as::<DB, _>(AssertSqlSafe(stored))
+        let stored: Vec<String> = sqlx::query_scalar::<DB, _>(AssertSqlSafe(stored))
             .bind(json_array(reported.keys().copied()))
             .fetch_all(&mut **tx)
             .await
             .context("look up posts that were deleted")?;
-        let gone = stored.iter().filter_map(|(fullname, hash, was_removed)| {
-            let (row, reason) = reported[fullname.as_str()];
-            let is_known = *was_removed && hash == row.post.text_hash().as_bytes();
-            (!is_known).then_some((fullname.as_str(), reason))
-        });
-        let gone: BTreeMap<&str, PurgeReason> = gone.collect();
+        let reason_of = |fullname: &String| reported.get_key_value(fullname.as_str());
+        let gone: BTreeMap<&str, PurgeReason> = stored
+            .iter()
+            .filter_map(reason_of)
+            .map(|(fullname, reason)| (*fullname, *reason))
+            .collect();
         if gone.is_empty() {
             return Ok(Purged::default());
         }
