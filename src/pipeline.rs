@@ -202,7 +202,7 @@ impl Context {
             }
             Ok(())
         };
-        self.recorded(Stage::Collect, work, |reports| {
+        self.recorded(Stage::Collect, work, CollectError::kind, |reports| {
             let all_read = reports.len() == topics.len()
                 && reports.iter().all(|report| report.outcome == Outcome::Ok);
             let section = source.kind().traits().section;
@@ -233,11 +233,16 @@ impl Context {
             }
             ended
         };
-        self.recorded(Stage::Import, work, |done: &mut ImportCounts| {
-            let whole = done.rejected.total() == 0;
-            let counts = RunCounts::Import(Box::new(done.clone()));
-            (done_if(whole), counts, json!([]))
-        })
+        self.recorded(
+            Stage::Import,
+            work,
+            ImportError::kind,
+            |done: &mut ImportCounts| {
+                let whole = done.rejected.total() == 0;
+                let counts = RunCounts::Import(Box::new(done.clone()));
+                (done_if(whole), counts, json!([]))
+            },
+        )
         .await
     }
 
@@ -382,11 +387,16 @@ impl Context {
             };
             classify::label(&run, models, set, options, &on_step, done).await
         };
-        self.recorded(Stage::Classify, work, |done: &mut ClassifyCounts| {
-            let whole = done.failed == 0 && done.parked == 0;
-            let counts = RunCounts::Classify(Box::new(done.clone()));
-            (done_if(whole), counts, json!([]))
-        })
+        self.recorded(
+            Stage::Classify,
+            work,
+            BacklogError::kind,
+            |done: &mut ClassifyCounts| {
+                let whole = done.failed == 0 && done.parked == 0;
+                let counts = RunCounts::Classify(Box::new(done.clone()));
+                (done_if(whole), counts, json!([]))
+            },
+        )
         .await
     }
 
@@ -410,16 +420,21 @@ impl Context {
             warn_without_reports(source);
             Ok(())
         };
-        self.recorded(Stage::Purge, work, |report: &mut PurgeCounts| {
-            // With `leave_file`, or on a server, remaining bytes are expected.
-            let whole =
-                !report.lingers || plan.leave_file || matches!(self.store, Store::Postgres(_));
-            if let Some(source) = source {
-                report.traffic = traffic_of(source);
-            }
-            let counts = RunCounts::Purge(Box::new(report.clone()));
-            (done_if(report.unclear == 0 && whole), counts, json!([]))
-        })
+        self.recorded(
+            Stage::Purge,
+            work,
+            PurgeError::kind,
+            |report: &mut PurgeCounts| {
+                // With `leave_file`, or on a server, remaining bytes are expected.
+                let whole =
+                    !report.lingers || plan.leave_file || matches!(self.store, Store::Postgres(_));
+                if let Some(source) = source {
+                    report.traffic = traffic_of(source);
+                }
+                let counts = RunCounts::Purge(Box::new(report.clone()));
+                (done_if(report.unclear == 0 && whole), counts, json!([]))
+            },
+        )
         .await
     }
 
@@ -443,12 +458,17 @@ impl Context {
             }
             ended
         };
-        self.recorded(Stage::Import, work, |done: &mut ImportCounts| {
-            let whole = done.unclear == 0 && done.rejected.total() == 0;
-            done.traffic = traffic_of(source);
-            let counts = RunCounts::Import(Box::new(done.clone()));
-            (done_if(whole), counts, json!([]))
-        })
+        self.recorded(
+            Stage::Import,
+            work,
+            CollectError::kind,
+            |done: &mut ImportCounts| {
+                let whole = done.unclear == 0 && done.rejected.total() == 0;
+                done.traffic = traffic_of(source);
+                let counts = RunCounts::Import(Box::new(done.clone()));
+                (done_if(whole), counts, json!([]))
+            },
+        )
         .await
     }
 }

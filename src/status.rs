@@ -244,9 +244,9 @@ impl StatusReport {
         (self.backlog.unlabelled - self.backlog.parked).max(0)
     }
 
-    /// Returns the stages whose last run failed or crashed, unless a run of the stage is active.
+    /// Returns the stages whose last run is a problem, unless a run of the stage is active.
     pub fn failed_stages(&self) -> impl Iterator<Item = &LastRun> {
-        let bad = self.stages.iter().filter(|last| last.is_bad());
+        let bad = self.stages.iter().filter(|last| last.problem().is_some());
         bad.filter(|last| !self.is_running(last.stage))
     }
 
@@ -273,6 +273,7 @@ fn mark_crashed_stage(stages: &mut Vec<LastRun>, row: &RunRow, seen_at: Timestam
         finished_at: seen_at,
         error: Some(why.to_owned()),
         good_at: None,
+        idle: 0,
     };
     match stages.iter_mut().find(|last| last.stage == row.stage) {
         Some(last) if last.id > row.id => {}

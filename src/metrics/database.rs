@@ -75,7 +75,7 @@ impl DatabaseFigures {
         let good = |last: &LastRun| Some((last.stage.as_str(), seconds(last.good_at?)));
         let good = self.last_runs.iter().filter_map(good);
         text.add_each("topicmill_last_good_run_timestamp_seconds", "stage", good);
-        let failed = |last: &LastRun| (last.stage.as_str(), u8::from(last.is_bad()));
+        let failed = |last: &LastRun| (last.stage.as_str(), u8::from(last.problem().is_some()));
         let failed = self.last_runs.iter().map(failed);
         text.add_each("topicmill_last_run_failed", "stage", failed);
         let failed = self.scheduled.iter().map(|last| {

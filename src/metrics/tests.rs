@@ -36,6 +36,7 @@ async fn figures() -> DatabaseFigures {
         finished_at: at(800),
         error: None,
         good_at: Some(at(700)),
+        idle: 0,
     }];
     figures.scheduled = vec![topicmill_store::ScheduledRunRow {
         schedule: "nightly \"odd\"\\\nname".into(),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{Context, heartbeat};
 use crate::telemetry;
 use topicmill_core::record::RunCounts;
-use topicmill_core::{RunStatus, Stage};
+use topicmill_core::{FailureKind, RunStatus, Stage};
 use topicmill_store::{RunId, StoreError, is_cancelled};
 
 /// The metadata key for the program version, which each run stores.
@@ -45,11 +45,12 @@ pub(super) fn done_if(is_complete: bool) -> RunStatus {
 
 impl Context {
     /// Runs a stage and records it. `work` updates its report as it goes, so that a run that fails or panics is
-    /// recorded with what it finished.
+    /// recorded with what it finished. A run that a temporary failure ended is partial, as in a schedule.
     pub(super) async fn recorded<T: Default, E: std::error::Error + From<StoreError> + 'static>(
         &self,
         stage: Stage,
         work: impl AsyncFnOnce(RunId, &mut T) -> Result<(), E>,
+        kind_of: fn(&E) -> FailureKind,
         result_of: impl FnOnce(&mut T) -> StageResult,
     ) -> Result<(T, RunStatus), E> {
         // Before this run is recorded, so that `status` is right from here on.
@@ -71,7 +72,7 @@ impl Context {
         if let Some(scheduled_run) = self.scheduled_run {
             self.store.schedules().link_run(id, scheduled_run).await?;
         }
-        let run = self.run_recorded(id, stage, work, result_of);
+        let run = self.run_recorded(id, stage, work, kind_of, result_of);
         telemetry::in_run(id.0, run).await
     }
 
@@ -81,6 +82,7 @@ impl Context {
         id: RunId,
         stage: Stage,
         work: impl AsyncFnOnce(RunId, &mut T) -> Result<(), E>,
+        kind_of: fn(&E) -> FailureKind,
         result_of: impl FnOnce(&mut T) -> StageResult,
     ) -> Result<(T, RunStatus), E> {
         let now = || self.clock.now().into();
@@ -98,12 +100,12 @@ impl Context {
             Ok(ended) => ended.as_ref().err().map(ToString::to_string),
             Err(_) => Some("it panicked, see the log".to_owned()),
         };
-        let was_stopped = matches!(&ended, Ok(Err(error)) if is_cancelled(error));
-        let status = match error {
-            Some(_) if was_stopped => RunStatus::Stopped,
-            Some(_) => RunStatus::Failed,
-            None if self.stop.is_cancelled() => RunStatus::Stopped,
-            None => status,
+        let status = match &ended {
+            Ok(Err(error)) if is_cancelled(error) => RunStatus::Stopped,
+            Ok(Err(error)) if kind_of(error) == FailureKind::Temporary => RunStatus::Partial,
+            Ok(Err(_)) | Err(_) => RunStatus::Failed,
+            Ok(Ok(())) if self.stop.is_cancelled() => RunStatus::Stopped,
+            Ok(Ok(())) => status,
         };
         let stored = json!(counts);
         let written = tokio::select! {

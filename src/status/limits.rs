@@ -54,10 +54,8 @@ impl Limits {
         // Left out while another run of the stage is active, because that run may succeed.
         for last in status.failed_stages() {
             let (stage, error) = (&last.stage, why(&last.error));
-            let text = format!(
-                "the last run of {stage} ({}) {}: {error}",
-                last.id, last.status
-            );
+            let verdict = last.problem().unwrap_or_default();
+            let text = format!("the last run of {stage} ({}) {verdict}: {error}", last.id);
             problems.push(failed("run_failed", text, Some(last.finished_at)));
         }
         for run in &status.failed_scheduled_runs {

@@ -35,7 +35,8 @@ impl StatusReport {
         if let Some(last) = self.failed_stages().max_by_key(|last| last.id) {
             let why = format!(
                 "the last {} {}; the error says what to do",
-                last.stage, last.status
+                last.stage,
+                last.problem().unwrap_or_default()
             );
             return wait(why);
         }

@@ -7,7 +7,7 @@ string_enum! {
         Running = "running",
         /// Every stage did all of its work.
         Done = "done",
-        /// Every stage finished, but some rows or topics failed.
+        /// Some rows or topics failed, or a temporary failure ended a stage.
         Partial = "partial",
         /// A stage failed, or the timeout passed.
         Failed = "failed",

@@ -21,7 +21,7 @@ string_enum! {
         Running = "running",
         /// Everything requested was done.
         Done = "done",
-        /// Finished, but some rows or topics failed.
+        /// Some rows or topics failed, or a temporary failure ended the run.
         Partial = "partial",
         /// Ended by an error.
         Failed = "failed",

@@ -57,11 +57,19 @@ pub struct LastRun {
     pub error: Option<String>,
     /// When the latest good run ended. A good run finished at least some of its work.
     pub good_at: Option<Timestamp>,
+    /// Number of partial runs after it, which therefore did nothing.
+    pub idle: i64,
 }
 
 impl LastRun {
-    /// Returns true if the run failed or crashed.
-    pub fn is_bad(&self) -> bool {
-        matches!(self.status, RunStatus::Failed | RunStatus::Crashed)
+    /// Returns what a monitor reports about the run: that it failed or crashed, or was not the first one that did
+    /// nothing, because a temporary failure may be over at the next run.
+    pub fn problem(&self) -> Option<&'static str> {
+        match self.status {
+            RunStatus::Failed => Some("failed"),
+            RunStatus::Crashed => Some("crashed"),
+            RunStatus::Partial if self.idle > 1 => Some("did nothing, like the one before"),
+            _ => None,
+        }
     }
 }

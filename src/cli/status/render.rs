@@ -109,11 +109,12 @@ fn stages(status: &StatusReport) -> Vec<[String; 6]> {
     rows
 }
 
-/// Returns the error of a stage's last run, if it failed or crashed.
+/// Returns the error of a stage's last run, if it has one, or failed or crashed.
 fn error(status: &StatusReport, last: &LastRun) -> Option<[String; 2]> {
     let name = match last.status {
         RunStatus::Crashed => "Crashed",
         RunStatus::Failed => "Failed",
+        RunStatus::Partial if last.error.is_some() || last.problem().is_some() => "Unfinished",
         _ => return None,
     };
     let error = last.error.as_deref().unwrap_or("no error is recorded");

@@ -211,13 +211,43 @@ async fn an_archive_that_is_down_ends_the_run_after_one_topic() {
         assert_eq!(error.kind(), FailureKind::Temporary, "{error}");
         assert!(scene.server.requests().await <= most, "{error}");
         let record = scene.record();
-        assert_eq!(record.status, RunStatus::Failed);
+        assert_eq!(record.status, RunStatus::Partial);
         let outcomes = record.outcomes.as_array().unwrap();
         let stopped = outcomes
             .iter()
             .filter(|report| report["outcome"] == "stopped");
         assert_eq!(stopped.count(), 15);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_run_without_the_archive_is_a_problem() {
+    let archive = Archive::start(Bounds::Exclusive).await;
+    let refused = ResponseTemplate::new(429).insert_header("Retry-After", "7200");
+    archive.state.respond_instead(refused, 2);
+    let program = Program::new();
+    let topic = "[[topic]]\nlabel = \"climate\"\nsubreddits = [\"climate\"]\n";
+    let schedule = "[[schedule]]\nname = \"daily\"\ncron = \"* * * * *\"\nstages = [\"collect\"]\n";
+    program.write("scheduled.toml", format!("{topic}{schedule}"));
+    let run = |line: &str| on_archive(&program, &archive.server.uri(), line).code;
+    let checks = || {
+        let found = program.run("status --check --format json").json();
+        let problems = found["problems"].as_array().unwrap().iter();
+        let checks = problems.map(|problem| problem["check"].clone());
+        (found["ok"].clone(), checks.collect::<Vec<_>>())
+    };
+    assert_eq!(run("schedule run --once --pipeline scheduled.toml"), 1);
+    assert_eq!(
+        program.scalar("SELECT status FROM scheduled_runs"),
+        "partial"
+    );
+    assert_eq!(checks(), (json!(true), vec![]));
+    assert_eq!(run("collect --topic climate"), 75);
+    assert_eq!(program.count("runs WHERE status = 'partial'"), 2);
+    assert_eq!(checks(), (json!(false), vec![json!("run_failed")]));
+    archive.state.add_rows(minutes(0..1));
+    assert_eq!(run("collect --topic climate"), 0);
+    assert_eq!(checks(), (json!(true), vec![]));
 }
 
 #[tokio::test]

@@ -145,20 +145,21 @@ fn expect_status(program: &Program, status: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reddit_error_purges_nothing_and_sets_the_exit_code() {
-    for (answer, code) in [
-        (ResponseTemplate::new(401), 3),
+    for (answer, code, status) in [
+        (ResponseTemplate::new(401), 3, "failed"),
         (
             ResponseTemplate::new(429).insert_header("retry-after", "86400"),
             75,
+            "partial",
         ),
-        (ResponseTemplate::new(404), 1),
+        (ResponseTemplate::new(404), 1, "failed"),
     ] {
         let server = refusing(answer).await;
         let program = Program::new();
         let ran = finished(checking(&program, &server).output().unwrap());
         assert_eq!(ran.code, code, "{}", ran.stderr);
         assert_eq!(program.scalar("SELECT fullname FROM posts"), "t3_a1");
-        expect_status(&program, "failed");
+        expect_status(&program, status);
     }
 }
 

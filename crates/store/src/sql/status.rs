@@ -275,15 +275,17 @@ impl<DB: Dialect> SqlStore<DB> {
         // A partial run is good if it did some of its work. A run that labelled nothing because other workers held the
         // posts is ignored, so that it does not hide their crash.
         let select = format!(
-            "SELECT r.id, r.stage, r.status, r.started_at, r.finished_at, r.error, judged.good FROM ( \
-               SELECT MAX(id) AS id, good FROM ( \
-                 SELECT id, stage, CAST(CASE WHEN status = $2 OR status = $3 AND ( \
+            "SELECT r.id, r.stage, r.status, r.started_at, r.finished_at, r.error, judged.good, judged.idle FROM ( \
+               SELECT MAX(id) AS id, good, COUNT(CASE WHEN status = $3 AND good = 0 AND id > last_good THEN 1 END) AS idle \
+                 FROM (SELECT id, stage, status, good, \
+                              MAX(CASE WHEN good = 1 THEN id ELSE 0 END) OVER (PARTITION BY stage) AS last_good FROM ( \
+                 SELECT id, stage, status, CAST(CASE WHEN status = $2 OR status = $3 AND ( \
                           COALESCE(CAST(counts ->> 'posts' AS BIGINT), 0) > 0 \
                           OR COALESCE(CAST(counts -> 'by_outcome' ->> 'ok' AS BIGINT), 0) > 0) \
                         THEN 1 ELSE 0 END AS BIGINT) AS good \
                    FROM {LATEST_RUNS} WHERE status <> $1 AND NOT (status IN ($2, $3) \
                     AND COALESCE(CAST(counts ->> 'posts' AS BIGINT), 0) = 0 \
-                    AND COALESCE(CAST(counts ->> 'held_elsewhere' AS BIGINT), 0) > 0)) ended \
+                    AND COALESCE(CAST(counts ->> 'held_elsewhere' AS BIGINT), 0) > 0)) judged) ended \
                 GROUP BY stage, good) judged \
                JOIN runs r ON r.id = judged.id ORDER BY r.id DESC"
         );
@@ -295,7 +297,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .await
             .context(WHAT)?;
         let mut stages: Vec<LastRun> = Vec::new();
-        for (id, stage, status, started, finished, error, is_good) in rows {
+        for (id, stage, status, started, finished, error, is_good, idle) in rows {
             let run = LastRun {
                 id,
                 stage,
@@ -303,6 +305,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 finished_at: finished.unwrap_or(started),
                 error,
                 good_at: None,
+                idle,
             };
             let good_at = (is_good == 1).then_some(run.finished_at);
             match stages.iter_mut().find(|known| known.stage == run.stage) {
@@ -377,6 +380,7 @@ type EndedRun = (
     Timestamp,
     Option<Timestamp>,
     Option<String>,
+    i64,
     i64,
 );
 
