@@ -120,8 +120,6 @@ pub struct Destination {
 pub struct Terms {
     /// True if a PostgreSQL superuser may run the user's expression.
     pub allow_superuser: bool,
-    /// The time when all stored posts had last been checked on Reddit, for the data card.
-    pub reconciled_at: Option<Timestamp>,
     /// Cancels the export.
     pub stop: tokio_util::sync::CancellationToken,
 }
@@ -151,7 +149,7 @@ pub async fn export(
     };
     let order = write::Order {
         columns: columns(subject),
-        facts: Facts::read(store, subject, terms.reconciled_at, counted).await?,
+        facts: Facts::read(store, subject, counted).await?,
         to: destination,
     };
     let (into, batches) = batch_channel();

@@ -155,19 +155,8 @@ impl Export {
             bom: self.bom,
             safe_csv: self.safe_csv,
         };
-        // Only the data card of a folder shows this time.
-        let reconciled_at = if format.is_some() {
-            None
-        } else {
-            let attempts = app.settings().classify.max_attempts;
-            let state = store
-                .status()
-                .labelling_state(attempts, app.clock.now().into());
-            state.await?.reconciled_at
-        };
         let terms = Terms {
             allow_superuser: self.allow_superuser || app.settings().database.allow_superuser,
-            reconciled_at,
             stop: app.stop.clone(),
         };
         let progress = Progress::counter("export", "posts");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::columns::DatasetColumn;
 use super::counts::Counts;
 use super::{ExportError, Subject};
-use topicmill_core::{ColumnKind, Label, Timestamp, short_hash};
+use topicmill_core::{ColumnKind, Label, SourceKind, Timestamp, short_hash};
 use topicmill_review::REVIEW_COMMAND;
 use topicmill_review::evaluate::Counted;
 use topicmill_review::quality::{self, MeasuredQuality};
@@ -31,7 +31,8 @@ pub(super) struct Facts {
     labels: Vec<Label>,
     /// Number of gold labels that the label set was fitted to.
     fitted_to: Option<u64>,
-    reconciled_at: Option<Timestamp>,
+    /// When all posts had last been compared with Reddit, and with the archive.
+    reconciled: [Option<Timestamp>; 2],
     keywords: Vec<TopicKeywords>,
     quality: MeasuredQuality,
 }
@@ -40,7 +41,6 @@ impl Facts {
     pub async fn read(
         store: &Store,
         subject: &Subject,
-        reconciled_at: Option<Timestamp>,
         counted: Counted,
     ) -> Result<Self, ExportError> {
         let models = store.labels().models().await?;
@@ -62,7 +62,13 @@ impl Facts {
             threshold: set.threshold,
             labels: set.labels.clone(),
             fitted_to: set.fitted.as_ref().map(|fitted| fitted.provenance.answers),
-            reconciled_at,
+            reconciled: [
+                store.purging().reconciled_at(SourceKind::Reddit).await?,
+                store
+                    .purging()
+                    .reconciled_at(SourceKind::ArcticShift)
+                    .await?,
+            ],
             keywords: store.posts().keywords().await?,
             quality,
         })
@@ -272,10 +278,16 @@ fn table(counts: &Counts, facts: &Facts) -> String {
     let day = |time: Option<chrono::DateTime<chrono::Utc>>| {
         time.map_or_else(|| "–".to_owned(), |time| time.date_naive().to_string())
     };
-    let reconciled = facts.reconciled_at.map_or_else(
+    let [reddit, archive] = facts
+        .reconciled
+        .map(|at| at.map(|at| at.as_datetime().date_naive()));
+    let on_reddit = reddit.map_or_else(
         || "never: it may contain posts that have been deleted on Reddit since".to_owned(),
-        |at| at.as_datetime().date_naive().to_string(),
+        |at| at.to_string(),
     );
+    let in_archive = archive.map_or_else(String::new, |at| {
+        format!("| last comparison with deletions in Arctic Shift, which reads a post for the last time after 36 hours | {at} |\n")
+    });
     let keywords = facts.keywords.iter();
     let keywords =
         keywords.map(|row| format!("| collected for a topic | {} |\n", cell(&row.to_string())));
@@ -287,7 +299,7 @@ fn table(counts: &Counts, facts: &Facts) -> String {
          | label set | {}, version {} |\n\
          | mode | {} |\n| threshold | {} |\n| posts that belong to none of the labels (`other`) | {} |\n\
          | posts whose best score is below the threshold (`unsure`) | {} |\n\
-         | posts not labelled yet | {} |\n| last comparison with deletions on Reddit | {reconciled} |\n\n",
+         | posts not labelled yet | {} |\n| last comparison with deletions on Reddit | {on_reddit} |\n{in_archive}\n",
         counts.rows,
         day(counts.first),
         day(counts.last),

@@ -132,7 +132,13 @@ pub async fn gather(store: &Store, options: &ReportOptions) -> Result<Report, St
         compared: compare(store, options, &sums).await?,
         gaps: store.posts().gaps().await?,
         keywords: store.posts().keywords().await?,
-        reconciled_at: store.purging().reconciled_at(SourceKind::Reddit).await?,
+        reconciled_at: [
+            store.purging().reconciled_at(SourceKind::Reddit).await?,
+            store
+                .purging()
+                .reconciled_at(SourceKind::ArcticShift)
+                .await?,
+        ],
         model: match query.target {
             Some(target) => {
                 let models = store.labels().models().await?;

@@ -38,8 +38,8 @@ pub struct Context {
     pub gaps: Vec<Gap>,
     /// The keywords that posts were selected with.
     pub keywords: Vec<TopicKeywords>,
-    /// Time of the last complete check for deletions on Reddit.
-    pub reconciled_at: Option<Timestamp>,
+    /// Times of the last complete checks for deletions, on Reddit and in the archive.
+    pub reconciled_at: [Option<Timestamp>; 2],
     /// The model that assigned the labels.
     pub model: Option<ModelRow>,
     /// What is known from answers.

@@ -268,8 +268,8 @@ pub struct Report {
     pub keywords: Vec<TopicKeywords>,
     /// Subreddits that could not be read, latest run first.
     pub skipped: Vec<SkippedSubreddits>,
-    /// Time of the last complete check for deletions on Reddit.
-    pub reconciled_at: Option<Timestamp>,
+    /// Times of the last complete checks for deletions, on Reddit and in the archive.
+    pub reconciled_at: [Option<Timestamp>; 2],
 }
 
 impl Report {

@@ -458,12 +458,15 @@ fn footer(report: &Report) -> String {
             display::single_line(name, 80)
         )
     });
-    let reconciled = match report.reconciled_at {
-        Some(at) => format!(
-            "Last checked for deletions on Reddit on {}.",
-            time::moment(at)
+    let reconciled = match report.reconciled_at.map(|at| at.map(time::moment)) {
+        [None, None] => "Never checked for deletions on Reddit.".to_owned(),
+        [None, Some(archive)] => format!(
+            "Last checked for deletions in Arctic Shift on {archive}, which misses later ones; never on Reddit."
         ),
-        None => "Never checked for deletions on Reddit.".to_owned(),
+        [Some(reddit), None] => format!("Last checked for deletions on Reddit on {reddit}."),
+        [Some(reddit), Some(archive)] => format!(
+            "Last checked for deletions on Reddit on {reddit}, and in Arctic Shift on {archive}."
+        ),
     };
     let keywords = report.keywords.iter();
     let keywords = keywords.map(|row| display::single_line(&row.to_string(), 240) + ".");

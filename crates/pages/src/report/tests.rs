@@ -119,7 +119,7 @@ fn report_of(labels: &[(&str, u64, u64)], none: (u64, u64), of: usize) -> Report
             until_at: time(4),
         }],
         keywords: Vec::new(),
-        reconciled_at: None,
+        reconciled_at: [None; 2],
         model: None,
         estimates: Estimates::default(),
     };
