@@ -90,6 +90,7 @@ CREATE TABLE posts (
 );
 CREATE INDEX posts_created_at ON posts (created_at);
 CREATE INDEX posts_checked_at ON posts (checked_at, fullname);
+CREATE INDEX posts_archive_checked_at ON posts (archive_checked_at, fullname);
 CREATE INDEX posts_with_text ON posts (collected_at) WHERE text_purged_at IS NULL;
 CREATE INDEX posts_crosspost_parent ON posts (crosspost_parent) WHERE crosspost_parent IS NOT NULL;
 -- No statistics on text columns, because ANALYZE would store parts of their text, which would outlive a purge.

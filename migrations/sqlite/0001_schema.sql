@@ -85,6 +85,7 @@ CREATE TABLE posts (
 );
 CREATE INDEX posts_created_at ON posts (created_at);
 CREATE INDEX posts_checked_at ON posts (checked_at, fullname);
+CREATE INDEX posts_archive_checked_at ON posts (archive_checked_at, fullname);
 CREATE INDEX posts_with_text ON posts (collected_at) WHERE text_purged_at IS NULL;
 CREATE INDEX posts_crosspost_parent ON posts (crosspost_parent) WHERE crosspost_parent IS NOT NULL;
 -- Includes all columns that the views and the search for unlabelled posts read, except the text.
