@@ -23,22 +23,34 @@ pub struct Fullname(String);
 pub struct FullnameError(String);
 
 impl Fullname {
-    /// Parses an id, the URL of a post's page, or a short link such as `https://redd.it/1a2b3c`.
+    /// Parses an id, the URL or the path of a post's page, or a short link such as `https://redd.it/1a2b3c`.
     ///
     /// # Errors
-    /// Returns [`FullnameError`] if the text is none of these. URLs of comments are rejected, and so are `/s/` share
-    /// links, which only Reddit can resolve.
+    /// Returns [`FullnameError`] if the text is none of these. URLs of comments and of other sites are rejected, and so
+    /// are `/s/` share links, which only Reddit can resolve.
     pub fn from_url(text: &str) -> Result<Self, FullnameError> {
+        let text = text.trim();
         if !text.contains('/') {
             return text.parse();
         }
-        let path = text.split_once("://").map_or(text, |(_, path)| path);
+        let lower = text.to_ascii_lowercase();
+        let (has_scheme, path) = match lower.split_once("://") {
+            Some((_, path)) => (true, path),
+            None => (false, &*lower),
+        };
         let path = path.split(['?', '#']).next().unwrap_or_default();
-        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        let host = parts.first().copied().unwrap_or_default();
+        let is_site = host == "reddit.com" || host.ends_with(".reddit.com");
+        let is_short = ["redd.it", "www.redd.it"].contains(&host);
+        if is_site || is_short {
+            parts.remove(0);
+        } else if has_scheme {
+            parts.clear();
+        }
         let id = match parts[..] {
-            ["redd.it" | "www.redd.it", id] | [.., "comments", id] | [.., "comments", id, _] => {
-                Some(id)
-            }
+            [id] if is_short => Some(id),
+            ["gallery" | "tb", id] | [.., "comments", id] | [.., "comments", id, _] => Some(id),
             _ => None,
         };
         let id = id.and_then(|id| id.parse().ok());

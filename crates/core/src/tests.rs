@@ -53,13 +53,15 @@ fn rejections_are_counted_under_a_bounded_number_of_reasons() {
 fn only_urls_of_posts_parse_to_fullnames() {
     let addresses = "https://www.reddit.com/r/food/comments/abc123/x/ https://www.reddit.com/comments/ABC123 \
         https://old.reddit.com/r/food/comments/abc123/?utm_source=share reddit.com/r/food/comments/abc123/rye#top \
-        /r/food/comments/abc123/x/ https://redd.it/abc123 t3_abc123 abc123";
+        /r/food/comments/abc123/x/ https://redd.it/abc123 t3_abc123 abc123 \
+        https://www.reddit.com/gallery/abc123 HTTPS://WWW.Reddit.com/R/Food/Comments/abc123/x/ comments/abc123";
     for address in addresses.split(' ') {
         let post = Fullname::from_url(address);
         assert_eq!(post.unwrap().as_str(), "t3_abc123", "{address}");
     }
     let none = "https://www.reddit.com/r/food/comments/abc123/x/def456/ https://www.reddit.com/r/food/s/aBcDeF \
-        https://www.reddit.com/r/food/ https://i.redd.it/abc123.jpg https://a.example/abc123 //";
+        https://www.reddit.com/r/food/ https://i.redd.it/abc123.jpg https://a.example/abc123 // \
+        https://a.example/comments/abc123 https://imgur.com/gallery/abc123 https://notreddit.com/comments/abc123/x";
     for none in none.split(' ') {
         assert!(Fullname::from_url(none).is_err(), "{none}");
     }

@@ -1,6 +1,6 @@
-//! Defines points in time, and how far clocks may be wrong.
+//! Defines and parses points in time, and how far clocks may be wrong.
 
-use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
+use chrono::{DateTime, NaiveDate, NaiveDateTime, SubsecRound, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 
 /// A point in time in whole seconds UTC.
@@ -42,6 +42,50 @@ impl From<Timestamp> for DateTime<Utc> {
     fn from(time: Timestamp) -> Self {
         time.0
     }
+}
+
+/// Parses a date or a time: ISO 8601 with or without seconds and zone, the form of email headers, or C's. Returns true
+/// with it if the text has a zone; without one, the time is in UTC.
+///
+/// ```
+/// use topicmill_core::parse_time;
+///
+/// let (time, has_zone) = parse_time("2023-01-15 09:30+0100").unwrap();
+/// assert_eq!((time.to_rfc3339().as_str(), has_zone), ("2023-01-15T08:30:00+00:00", true));
+/// ```
+pub fn parse_time(text: &str) -> Option<(DateTime<Utc>, bool)> {
+    let text = text.trim();
+    if let Ok(time) = DateTime::parse_from_rfc2822(text) {
+        return Some((time.to_utc(), true));
+    }
+    let utc = ["Z", "z", " UTC", " GMT"];
+    let utc = utc.into_iter().find(|zone| text.ends_with(zone));
+    let text = text.strip_suffix(utc.unwrap_or_default())?.trim_end();
+    // A date with slashes is unambiguous only if the year comes first.
+    let is_year_first = text.bytes().take(4).all(|byte| byte.is_ascii_digit());
+    let text = if is_year_first {
+        text.replace('/', "-").replacen([' ', 't'], "T", 1)
+    } else {
+        text.to_owned()
+    };
+    let zoned = ["%Y-%m-%dT%H:%M:%S%.f%#z", "%Y-%m-%dT%H:%M%#z"].into_iter();
+    let mut zoned = zoned.filter_map(|format| DateTime::parse_from_str(&text, format).ok());
+    if let Some(time) = zoned.find(|_| utc.is_none()) {
+        return Some((time.to_utc(), true));
+    }
+    let plain = [
+        "%Y-%m-%dT%H:%M:%S%.f",
+        "%Y-%m-%dT%H:%M",
+        "%a %b %d %H:%M:%S %Y",
+    ]
+    .into_iter();
+    let mut plain = plain.filter_map(|format| NaiveDateTime::parse_from_str(&text, format).ok());
+    let midnight = || {
+        let date = NaiveDate::parse_from_str(&text, "%Y-%m-%d").ok()?;
+        date.and_hms_opt(0, 0, 0)
+    };
+    let time = plain.next().or_else(midnight)?;
+    Some((time.and_utc(), utc.is_some()))
 }
 
 /// The largest accepted clock skew between machines; a time further in the future is treated as wrong.
