@@ -649,20 +649,51 @@ async fn the_latest_answer_counts_whatever_the_clocks_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rejected_answers_of_prodigy_are_not_gold() {
+async fn answers_of_other_tools_are_read_and_named() {
+    let prodigy = |id: &str, answer: &str| {
+        let task = json!({"meta": {"id": id}, "accept": ["food"], "answer": answer, "_task_hash": 1, "_annotator_id": "bo"});
+        task.to_string() + "\n"
+    };
+    let prodigy = ["accept", "reject", "ignore"].map(|answer| prodigy("k00000", answer));
+    let argilla = json!({
+        "id": "t3_k00000", "status": "completed", "text": "x", "topic.responses": ["food", "music", "music"],
+        "topic.responses.users": ["bo", "cy", "di"], "topic.responses.status": ["submitted", "discarded", "draft"],
+        "topic.suggestion": "music",
+    });
+    let doccano = "{\"id\":7,\"text\":\"x\",\"label\":[\"food\"],\"Comments\":[],\"fullname\":\"t3_k00000\"}\n\
+        {\"id\":8,\"text\":\"x\",\"label\":[],\"Comments\":[],\"fullname\":\"t3_k00001\"}\n";
+    let link = "https://www.reddit.com/r/x/comments/k00000/title/";
+    for (tool, text) in [
+        ("Prodigy", prodigy.concat()),
+        ("Argilla", argilla.to_string()),
+        ("doccano", doccano.to_owned()),
+        (
+            "",
+            format!("ID,Label,Annotator\n{link},['food'],bo\n,,\n ,\"\",\n"),
+        ),
+        ("", format!("id,label\n{link},\"[\"\"food\"\"]\"\n")),
+        ("", "{\"k00000\": {\"label\": \"food\"}}".to_owned()),
+    ] {
+        let database = sqlite();
+        let scene = Scene::new(&database, 12).await;
+        scene.write("gold.csv", text);
+        let annotator = if tool.is_empty() {
+            "--annotator bo"
+        } else {
+            ""
+        };
+        let ran = scene.ok(&format!(
+            "labels gold import gold.csv --format json {annotator}"
+        ));
+        ran.expect_stderr(tool);
+        let listed = scene.list();
+        assert_eq!(listed["answers"], 1, "{tool}: {listed}");
+        assert_eq!(listed["labels"]["food"], 1, "{tool}: {listed}");
+    }
     let database = sqlite();
     let scene = Scene::new(&database, 12).await;
-    let line = |id: &str, answer: &str| {
-        json!({"id": id, "label": "food", "answer": answer}).to_string() + "\n"
-    };
-    let lines = [
-        line("k00000", "accept"),
-        line("k00001", "reject"),
-        line("k00002", "ignore"),
-    ];
-    scene.write("gold.jsonl", lines.concat());
-    let counts = scene.json("labels gold import gold.jsonl");
-    assert_eq!(counts["added"], 1);
+    let numbered = doccano.replace(",\"fullname\":\"t3_k00000\"", "");
+    scene.import(&numbered, "").expect_exit(2, "from doccano");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,14 +3,15 @@
 //! The file is a table of any supported format with the columns `id` and `label`, and optionally `annotator`,
 //! `answered_at` and others; or a Label Studio JSON export with `data` and `annotations`
 //! (<https://labelstud.io/guide/task_format>). `export --format label-studio` writes the fullname and the text hash
-//! into `data`. The hash identifies the text that annotators saw, even if a tool has changed its line endings.
+//! into `data`. Files of other tools are read if they have the post's fullname: a label may be a list with one label, and
+//! the columns of Argilla (`label.responses`) and Prodigy (`accept`) are known. The hash identifies the text that annotators saw, even if a tool has changed its line endings.
 
 use std::path::Path;
 
 use serde_json::Value;
 
 use super::{GoldError, GoldRow, annotator_name, gold_note};
-use topicmill_core::{Fullname, GoldSource, SampleReason, Timestamp};
+use topicmill_core::{Fullname, GoldSource, SampleReason, Timestamp, parse_time};
 use topicmill_tables::{Cell, Row, Rows, TableError, open};
 
 /// Maximum number of invalid lines that an error lists; further lines are only counted.
@@ -30,14 +31,21 @@ pub fn read_rows(path: &Path) -> Result<Vec<GoldRow>, GoldError> {
     };
     let mut table = table.rows;
     columns(&*table, path)?;
-    let (mut rows, mut wrong) = (Vec::new(), Vec::new());
+    let (mut rows, mut wrong, mut tool) = (Vec::new(), Vec::new(), None);
     while let Some(row) = table.next_row().map_err(failed)? {
+        if row.is_blank() {
+            continue;
+        }
+        tool = tool.or_else(|| tool_of(&row));
         match parse_row(&row) {
             Ok(answers) => rows.extend(answers),
             Err(detail) => wrong.push(format!("line {}: {detail}", row.line)),
         }
     }
     if wrong.is_empty() {
+        if let Some((name, read, _)) = tool {
+            tracing::info!(file = %path.display(), "reading a file of {name}: {read}");
+        }
         return Ok(rows);
     }
     let count = wrong.len();
@@ -45,9 +53,13 @@ pub fn read_rows(path: &Path) -> Result<Vec<GoldRow>, GoldError> {
     if count > LISTED_LINES {
         wrong.push(format!("and {} more lines", count - LISTED_LINES));
     }
+    let advice = tool.map_or(
+        "correct or remove these lines".into(),
+        |(name, _, export)| format!("the file is from {name}: {export}"),
+    );
     Err(GoldError::Rows {
         path: path.to_owned(),
-        details: format!("{}; correct or remove these lines", wrong.join("; ")),
+        details: format!("{}; {advice}", wrong.join("; ")),
     })
 }
 
@@ -59,7 +71,8 @@ fn columns(table: &dyn Rows, path: &Path) -> Result<(), GoldError> {
         let mut names = names.iter();
         names.any(|name| name.trim().eq_ignore_ascii_case(sought))
     };
-    let column = match (has("id") || has("fullname"), has("label")) {
+    let has_label = has("label") || has("accept") || names.iter().any(|name| is_responses(name));
+    let column = match (has("id") || has("fullname"), has_label) {
         (true, true) => return Ok(()),
         (true, false) => "label",
         (false, _) => "id",
@@ -72,6 +85,50 @@ fn columns(table: &dyn Rows, path: &Path) -> Result<(), GoldError> {
             found.join(", ")
         ),
     })
+}
+
+/// Tools that export answers: the name, a column of its files, the columns that are read, and how to export.
+const TOOLS: [(&str, &str, &str, &str); 4] = [
+    (
+        "Argilla",
+        "_server_id",
+        "`QUESTION.responses` as the labels, and `QUESTION.responses.users` as the annotators",
+        "give each record the fullname as its id, and export with `records.to_json`",
+    ),
+    (
+        "Prodigy",
+        "_task_hash",
+        "`label` or `accept` as the label, and `_annotator_id` as the annotator",
+        "give each task the fullname as `id`, and export with `prodigy db-out`",
+    ),
+    (
+        "doccano",
+        "Comments",
+        "`fullname` as the post, and `label` as the label",
+        "its `id` counts examples, so import posts with their `fullname`, and export as JSONL",
+    ),
+    (
+        "Label Studio",
+        "annotations",
+        "`data.fullname` as the post, and `choices` as the label",
+        "export tasks with `topicmill export --format label-studio`, and the project as JSON",
+    ),
+];
+
+/// Returns the tool that a row is from.
+fn tool_of(row: &Row) -> Option<(&'static str, &'static str, &'static str)> {
+    let is_argilla = row.cells.iter().any(|(name, _)| is_responses(name));
+    let mut tools = TOOLS.iter().filter(|(name, column, ..)| {
+        cell(row, column).is_some() || is_argilla && *name == "Argilla"
+    });
+    tools
+        .next()
+        .map(|(name, _, read, export)| (*name, *read, *export))
+}
+
+/// Returns true for Argilla's column of answers to a question.
+fn is_responses(column: &str) -> bool {
+    column.ends_with(".responses")
 }
 
 /// Parses a row. A table row contains one answer, or none; a Label Studio task contains any number.
@@ -92,21 +149,21 @@ fn parse_row(row: &Row) -> Result<Vec<GoldRow>, String> {
     if text(row, "answer").is_ok_and(|answer| answer.as_deref().is_some_and(is_refused)) {
         return Ok(Vec::new());
     }
-    let id = text(row, "fullname")?.or(text(row, "id")?);
+    // Prodigy keeps unknown fields in `meta`.
+    let meta = json(row, "meta").unwrap_or_default();
+    let in_meta = |name| meta.get(name).and_then(Value::as_str).map(str::to_owned);
+    let id = match text(row, "fullname")?.or_else(|| in_meta("fullname")) {
+        Some(id) => Some(id),
+        None => text(row, "id")?.or_else(|| in_meta("id")),
+    };
     let id = id
         .filter(|id| !id.is_empty())
         .ok_or("the row has no `id`")?;
-    if cell(row, "label").is_none() {
-        return Err("the row has no `label`".into());
-    }
     let word = |name| text(row, name).map(|word| word.filter(|word| !word.is_empty()));
-    Ok(vec![GoldRow {
-        is_tied: false,
-        line: row.line,
-        id: Fullname::from_url(&id).map_err(to_text)?,
-        label: text(row, "label")?.unwrap_or_default(),
-        annotator: named(word("annotator")?)?,
-        answered_at: word("answered_at")?.as_deref().map(time).transpose()?,
+    let time_of = |name| word(name)?.as_deref().map(time).transpose();
+    let one = GoldRow {
+        annotator: named(word("annotator")?.or(word("_annotator_id")?))?,
+        answered_at: time_of("answered_at")?,
         chosen: match word("chosen")? {
             Some(chosen) => chosen.parse().map_err(to_text)?,
             None => SampleReason::Import,
@@ -123,7 +180,72 @@ fn parse_row(row: &Row) -> Result<Vec<GoldRow>, String> {
             .ok()
             .flatten()
             .and_then(|note| gold_note(&note)),
-    }])
+        ..GoldRow::new(
+            row.line,
+            Fullname::from_url(&id).map_err(to_text)?,
+            String::new(),
+        )
+    };
+    let mut answers = Vec::new();
+    for (label, annotator) in labels(row)? {
+        answers.push(GoldRow {
+            label,
+            annotator: annotator.map_or(Ok(one.annotator.clone()), |name| named(Some(name)))?,
+            ..one.clone()
+        });
+    }
+    Ok(answers)
+}
+
+/// Returns the labels of a row, each with its annotator if the column names one. A row has none if its list of labels
+/// is empty.
+fn labels(row: &Row) -> Result<Vec<(String, Option<String>)>, String> {
+    let mut columns = row.cells.iter().map(|(name, _)| &**name);
+    if let Some(column) = columns.find(|name| is_responses(name)) {
+        let responses = json(row, column)?;
+        let of = |what: &str| json(row, &format!("{column}.{what}"));
+        let (users, status) = (of("users")?, of("status")?);
+        let responses = responses.as_array().into_iter().flatten().enumerate();
+        // A draft is unfinished, and a discarded answer is none.
+        let submitted = responses.filter(|(at, _)| {
+            let status = status[at].as_str();
+            status.is_none_or(|status| status == "submitted")
+        });
+        let answers = submitted.map(|(at, response)| {
+            let user = users[at].as_str().map(str::to_owned);
+            Ok(list(response)?
+                .into_iter()
+                .map(move |label| (label, user.clone())))
+        });
+        let answers: Result<Vec<_>, String> = answers.collect();
+        return Ok(answers?.into_iter().flatten().collect());
+    }
+    let column = ["label", "accept"]
+        .into_iter()
+        .find(|name| cell(row, name).is_some());
+    let column = column.ok_or("the row has no `label`")?;
+    let labels = list(&json_or_text(row, column)).map_err(|why| format!("`{column}` {why}"))?;
+    Ok(labels.into_iter().map(|label| (label, None)).collect())
+}
+
+/// Returns the labels in a value: a label, null for "none of these", or a list of labels, which CSV contains as JSON or
+/// as Python prints it.
+fn list(value: &Value) -> Result<Vec<String>, String> {
+    let one = |value: &Value| match value {
+        Value::String(label) => Ok(label.trim().to_owned()),
+        _ => Err("is not text".to_owned()),
+    };
+    match value {
+        Value::Null => Ok(vec![String::new()]),
+        Value::Array(labels) => labels.iter().map(one).collect(),
+        Value::String(text) if text.starts_with('[') && text.ends_with(']') => {
+            let parsed = serde_json::from_str::<Vec<String>>(text);
+            parsed
+                .or_else(|_| serde_json::from_str(&text.replace('\'', "\"")))
+                .or(Ok(vec![text.clone()]))
+        }
+        _ => Ok(vec![one(value)?]),
+    }
 }
 
 fn named(annotator: Option<String>) -> Result<Option<String>, String> {
@@ -201,6 +323,15 @@ fn text(row: &Row, name: &str) -> Result<Option<String>, String> {
     }
 }
 
+/// Returns the value of a column, whose text is not JSON in a table.
+fn json_or_text(row: &Row, name: &str) -> Value {
+    match cell(row, name) {
+        Some(Cell::Text(text)) => text.trim().into(),
+        Some(Cell::Json(json)) => serde_json::from_str(json).unwrap_or_default(),
+        _ => Value::Null,
+    }
+}
+
 fn json(row: &Row, name: &str) -> Result<Value, String> {
     let Some(Cell::Json(json) | Cell::Text(json)) = cell(row, name) else {
         return Ok(Value::Null);
@@ -210,10 +341,8 @@ fn json(row: &Row, name: &str) -> Result<Value, String> {
 
 /// Parses a time with a UTC offset; fractions of seconds are dropped.
 fn time(text: &str) -> Result<Timestamp, String> {
-    let time = chrono::DateTime::parse_from_rfc3339(text)
-        // The format used by PostgreSQL and pandas.
-        .or_else(|_| chrono::DateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f%#z"));
-    time.map(|time| time.to_utc().into()).map_err(|_| {
+    let time = parse_time(text).filter(|(_, has_zone)| *has_zone);
+    time.map(|(time, _)| time.into()).ok_or_else(|| {
         format!("`{text}` is not a time with a UTC offset, such as 2026-11-20T08:00:00+00:00")
     })
 }
