@@ -285,7 +285,6 @@ impl Context {
                 state,
                 progress,
             };
-            let caveat = blocks.caveat().map(str::to_owned);
             let ended = collect::import(&self.run(run), &authors, blocks, plan, &mut done).await;
             let outcome = match ended {
                 Ok(Some(_)) => "imported",
@@ -304,9 +303,6 @@ impl Context {
                     "these posts keep the topic that the file names, though the pipeline reads their subreddit for \
                      a different topic: --topics-from-subreddits uses the pipeline's topic"
                 );
-            }
-            if let Some(caveat) = caveat {
-                tracing::warn!(file = %name, "{caveat}");
             }
             total.add(&done);
             // After `total.add`, so that the part before the error is counted.

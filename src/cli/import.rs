@@ -16,7 +16,8 @@ use topicmill_core::record::ImportCounts;
 use topicmill_core::{RunStatus, Timestamp, Topic};
 use topicmill_sources::file::dump::{self, FileOptions};
 use topicmill_sources::file::filter::Filter;
-use topicmill_sources::file::table::{Column, DefaultValue, FIELDS};
+use topicmill_sources::file::names::{Column, FIELDS};
+use topicmill_sources::file::table::DefaultValue;
 use topicmill_store::Access;
 use topicmill_tables::bytes;
 

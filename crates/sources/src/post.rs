@@ -5,12 +5,14 @@
 
 mod fields;
 
-use chrono::{DateTime, NaiveDate, NaiveDateTime, TimeDelta, Utc};
+use chrono::TimeDelta;
 use serde_json::Value;
 
 pub use self::fields::Fields;
 pub(super) use self::fields::{Field, flag_of, integer_of, is_null, number_of};
-use topicmill_core::{Post, PurgeReason, RejectReason, SourceKind, Timestamp, author_name};
+use topicmill_core::{
+    Fullname, Post, PurgeReason, RejectReason, SourceKind, Timestamp, author_name, parse_time,
+};
 
 /// The first second of June 2005, the month of Reddit's first post.
 const FIRST_POST: f64 = 1_117_584_000.0;
@@ -40,14 +42,12 @@ pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, Re
     }
     let fullname = fields.fullname()?;
     let text = |field: &Field| field.text_from(source);
-    let permalink = text(&fields.permalink)
-        .map(path_on_reddit)
-        .filter(|path| !path.trim().is_empty());
+    let permalink = page_of(&fields, &fullname, source);
     let subreddit = subreddit_of(&fields.subreddit, permalink.as_deref())?;
     let created_at = fields.created_at()?;
 
     let title = text(&fields.title).unwrap_or_default();
-    let own_text = text(body_of(&fields, source)).unwrap_or_default();
+    let own_text = text(&fields.selftext).unwrap_or_default();
     let meta = fields.meta.object();
     let removal = fields.removal();
     let crosspost_parent = fields.shown_names(&fullname).next();
@@ -129,14 +129,6 @@ fn without_text(post: Post) -> Post {
     }
 }
 
-/// Returns the field with the body, which programs that save posts from a client library often rename.
-fn body_of(fields: &Fields, source: SourceKind) -> &Field {
-    let bodies = [&fields.selftext, &fields.body, &fields.text];
-    let mut named = bodies.into_iter().filter(|body| body.is_present());
-    let first = named.next().filter(|_| !source.is_live());
-    first.unwrap_or(&fields.selftext)
-}
-
 /// Returns the name of a post's subreddit, which some sources give only in the permalink.
 fn subreddit_of(subreddit: &Field, permalink: Option<&str>) -> Result<String, RejectReason> {
     let named = subreddit.text();
@@ -164,13 +156,17 @@ pub(super) fn time_of_post(value: &Value) -> Result<Timestamp, RejectReason> {
         clippy::cast_precision_loss,
         reason = "seconds of dates have 38 bits at most"
     )]
-    let dated = || Some(date_of(value.as_str()?)?.timestamp() as f64);
-    let secs = number_of(value)
-        .or_else(dated)
-        .ok_or("`created_utc` is not a time")?;
+    let dated = || Some(parse_time(value.as_str()?)?.0.timestamp() as f64);
+    let Some(secs) = number_of(value).or_else(dated) else {
+        let reason = RejectReason::from(NOT_A_TIME);
+        return Err(match value {
+            Value::String(_) => reason.with_found(NO_DATE.into()),
+            _ => reason,
+        });
+    };
     if (FIRST_POST..=LATEST_SECS).contains(&secs) {
         let time = Timestamp::from_epoch_secs(secs as i64);
-        return time.ok_or_else(|| "`created_utc` is not a time".into());
+        return time.ok_or_else(|| NOT_A_TIME.into());
     }
     let (kind, looks_like) = match secs {
         LATEST_SECS..1e19 => (TOO_LARGE, "milliseconds or a smaller unit"),
@@ -190,42 +186,25 @@ pub(super) fn time_of_post(value: &Value) -> Result<Timestamp, RejectReason> {
     Err(reason.with_found(format!("{secs}{looks_like}")))
 }
 
+const NOT_A_TIME: &str = "`created_utc` is not a time";
+const NO_DATE: &str = "other text: write seconds since 1970, or a date like 2023-11-14, 2023-11-14 22:13 or \
+     2023-11-14T22:13:20+01:00, which is in UTC without a zone";
 const TOO_LARGE: &str = "too large for seconds since 1970";
 const BEFORE_REDDIT: &str = "before Reddit's first post, in June 2005";
 
-/// Parses a date, or a date with a time.
-fn date_of(text: &str) -> Option<DateTime<Utc>> {
-    let text = text.trim();
-    let text = text.strip_suffix(" UTC").unwrap_or(text);
-    let with_zone = DateTime::parse_from_rfc3339(text)
-        .or_else(|_| DateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f%#z"));
-    if let Ok(time) = with_zone {
-        return Some(time.to_utc());
-    }
-    let time = NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f")
-        .or_else(|_| NaiveDateTime::parse_from_str(text, "%Y-%m-%dT%H:%M:%S%.f"))
-        .or_else(|_| NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M"))
-        .ok();
-    let midnight = || {
-        NaiveDate::parse_from_str(text, "%Y-%m-%d")
-            .ok()?
-            .and_hms_opt(0, 0, 0)
-    };
-    Some(time.or_else(midnight)?.and_utc())
-}
-
 /// Returns the bare name of a subreddit: `/r/food/` and `food ` become `food`.
 pub(super) fn bare_subreddit(name: &str) -> &str {
-    let name = name
-        .rsplit_once("reddit.com/")
-        .map_or(name, |(_, path)| path)
-        .trim();
+    let address = name.rsplit_once("reddit.com/");
+    let name = address.map_or(name, |(_, path)| path).trim();
     let name = name.strip_prefix('/').unwrap_or(name);
     let name = name
         .strip_prefix("r/")
         .or_else(|| name.strip_prefix("R/"))
         .unwrap_or(name);
-    name.trim_end_matches('/')
+    let name = name.trim_end_matches('/');
+    // An address may be that of a post.
+    let end = name.find('/').filter(|_| address.is_some());
+    &name[..end.unwrap_or(name.len())]
 }
 
 /// Returns an author's name without `u/`; `None` for the placeholder of a deleted author.
@@ -241,31 +220,61 @@ fn author_of(name: &str, source: SourceKind) -> Option<String> {
     (!gone && !name.is_empty()).then(|| name.to_owned())
 }
 
-/// Returns the path of a permalink, which is a full URL in older dumps: `http://www.reddit.com/r/x/comments/…`.
-fn path_on_reddit(permalink: String) -> String {
-    match permalink.split_once("://") {
+/// Returns the path of the post's page. In some files, only `url` has it.
+fn page_of(fields: &Fields, fullname: &Fullname, source: SourceKind) -> Option<String> {
+    let permalink = fields.permalink.text_from(source);
+    let from_url = || {
+        let url = fields.url.text().filter(|_| !source.is_live())?;
+        let is_own = url.contains('/') && Fullname::from_url(&url).as_ref() == Ok(fullname);
+        path_on_reddit(&url).filter(|_| is_own)
+    };
+    permalink
+        .and_then(|link| path_on_reddit(&link))
+        .or_else(from_url)
+}
+
+/// Returns the path of a permalink, which is a full URL in older dumps: `http://www.reddit.com/r/x/comments/…`. `None`
+/// if it is blank or on another site.
+fn path_on_reddit(permalink: &str) -> Option<String> {
+    let permalink = permalink.trim();
+    let url = match permalink.split_once("://") {
         // A scheme contains no slash, so this is a path.
-        Some((scheme, _)) if scheme.contains('/') => permalink,
-        Some((_, rest)) => rest
-            .find('/')
-            .map_or_else(String::new, |slash| rest[slash..].to_owned()),
-        None => permalink,
+        Some((scheme, _)) if scheme.contains('/') => None,
+        Some((_, url)) => Some(url),
+        None => Some(permalink).filter(|url| !url.starts_with('/')),
+    };
+    let Some(url) = url else {
+        return Some(permalink.to_owned());
+    };
+    let url = url.split(['?', '#']).next().unwrap_or_default();
+    let (host, path) = url.split_at(url.find('/').unwrap_or(url.len()));
+    let host = host.to_ascii_lowercase();
+    match &*host {
+        "redd.it" | "www.redd.it" => Some(format!("/comments{path}")),
+        "r" | "u" | "user" | "comments" => Some(format!("/{url}")),
+        _ if host.ends_with("reddit.com") && !path.is_empty() => Some(path.to_owned()),
+        _ => None,
     }
 }
 
 fn subreddit_of_permalink(permalink: &str) -> Option<String> {
     let mut parts = permalink.trim_start_matches('/').split('/');
-    let (r, name, comments) = (parts.next()?, parts.next()?, parts.next()?);
-    (r == "r" && comments == "comments" && !name.is_empty()).then(|| name.to_owned())
+    let (kind, name, comments) = (parts.next()?, parts.next()?, parts.next()?);
+    let is_post = comments.eq_ignore_ascii_case("comments") && !name.is_empty();
+    match &*kind.to_ascii_lowercase() {
+        "r" if is_post => Some(name.to_owned()),
+        // A profile is a subreddit as well.
+        "u" | "user" if is_post => Some(format!("u_{name}")),
+        _ => None,
+    }
 }
 
 /// Returns true if a post has no URL or links to its own permalink; used if `is_self` is missing.
 fn is_own_permalink(url: Option<&str>, permalink: Option<&str>) -> bool {
     match (url, permalink) {
         (None, _) => true,
-        (Some(url), Some(permalink)) => {
-            path_on_reddit(url.to_owned()).trim_end_matches('/') == permalink.trim_end_matches('/')
-        }
+        (Some(url), Some(permalink)) => path_on_reddit(url)
+            .is_some_and(|url| url.trim_end_matches('/') == permalink.trim_end_matches('/')),
         (Some(_), None) => false,
     }
 }

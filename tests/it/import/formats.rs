@@ -53,6 +53,12 @@ fn the_format_is_detected_from_the_content() {
                     {\"kind\":\"t3\",\"data\":$2}]}}",
             ),
         ),
+        ("keyed.json", two("{\"a1\": $1, \"a2\": $2}")),
+        (
+            "ids.json",
+            two("{\"a1\": $1, \"t3_a2\": $2}").replace("\"id\":", "\"x\":"),
+        ),
+        ("lists.json", two("{\"food\": [$1, $2], \"music\": []}")),
         ("semicolons.csv", table.to_owned()),
         ("excel.csv", format!("\u{feff}sep=;\r\n{table}")),
         ("tabs.tsv", table.replace(';', "\t")),

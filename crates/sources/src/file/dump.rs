@@ -19,8 +19,9 @@ use crate::post::Fields;
 
 use super::filter::Filter;
 use super::json::JsonPosts;
+use super::names::Column;
 use super::row::{FileRow, Position, PostRows, Record};
-use super::table::{Column, DefaultValue, Posts};
+use super::table::{DefaultValue, Posts};
 use topicmill_core::hex;
 use topicmill_tables::bytes::{self, ByteReader, TextReader};
 use topicmill_tables::{TableError, TableFormat, detect_format};
@@ -85,7 +86,7 @@ pub struct FileOptions {
     pub is_dump: bool,
     /// Filter for the posts.
     pub filter: Filter,
-    /// Columns in a table to read as fields.
+    /// Columns to read as fields.
     pub columns: Vec<Column>,
     /// Default values for fields that a post lacks.
     pub given: Vec<DefaultValue>,
@@ -127,7 +128,9 @@ pub struct Block {
 
 /// The blocks of a file.
 pub struct Blocks {
+    name: String,
     rows: Box<dyn PostRows>,
+    is_layout_logged: bool,
     filter: Filter,
     /// Number of rows that were parsed and then excluded by the filter.
     left_out: u64,
@@ -140,12 +143,8 @@ impl Blocks {
         self.rows.resume(position);
     }
 
-    /// Returns a warning about the whole file, to be logged after its rows.
-    pub fn caveat(&self) -> Option<&str> {
-        self.rows.caveat()
-    }
-
-    /// Returns the next block; after the last one, returns blocks without rows.
+    /// Returns the next block; after the last one, returns blocks without rows. Logs how the file is read and, at its
+    /// end, what is missing from it.
     pub fn next_block(&mut self) -> Block {
         let (mut records, mut rejected) = (Vec::new(), Vec::new());
         let (mut text, start) = (0, self.rows.position().bytes);
@@ -170,6 +169,15 @@ impl Blocks {
                 break None;
             }
         };
+        if let Some(layout) = self.rows.layout().filter(|_| !self.is_layout_logged) {
+            self.is_layout_logged = true;
+            if !layout.is_plain() {
+                tracing::info!(file = %self.name, "{layout}");
+            }
+        }
+        if let Some(caveat) = self.rows.caveat().filter(|_| end.is_some()) {
+            tracing::warn!(file = %self.name, "{caveat}");
+        }
         let mut position = self.rows.position();
         // The JSON reader counts the rows that it skips without parsing; this adds the rows excluded after parsing.
         position.left_out += self.left_out;
@@ -221,7 +229,7 @@ pub fn fingerprint(path: &Path) -> Result<String, FileError> {
 /// Returns an error if the file cannot be read, or its format cannot contain posts.
 pub fn blocks(path: &Path, options: &FileOptions) -> Result<Blocks, FileError> {
     let read = Arc::new(AtomicU64::new(0));
-    let (filter, given) = (&options.filter, &options.given);
+    let given = &options.given;
     let name = path.display();
     let wrong = |why| FileError(format!("`{name}`: {why}"));
     let counted = Counted {
@@ -236,14 +244,12 @@ pub fn blocks(path: &Path, options: &FileOptions) -> Result<Blocks, FileError> {
     let (format, mut text) = recognised?.ok_or_else(|| empty(path))?;
     let rows: Box<dyn PostRows> = match format {
         TableFormat::Json | TableFormat::Ndjson => {
-            if !options.columns.is_empty() {
-                let name = format.name();
-                return Err(wrong(format!(
-                    "--map is for tables, but this file is {name}: omit it"
-                )));
+            if options.is_dump && !options.columns.is_empty() {
+                let why = "--map is not for dumps, whose fields have Reddit's names: omit it";
+                return Err(wrong(why.to_owned()));
             }
             check_first_row(path, &mut text, options.is_dump)?;
-            Box::new(JsonPosts::new(text, filter.clone(), given.clone()))
+            Box::new(JsonPosts::new(text, options))
         }
         TableFormat::Csv | TableFormat::Tsv => {
             let tab = (format == TableFormat::Tsv).then_some(b'\t');
@@ -260,8 +266,10 @@ pub fn blocks(path: &Path, options: &FileOptions) -> Result<Blocks, FileError> {
         }
     };
     Ok(Blocks {
+        name: name.to_string(),
         rows,
-        filter: filter.clone(),
+        is_layout_logged: false,
+        filter: options.filter.clone(),
         left_out: 0,
         read,
     })

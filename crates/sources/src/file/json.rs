@@ -2,13 +2,16 @@
 //!
 //! A truncated, invalid or non-UTF-8 record is rejected, and reading continues.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io;
 
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::dump::FileOptions;
 use super::filter::Filter;
+use super::names::{Column, Layout, fill};
 use super::row::{FileRow, Position, PostRows, Record, parse_topic};
 use super::table::DefaultValue;
 use crate::listing::parse_fields;
@@ -24,23 +27,32 @@ use topicmill_tables::json::{
 pub struct JsonPosts {
     records: JsonRecords,
     filter: Filter,
-    given: Vec<DefaultValue>,
+    decoder: Decoder,
     /// Position in the record that wraps this one; 0 if there is none.
     inner: u64,
-    nulls: u64,
     ended: bool,
     broken: bool,
 }
 
 impl JsonPosts {
-    /// Creates a reader of `text`; `given` contains the default values for missing fields.
-    pub fn new(text: TextReader, filter: Filter, given: Vec<DefaultValue>) -> Self {
+    /// Creates a reader of `text` with `options`.
+    pub fn new(text: TextReader, options: &FileOptions) -> Self {
         Self {
             records: JsonRecords::new(text),
-            filter,
-            given,
+            filter: if options.columns.is_empty() {
+                options.filter.clone()
+            } else {
+                // The filter reads the fields of unparsed rows by their own names.
+                Filter::default()
+            },
+            decoder: Decoder {
+                columns: options.columns.clone(),
+                given: options.given.clone(),
+                layout: None,
+                mapped: HashSet::new(),
+                nulls: 0,
+            },
             inner: 0,
-            nulls: 0,
             ended: false,
             broken: false,
         }
@@ -58,14 +70,14 @@ impl JsonPosts {
         loop {
             let read = if let Some(inner) = self.records.next_inner() {
                 self.inner += 1;
-                record(inner.get().as_bytes(), &self.given, &mut self.nulls)
+                self.decoder.record(inner.get().as_bytes())
             } else {
                 self.inner = 0;
                 match self.records.read(|line| self.filter.may_match(line))? {
                     JsonItem::End => return Ok(None),
                     JsonItem::Yield => return Ok(Some(FileRow::Skipped)),
                     JsonItem::TooLong => Err(too_long().into()),
-                    JsonItem::Record => record(self.records.record(), &self.given, &mut self.nulls),
+                    JsonItem::Record => self.decoder.record(self.records.record()),
                 }
             };
             match read {
@@ -138,7 +150,24 @@ impl PostRows for JsonPosts {
     }
 
     fn nulls(&self) -> u64 {
-        self.nulls
+        self.decoder.nulls
+    }
+
+    fn caveat(&self) -> Option<String> {
+        let Decoder {
+            columns, mapped, ..
+        } = &self.decoder;
+        let unseen = columns
+            .iter()
+            .find(|column| !mapped.contains(column.field))?;
+        let Column { field, name } = unseen;
+        Some(format!(
+            "no post has `{name}`, which --map names for `{field}`: check the name"
+        ))
+    }
+
+    fn layout(&self) -> Option<&Layout> {
+        self.decoder.layout.as_ref()
     }
 
     fn broken(&self) -> bool {
@@ -146,12 +175,41 @@ impl PostRows for JsonPosts {
     }
 }
 
-fn record(json: &[u8], given: &[DefaultValue], nulls: &mut u64) -> Result<Record, RejectReason> {
-    let mut fields = parse_record(json, parse_fields, nulls)?;
-    for DefaultValue { field, value } in given {
-        fields.set_default(field, value);
+/// Decodes posts from JSON objects.
+struct Decoder {
+    columns: Vec<Column>,
+    given: Vec<DefaultValue>,
+    /// The layout of the first post whose fields may have other names.
+    layout: Option<Layout>,
+    /// The fields of `columns` that a post has had so far.
+    mapped: HashSet<&'static str>,
+    nulls: u64,
+}
+
+impl Decoder {
+    fn record(&mut self, json: &[u8]) -> Result<Record, RejectReason> {
+        let parse = |text: &str| {
+            let mut fields = parse_fields(text)?;
+            // Nearly every record is complete, so other names are checked for only here.
+            if self.columns.is_empty() && !fields.with_post(|post| post.is_partial()) {
+                return Ok((fields, None));
+            }
+            let record: Value = serde_json::from_str(text).unwrap_or_default();
+            let is_thing = fields.data.object().is_some();
+            let post = if is_thing { &record["data"] } else { &record };
+            let layout = fields.with_post(|fields| fill(fields, post, &self.columns));
+            Ok((fields, Some(layout)))
+        };
+        let (mut fields, layout) = parse_record(json, parse, &mut self.nulls)?;
+        for DefaultValue { field, value } in &self.given {
+            fields.with_post(|post| post.set_default(field, value));
+        }
+        let topic = fields.topic.str().and_then(parse_topic);
+        let post = decode_post(fields, SourceKind::Import)?;
+        if let Some(layout) = layout {
+            self.mapped.extend(&layout.mapped);
+            self.layout.get_or_insert(layout);
+        }
+        Ok(Record { post, topic })
     }
-    let topic = fields.topic.str().and_then(parse_topic);
-    let post = decode_post(fields, SourceKind::Import)?;
-    Ok(Record { post, topic })
 }

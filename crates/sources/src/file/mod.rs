@@ -6,5 +6,6 @@
 pub mod dump;
 pub mod filter;
 pub mod json;
+pub mod names;
 pub mod row;
 pub mod table;

@@ -1,5 +1,6 @@
 //! Rows from a file in any format.
 
+use super::names::Layout;
 use crate::page::Rejected;
 use topicmill_core::Post;
 
@@ -56,9 +57,9 @@ pub trait PostRows: Send {
     /// Returns the number of values that are NULL because the file contains `NaN`, `None` or the like.
     fn nulls(&self) -> u64;
     /// Returns a warning about the whole file, to be logged after its rows.
-    fn caveat(&self) -> Option<&str> {
-        None
-    }
+    fn caveat(&self) -> Option<String>;
+    /// Returns how the rows are read; `None` before the first row of a format without a header.
+    fn layout(&self) -> Option<&Layout>;
     /// Returns true if reading ended because the rest cannot be read.
     fn broken(&self) -> bool {
         false

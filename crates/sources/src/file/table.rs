@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::Value;
 
+use super::names::{Column, FIELDS, KINDS, Layout, Names};
 use super::row::{FileRow, LONGEST_CELL, Position, PostRows, Record, parse_topic};
 use crate::page::Rejected;
 use crate::post::{Fields, decode_post, flag_of, integer_of, is_null, number_of};
@@ -20,56 +21,16 @@ use topicmill_tables::{Cell, Rows as _};
 /// Maximum number of columns that an error or a warning lists.
 const MOST_SHOWN: usize = 40;
 
-/// The post fields that a table can contain.
-pub const FIELDS: [&str; 18] = [
-    "id",
-    "name",
-    "title",
-    "selftext",
-    "subreddit",
-    "permalink",
-    "created_utc",
-    "url",
-    "author",
-    "score",
-    "upvote_ratio",
-    "num_comments",
-    "link_flair_text",
-    "over_18",
-    "is_self",
-    "removed_by_category",
-    "crosspost_parent",
-    "topic",
-];
-
-/// Columns that only tell comments from posts.
-const KINDS: [&str; 4] = ["kind", "parent", "parent_id", "link_id"];
-
-/// Alternative names of fields, common in shared tables of posts. Of a field's names, the first that the table has is
-/// read.
-const ALSO: [(&str, &str); 4] = [
-    ("created_utc", "created"),
-    ("selftext", "body"),
-    ("selftext", "text"),
-    ("num_comments", "comms_num"),
-];
+/// Fields that are numbers.
+const NUMBERS: [&str; 3] = ["score", "upvote_ratio", "num_comments"];
 
 /// Groups of fields; a table must contain at least one field from each group.
 const REQUIRED: [&[&str]; 4] = [
     &["title"],
-    &["id", "name"],
-    &["subreddit", "permalink"],
+    &["id", "name", "permalink", "url"],
+    &["subreddit", "permalink", "url"],
     &["created_utc"],
 ];
-
-/// The column for a field.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Column {
-    /// One of [`FIELDS`].
-    pub field: &'static str,
-    /// The column's name in the file.
-    pub name: String,
-}
 
 /// A field's default value, for posts that lack the field.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,14 +41,21 @@ pub struct DefaultValue {
     pub value: String,
 }
 
-/// A field and its column's index among the columns that are read.
-type Field = (&'static str, usize);
+/// A field and its column.
+struct Field {
+    name: &'static str,
+    /// Index among the columns that are read.
+    at: usize,
+    /// True if neither the column's name nor `--map` is certain to mean the field.
+    is_guess: bool,
+}
 
 /// The columns of a table that are read.
 struct Found {
     fields: Vec<Field>,
     /// Indices of the columns in the table, ascending.
     columns: Vec<usize>,
+    layout: Layout,
     /// See [`PostRows::caveat`].
     caveat: Option<String>,
 }
@@ -96,6 +64,7 @@ struct Found {
 pub struct Posts {
     rows: Box<dyn topicmill_tables::Rows>,
     fields: Vec<Field>,
+    layout: Layout,
     caveat: Option<String>,
     given: Vec<DefaultValue>,
     number: u64,
@@ -156,6 +125,7 @@ impl Posts {
         Self {
             rows,
             fields: found.fields,
+            layout: found.layout,
             caveat: found.caveat,
             given: given.to_vec(),
             number: 0,
@@ -172,9 +142,14 @@ impl PostRows for Posts {
         if self.ended {
             return None;
         }
-        let row = self.rows.next_row().transpose()?;
+        let row = loop {
+            let row = self.rows.next_row().transpose()?;
+            self.number += 1;
+            if !row.as_ref().is_ok_and(topicmill_tables::Row::is_blank) {
+                break row;
+            }
+        };
         self.ended = row.is_err();
-        self.number += 1;
         if let Some((rows, bytes, read)) = &self.size {
             // This is estimated from the share of rows because the columns are in different parts of the file.
             let so_far = u128::from(*bytes) * u128::from(self.number) / u128::from((*rows).max(1));
@@ -188,9 +163,15 @@ impl PostRows for Posts {
                     return Err(problem.into());
                 }
                 self.bytes += row.cells.iter().map(|(_, cell)| size(cell)).sum::<u64>();
-                let value = |(field, at): &Field| Ok((*field, value(field, &row.cells[*at].1)?));
-                let values: Result<Vec<_>, String> = self.fields.iter().map(value).collect();
-                record(values?, &self.given, &mut self.nulls)
+                let mut values = Vec::with_capacity(self.fields.len());
+                for Field { name, at, is_guess } in &self.fields {
+                    let value = self.layout.normalise(name, value(name, &row.cells[*at].1)?);
+                    // The column of another tool may have another meaning.
+                    if !is_guess || !NUMBERS.contains(name) || number_of(&value).is_some() {
+                        values.push((*name, value));
+                    }
+                }
+                record(values, &self.given, &mut self.nulls)
             });
         Some(row.map_or_else(
             |reason| {
@@ -213,8 +194,12 @@ impl PostRows for Posts {
         self.nulls
     }
 
-    fn caveat(&self) -> Option<&str> {
-        self.caveat.as_deref()
+    fn caveat(&self) -> Option<String> {
+        self.caveat.clone()
+    }
+
+    fn layout(&self) -> Option<&Layout> {
+        Some(&self.layout)
     }
 }
 
@@ -253,10 +238,12 @@ fn find(
     nested: &[usize],
 ) -> Result<Found, String> {
     let columns = table.names().unwrap_or_default();
-    let index = |name: &str| columns.iter().position(|column| **column == *name);
-    let mut found = Vec::new();
+    let names = Names::new(columns.iter().map(|column| &**column));
+    let mut layout = names.layout();
+    let mut found: Vec<(usize, &'static str)> = Vec::new();
     for Column { field, name } in wanted {
-        let at = index(name).ok_or_else(|| {
+        let at = columns.iter().position(|column| **column == **name);
+        let at = at.ok_or_else(|| {
             let columns = listed(columns);
             format!(
                 "there is no column `{name}` to take `{field}` from; the file has the columns {columns}"
@@ -265,24 +252,25 @@ fn find(
         if nested.contains(&at) {
             return Err(format!("the column `{name}` is nested: map a plain column"));
         }
-        found.push((at, *field));
+        found.push((at, field));
     }
     for field in FIELDS.into_iter().chain(KINDS) {
-        let mapped = wanted.iter().any(|column| column.field == field);
-        let other = || {
-            let is_free = |at: &usize| !mapped && !found.iter().any(|(used, _)| used == at);
-            let (name, at) = ALSO
-                .iter()
-                .filter(|(known, _)| *known == field)
-                .find_map(|(_, name)| Some((name, index(name).filter(is_free)?)))?;
-            tracing::info!("reading the column `{name}` as `{field}`");
-            Some(at)
-        };
-        match index(field).or_else(other).filter(|_| !mapped) {
+        if wanted.iter().any(|column| column.field == field) {
+            continue;
+        }
+        let is_free =
+            |at: usize| *columns[at] == *field || !found.iter().any(|(used, _)| *used == at);
+        match names.find(field, is_free) {
             Some(at) if nested.contains(&at) => {
-                tracing::warn!("ignoring the column `{field}`, because it is nested");
+                tracing::warn!(
+                    "ignoring the column `{}`, because it is nested",
+                    columns[at]
+                );
             }
-            Some(at) => found.push((at, field)),
+            Some(at) => {
+                layout.add(field, &columns[at]);
+                found.push((at, field));
+            }
             None => {}
         }
     }
@@ -314,9 +302,14 @@ fn find(
         .filter(|(at, _)| !read.contains(at) && !nested.contains(at))
         .map(|(_, name)| name.clone())
         .collect();
-    let place = |(at, field)| (field, read.partition_point(|column| *column < at));
+    let place = |(at, name): (usize, &'static str)| Field {
+        name,
+        at: read.partition_point(|column| *column < at),
+        is_guess: *columns[at] != *name && !wanted.iter().any(|column| column.field == name),
+    };
     Ok(Found {
         fields: found.into_iter().map(place).collect(),
+        layout,
         columns: read,
         caveat: (!has_body && !unread.is_empty()).then(|| missing_body(&unread)),
     })
@@ -373,7 +366,7 @@ fn record(
             continue;
         }
         let value = match field {
-            "score" | "upvote_ratio" | "num_comments" if number_of(&value).is_none() => {
+            _ if NUMBERS.contains(&field) && number_of(&value).is_none() => {
                 return Err(format!("`{field}` is not a number").into());
             }
             "score" | "num_comments" if integer_of(&value).is_none() => {
@@ -450,8 +443,8 @@ mod tests {
 
     #[test]
     fn columns_are_mapped_and_errors_list_them() {
-        let text = "post_id,headline,x,x,subreddit,created_utc\na1,One,,,food,1700000000\n";
-        let id = ("id", "post_id");
+        let text = "key,headline,x,x,subreddit,created_utc\na1,One,,,food,1700000000\n";
+        let id = ("id", "key");
         assert_eq!(
             csv(text, &[id, ("title", "headline")]).unwrap(),
             ["t3_a1 1700000000 None"]
@@ -462,7 +455,7 @@ mod tests {
                 "`titel` to take `title` from",
             ),
             (&[id], "`--map title=COLUMN`"),
-            (&[id], "`post_id`, `headline`"),
+            (&[id], "`key`, `headline`"),
             (&[], "`--map title=COLUMN --map id=COLUMN`"),
             (&[id, ("title", "x")], "named `x`"),
         ] {

@@ -189,7 +189,7 @@ fields! {
     num_comments = "num_comments", over_18 = "over_18", parent = "parent", parent_id = "parent_id", permalink = "permalink", promoted = "promoted",
     removal_type = "removal_type", removed_by_category = "removed_by_category",
     retrieved_2nd_on = "retrieved_2nd_on", retrieved_on = "retrieved_on", retrieved_utc = "retrieved_utc",
-    score = "score", selftext = "selftext", stickied = "stickied", subreddit = "subreddit", text = "text", title = "title",
+    score = "score", selftext = "selftext", stickied = "stickied", subreddit = "subreddit", title = "title",
     topic = "topic", ups = "ups", upvote_ratio = "upvote_ratio", url = "url",
     was_deleted_later = "was_deleted_later", was_initially_deleted = "was_initially_deleted",
 }
@@ -309,13 +309,41 @@ impl Fields {
         }
     }
 
-    /// Sets a field of the post, or of the post inside a thing, that is missing or null.
+    /// Sets a field that is missing or null.
     pub(crate) fn set_default(&mut self, name: &str, value: &str) {
-        if let Field::Object(post) = &mut self.data {
-            post.set_default(name, value);
-        } else if self.field_mut(name).is_some_and(|field| field.is_null()) {
+        if self.field_mut(name).is_some_and(|field| field.is_null()) {
             self.set(name, value.into());
         }
+    }
+
+    /// Returns true if the field is an object.
+    pub(crate) fn is_object(&mut self, name: &str) -> bool {
+        let field = self.field_mut(name);
+        field.is_some_and(|field| field.object().is_some())
+    }
+
+    /// Calls `change` with the fields of the post inside a thing, or with these fields.
+    pub(crate) fn with_post<T>(&mut self, change: impl FnOnce(&mut Self) -> T) -> T {
+        match &mut self.data {
+            Field::Object(post) => change(post),
+            _ => change(self),
+        }
+    }
+
+    /// Returns true if a field is missing that every dump and every response of Reddit has.
+    pub(crate) fn is_partial(&self) -> bool {
+        let usual = [
+            &self.id,
+            &self.title,
+            &self.selftext,
+            &self.subreddit,
+            &self.created_utc,
+            &self.author,
+            &self.score,
+            &self.num_comments,
+            &self.over_18,
+        ];
+        usual.into_iter().any(|field| !field.is_present())
     }
 
     /// Returns true if this is a thing of kind `t1`, or the data of a comment: a body and a link id, but no title.
@@ -352,12 +380,22 @@ impl Fields {
         }
     }
 
-    /// Returns the fullname. Dumps from some years lack `name`.
+    /// Returns the fullname. Dumps from some years lack `name`, and some files have only the address of the post.
     pub(crate) fn fullname(&self) -> Result<Fullname, RejectReason> {
-        let name = self.name.word().or_else(|| self.id.id());
-        let name = name.ok_or("neither `name` nor `id`")?;
+        // In tables, `name` may be any name.
+        let is_fullname = |name: &String| name.as_bytes().get(2) == Some(&b'_');
+        let name = self.name.word();
+        let name = name.filter(|name| is_fullname(name) || self.id.is_null());
+        let Some(name) = name.or_else(|| self.id.id()) else {
+            let addresses = [&self.permalink, &self.url].into_iter();
+            let mut addresses = addresses
+                .filter_map(Field::str)
+                .filter(|url| url.contains('/'));
+            let post = addresses.find_map(|url| Fullname::from_url(url).ok());
+            return post.ok_or_else(|| "neither `name` nor `id`".into());
+        };
         // With a wrong `--map`, the value may be any text, so the message omits it.
-        name.parse().map_err(|_: FullnameError| {
+        Fullname::from_url(&name).map_err(|_: FullnameError| {
             "`id` is not a post id, which is `t3_` and a base-36 number".into()
         })
     }
@@ -365,10 +403,8 @@ impl Fields {
     /// Returns the reason if the post was deleted or removed: by Reddit's category, by the archive's `_meta`, or because
     /// its text is a placeholder.
     pub(crate) fn removal(&self) -> Option<PurgeReason> {
-        let bodies = [&self.selftext, &self.body, &self.text];
-        let body = bodies.into_iter().find(|body| body.is_present());
-        let texts = body.into_iter().chain([&self.title]);
-        let placeholder = texts
+        let placeholder = [&self.selftext, &self.title]
+            .into_iter()
             .filter_map(Field::str)
             .find(|text| is_placeholder(text));
         let category = match self.meta.object().filter(|meta| meta.is_gone()) {
@@ -425,7 +461,7 @@ impl Fields {
         ]
         .into_iter()
         .flatten()
-        .filter_map(|name| name.parse().ok())
+        .filter_map(|name| Fullname::from_url(&name).ok())
         // An invalid row may name the post itself.
         .filter(move |name| name != own)
     }

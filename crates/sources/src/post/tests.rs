@@ -62,18 +62,30 @@ fn escaped_texts_are_decoded_once_and_only_for_sources_that_escape() {
 #[test]
 fn a_time_is_in_seconds_and_a_number_that_cannot_be_stored_is_none() {
     let times = "1700000000; 1700000000.7; \"1700000000.0\"; \"2023-11-14T22:13:20.123+00:00\"; \"2023-11-14 \
-        23:13:20+01:00\"; \"2023-11-14 22:13:20+00\"; \"2023-11-14 22:13:20.5\"; \"2023-11-14T22:13:20\"; \"2023-11-14 \
-        22:13:20 UTC\"";
+        23:13:20+01:00\"; \"2023-11-14 22:13:20+00\"; \"2023-11-14 22:13:20.5\"; \"2023-11-14T22:13:20\"; \
+        \"2023-11-14 22:13:20 UTC\"; \"2023/11/14 22:13:20Z\"; \"2023-11-14T23:13:20+0100\"; \
+        \"Tue, 14 Nov 2023 22:13:20 GMT\"; \"Tue Nov 14 22:13:20 2023\"; \"2023-11-14T22:13:20.000Z\"";
     for time in times.split("; ") {
         let value: Value = serde_json::from_str(time).unwrap();
         let at = post(json!({"created_utc": value})).unwrap().created_at;
         assert_eq!(at.as_datetime().timestamp(), 1_700_000_000, "{time}");
+    }
+    for (time, secs) in [
+        ("2023-11-14 22:13", 1_699_999_980),
+        ("2023-11-14T22:13Z", 1_699_999_980),
+        ("2023-11-14 23:13+01:00", 1_699_999_980),
+        ("2023-1-5 8:30:00", 1_672_907_400),
+        ("2023/01/05", 1_672_876_800),
+    ] {
+        let at = post(json!({"created_utc": time})).unwrap().created_at;
+        assert_eq!(at.as_datetime().timestamp(), secs, "{time}");
     }
     let excel = "`created_utc` is before Reddit's first post, in June 2005; it is 45244.92, which looks like an Excel \
         date";
     for (bad, expected) in [
         (json!(null), "not a time"),
         (json!("nan"), "not a time"),
+        (json!("01/15/2023 08:30"), "2023-11-14 22:13"),
         (json!(true), "not a time"),
         (json!(1e30), "is too large for seconds since 1970; it is 1"),
         (json!(1.4e12), "it is 1400000000000, which looks like milli"),
@@ -154,13 +166,15 @@ fn missing_names_and_subreddits_are_derived_from_other_fields() {
         post(json!({"id": 123_456})).unwrap().fullname.as_str(),
         "t3_123456"
     );
-    for text in ["t1_abc", "what somebody wrote"] {
-        let reason = post(json!({ "name": text })).unwrap_err();
+    for (text, id) in [("t1_abc", "abc1"), ("what somebody wrote", "")] {
+        let reason = post(json!({ "name": text, "id": id })).unwrap_err();
         assert!(
             reason.contains("`id`") && !reason.contains(text),
             "{reason}"
         );
     }
+    let named = post(json!({"name": "what somebody wrote"})).unwrap();
+    assert_eq!(named.fullname.as_str(), "t3_abc1");
     assert!(post(json!({"id": "nan"})).is_err());
     let link = "http://www.reddit.com/r/Music/comments/abc1/x/";
     let found = post(json!({"subreddit": null, "permalink": link})).unwrap();
@@ -208,8 +222,6 @@ fn a_post_that_any_source_reports_as_removed_has_no_text() {
         (json!({"removed_by_category": "deleted"}), deleted),
         (json!({"selftext": "[removed]"}), removed),
         (json!({"selftext": "[deleted]\n"}), deleted),
-        (json!({"body": "[removed]"}), removed),
-        (json!({"text": " [deleted]"}), deleted),
         (json!({"title": "[deleted by user]"}), deleted),
         (json!({"_meta": {"was_deleted_later": true}}), removed),
         (json!({"_meta": {"removal_type": "deleted"}}), deleted),

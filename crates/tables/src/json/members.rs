@@ -84,14 +84,56 @@ impl Members {
         if RECORD_MEMBERS.iter().any(|name| self.get(name).is_some()) {
             return None;
         }
-        WRAPPERS.iter().find_map(|name| {
-            let value = self.get(name)?.get();
-            match value.as_bytes()[0] {
-                b'[' if looks_like_json(value.as_bytes()) => serde_json::from_str(value).ok(),
-                b'{' => serde_json::from_str::<Self>(value).ok()?.wrapped(),
-                _ => None,
+        WRAPPERS
+            .iter()
+            .find_map(|name| {
+                let value = self.get(name)?.get();
+                match value.as_bytes()[0] {
+                    b'[' if looks_like_json(value.as_bytes()) => serde_json::from_str(value).ok(),
+                    b'{' => serde_json::from_str::<Self>(value).ok()?.wrapped(),
+                    _ => None,
+                }
+            })
+            .or_else(|| self.keyed())
+    }
+
+    /// Returns the records of an object of id → record, or of name → records. A record without an id gets its key,
+    /// unless the keys are row numbers.
+    fn keyed(&self) -> Option<VecDeque<Box<RawValue>>> {
+        let is_number = |key: &str| key.bytes().all(|byte| byte.is_ascii_digit());
+        let are_numbers = self.0.iter().all(|(key, _)| is_number(key));
+        let mut records = VecDeque::new();
+        for (key, value) in &self.0 {
+            if WRAPPERS.contains(&&**key) {
+                return None;
             }
-        })
+            match value.get().as_bytes()[0] {
+                b'[' if looks_like_json(value.get().as_bytes()) => {
+                    records.extend(serde_json::from_str::<Vec<_>>(value.get()).ok()?);
+                }
+                b'{' => {
+                    let record: Self = serde_json::from_str(value.get()).ok()?;
+                    let has_id = record.get("id").or(record.get("name")).is_some();
+                    records.push_back(if has_id || are_numbers {
+                        value.clone()
+                    } else {
+                        let comma = if record.0.is_empty() { "" } else { "," };
+                        let rest = &value.get()[1..];
+                        let json = format!("{{\"id\":{}{comma}{rest}", super::quoted(key));
+                        RawValue::from_string(json).ok()?
+                    });
+                }
+                _ => return None,
+            }
+        }
+        let is_record = |json: &RawValue| {
+            let record = serde_json::from_str::<Self>(json.get()).unwrap_or_default();
+            RECORD_MEMBERS.iter().any(|name| record.get(name).is_some())
+        };
+        records
+            .iter()
+            .any(|json| is_record(json))
+            .then_some(records)
     }
 
     /// Unwraps the post in a Reddit "thing", `{"kind": "t3", "data": {…}}`; returns other objects unchanged.
