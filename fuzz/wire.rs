@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use topicmill_core::reddit::decode_entities;
 use topicmill_core::{Fullname, Post, PurgeReason, SourceKind, Timestamp};
 use topicmill_http::response::{MAX_WAIT, MAX_WINDOW, number, reset, retry_after};
+use topicmill_sources::file::dump::FileOptions;
 use topicmill_sources::file::filter::Filter;
 use topicmill_sources::file::json::JsonPosts;
 use topicmill_sources::file::row::{FileRow, PostRows, Record};
@@ -94,7 +95,11 @@ pub fn listing(bytes: &[u8]) {
 /// Returns the posts of JSON lines, and the number of rejected rows.
 fn rows(bytes: &[u8], filter: Filter) -> (Vec<Record>, usize) {
     let text = Box::new(Cursor::new(bytes.to_vec()));
-    let mut lines = JsonPosts::new(text, filter, Vec::new());
+    let options = FileOptions {
+        filter,
+        ..FileOptions::default()
+    };
+    let mut lines = JsonPosts::new(text, &options);
     let (mut records, mut rejected, mut before) = (Vec::new(), 0, 0);
     while let Some(row) = lines.next_row() {
         match row {
