@@ -12,7 +12,7 @@ use std::path::Path;
 
 use topicmill::pipeline_file::Pipeline;
 use topicmill_core::reddit::post_text;
-use topicmill_core::score::evidence;
+use topicmill_core::score::Evidence;
 use topicmill_core::{LabelVector, Listing, Mode, ModelKind, PairLogits, Scores, TextVector};
 use topicmill_score::batch::Batch;
 use topicmill_score::text::Sequence;
@@ -153,7 +153,7 @@ fn scores(kind: &ModelKind, mode: Mode, cosines: &[f64]) -> Scores {
         .iter()
         .map(|x| PairLogits::cosine(narrow(*x)))
         .collect();
-    evidence(kind, mode, &pairs).scores(1.0, 0.0)
+    Evidence::new(kind, mode, &pairs, None).scores(1.0, 0.0)
 }
 
 fn cosines(labels: &[Vec<f64>], text: &[f64]) -> Vec<f64> {

@@ -354,12 +354,13 @@ fn score_windows(
                         return;
                     }
                 };
-                let unstored = wanted_labels(&window.stored[text]);
+                let stored = &window.stored[text];
                 let vector = result.vector.take().or_else(|| vectors[text].take());
-                result.vector = vector.filter(|_| !unstored.is_empty());
-                let logits = unstored.iter().filter_map(|label| {
-                    let logits = result.logits[*label]?;
-                    Some((targets.logits_model, targets.hypotheses[*label], logits))
+                result.vector = vector.filter(|_| stored.contains(&PairState::Wanted));
+                let pairs = stored.iter().zip(&targets.hypotheses).zip(&result.logits);
+                let logits = pairs.filter_map(|((stored, hypothesis), logits)| {
+                    let is_new = *stored == PairState::Wanted;
+                    is_new.then_some((targets.logits_model, *hypothesis, (*logits)?))
                 });
                 let logits: Vec<_> = match &result.vector {
                     None => logits.collect(),
@@ -367,7 +368,8 @@ fn score_windows(
                     Some(_) => Vec::new(),
                 };
                 let scored_pairs = result.logits.iter().flatten().count();
-                let mut computed = wanted_labels(&known[text]).len();
+                let computed = known[text].iter();
+                let mut computed = computed.filter(|pair| **pair == PairState::Wanted).count();
                 for post in &same.posts {
                     let vector = result.vector.clone();
                     let post = Classified {
@@ -380,12 +382,12 @@ fn score_windows(
                     // The pairs of a text count as computed for its first post, and as known for its other posts.
                     let computed_pairs = std::mem::take(&mut computed);
                     let known_pairs = scored_pairs - computed_pairs;
-                    let scored = Event::Scored {
+                    let event = Event::Scored {
                         post,
                         computed_pairs,
                         known_pairs,
                     };
-                    send(timer, scored);
+                    send(timer, event);
                 }
                 // Only the logits and the vector are needed again.
                 result.raw = Vec::new();
@@ -404,13 +406,6 @@ fn score_windows(
         send(timer, ended);
     }
     Ok(())
-}
-
-/// Returns the indexes of the wanted labels.
-fn wanted_labels(pairs: &[PairState]) -> Vec<usize> {
-    let pairs = (0..).zip(pairs);
-    let wanted = pairs.filter(|(_, pair)| **pair == PairState::Wanted);
-    wanted.map(|(label, _)| label).collect()
 }
 
 impl Labelling<'_> {

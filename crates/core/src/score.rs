@@ -96,52 +96,6 @@ pub struct Evidence {
     function: HeadFunction,
 }
 
-/// Combines the logits of one text for each label, in the order of the set.
-///
-/// # Panics
-/// If an NLI model's logit is missing.
-pub fn evidence(kind: &ModelKind, mode: Mode, logits: &[PairLogits]) -> Evidence {
-    evidence_with_background(kind, mode, logits, None)
-}
-
-/// Like [`evidence`], but if there is a [prior](crate::LabelSet::prior_for), the last entry of `logits` belongs
-/// to the background.
-///
-/// # Panics
-/// As [`evidence`].
-pub fn evidence_with_background(
-    kind: &ModelKind,
-    mode: Mode,
-    logits: &[PairLogits],
-    prior: Option<f64>,
-) -> Evidence {
-    let function = function_of(kind, mode, logits.len());
-    let each_by_itself = function == HeadFunction::Sigmoid;
-    let of = |pair: &PairLogits| {
-        let first = f64::from(pair.entailment);
-        match kind {
-            ModelKind::Nli(_) if each_by_itself => {
-                let contradiction = pair
-                    .contradiction
-                    .expect("an NLI model has a logit for every class");
-                first - f64::from(contradiction)
-            }
-            ModelKind::Nli(_) | ModelKind::Classifier(_) | ModelKind::Gliclass(_) => first,
-            ModelKind::Embedding(head) if each_by_itself => {
-                head.sigmoid_scale * (first - head.sigmoid_bias)
-            }
-            ModelKind::Embedding(head) => head.softmax_scale * first,
-        }
-    };
-    let mut logits: Vec<f64> = logits.iter().map(of).collect();
-    let other = prior.and_then(|prior| Some(logits.pop()? + prior));
-    Evidence {
-        logits,
-        other,
-        function,
-    }
-}
-
 /// Returns the function that turns `count` logits into scores.
 fn function_of(kind: &ModelKind, mode: Mode, count: usize) -> HeadFunction {
     match (kind, mode) {
@@ -220,6 +174,39 @@ fn log_mean(logits: impl Iterator<Item = f64> + Clone) -> f64 {
 }
 
 impl Evidence {
+    /// Combines the logits of one text for each label, in the order of the set. If there is a
+    /// [prior](crate::LabelSet::prior_for), the last entry of `logits` belongs to the background.
+    ///
+    /// # Panics
+    /// If an NLI model's logit is missing.
+    pub fn new(kind: &ModelKind, mode: Mode, logits: &[PairLogits], prior: Option<f64>) -> Self {
+        let function = function_of(kind, mode, logits.len());
+        let each_by_itself = function == HeadFunction::Sigmoid;
+        let of = |pair: &PairLogits| {
+            let first = f64::from(pair.entailment);
+            match kind {
+                ModelKind::Nli(_) if each_by_itself => {
+                    let contradiction = pair
+                        .contradiction
+                        .expect("an NLI model has a logit for every class");
+                    first - f64::from(contradiction)
+                }
+                ModelKind::Nli(_) | ModelKind::Classifier(_) | ModelKind::Gliclass(_) => first,
+                ModelKind::Embedding(head) if each_by_itself => {
+                    head.sigmoid_scale * (first - head.sigmoid_bias)
+                }
+                ModelKind::Embedding(head) => head.softmax_scale * first,
+            }
+        };
+        let mut logits: Vec<f64> = logits.iter().map(of).collect();
+        let other = prior.and_then(|prior| Some(logits.pop()? + prior));
+        Self {
+            logits,
+            other,
+            function,
+        }
+    }
+
     /// Recovers evidence from the stored scores of the labels, at the temperature that they were computed with. The
     /// logits of a softmax are recovered up to a constant, which has no effect.
     ///
@@ -253,17 +240,14 @@ impl Evidence {
         })
     }
 
-    /// Applies a label set's fit, if it has one; see [`Fitted::apply`]. `labels` are the indices of the labels with a
-    /// logit. `None` if the fit needs the text's vector and there is none.
+    /// Applies a label set's fit; see [`Fitted::apply`]. `labels` are the indices of the labels with a logit. `None` if
+    /// the fit needs the text's vector and there is none.
     pub fn fitted(
-        self,
-        fitted: Option<&Fitted>,
+        &self,
+        fitted: &Fitted,
         labels: &[usize],
         vector: Option<&TextVector>,
     ) -> Option<Self> {
-        let Some(fitted) = fitted else {
-            return Some(self);
-        };
         let numbers = vector.map(TextVector::numbers);
         let (logits, other) = fitted.apply(labels, &self.logits, self.other, numbers.as_deref())?;
         Some(self.with_logits(logits, other))
@@ -279,11 +263,41 @@ impl Evidence {
         let mut scores: Vec<f64> = match self.function {
             HeadFunction::Sigmoid => logits.map(sigmoid).collect(),
             HeadFunction::Softmax => softmax(logits),
-            // Logits are not probabilities, so there is no threshold.
-            HeadFunction::None => return rank(self.all().collect(), None, f64::NEG_INFINITY),
+            HeadFunction::None => self.all().collect(),
         };
-        let other = self.other.and_then(|_| scores.pop());
-        rank(scores, other, threshold)
+        let threshold = match self.function {
+            HeadFunction::Sigmoid | HeadFunction::Softmax => threshold,
+            // Logits are not probabilities.
+            HeadFunction::None => f64::NEG_INFINITY,
+        };
+        let other_score = self.other.and_then(|_| scores.pop());
+        let mut best = 0;
+        for (i, score) in scores.iter().enumerate() {
+            // Strictly greater, so that the first wins a tie, as in the reference.
+            if *score > scores[best] {
+                best = i;
+            }
+        }
+        let others = scores
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| *i != best)
+            .map(|(_, score)| *score);
+        let second = others.chain(other_score).reduce(f64::max).unwrap_or(0.0);
+        let other = other_score.is_some_and(|score| score > scores[best]);
+        let margin = if other {
+            second - scores[best]
+        } else {
+            scores[best] - second
+        };
+        Scores {
+            best,
+            margin,
+            abstained: other || scores[best] < threshold,
+            other,
+            other_score,
+            scores,
+        }
     }
 
     /// Returns the logits of the labels, and of the background.
@@ -356,10 +370,7 @@ impl Evidence {
 
 /// Expands the scores of some labels to all labels; skipped labels get 0. `labels` are the indices of the scored
 /// labels, in order.
-pub fn spread(some: Scores, labels: &[usize], count: usize) -> Scores {
-    if labels.len() == count {
-        return some;
-    }
+pub fn spread(some: &Scores, labels: &[usize], count: usize) -> Scores {
     let mut scores = vec![0.0; count];
     for (label, score) in labels.iter().zip(&some.scores) {
         scores[*label] = *score;
@@ -367,7 +378,7 @@ pub fn spread(some: Scores, labels: &[usize], count: usize) -> Scores {
     Scores {
         best: labels[some.best],
         scores,
-        ..some
+        ..*some
     }
 }
 
@@ -379,36 +390,6 @@ fn softplus(x: f64) -> f64 {
 /// Returns the probability of entailment in a softmax of entailment and contradiction.
 pub fn entailment_probability(entailment: f32, contradiction: f32) -> f64 {
     sigmoid(f64::from(entailment) - f64::from(contradiction))
-}
-
-fn rank(scores: Vec<f64>, other_score: Option<f64>, threshold: f64) -> Scores {
-    let mut best = 0;
-    for (i, score) in scores.iter().enumerate() {
-        // Strictly greater, so that the first wins a tie, as in the reference.
-        if *score > scores[best] {
-            best = i;
-        }
-    }
-    let others = scores
-        .iter()
-        .enumerate()
-        .filter(|(i, _)| *i != best)
-        .map(|(_, score)| *score);
-    let second = others.chain(other_score).reduce(f64::max).unwrap_or(0.0);
-    let other = other_score.is_some_and(|score| score > scores[best]);
-    let margin = if other {
-        second - scores[best]
-    } else {
-        scores[best] - second
-    };
-    Scores {
-        best,
-        margin,
-        abstained: other || scores[best] < threshold,
-        other,
-        other_score,
-        scores,
-    }
 }
 
 /// Returns the sigmoid, which equals the softmax of two numbers with this difference.

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use topicmill_core::labels::hypothesis;
 use topicmill_core::score::Evidence;
 use topicmill_core::{
-    Fullname, LabelSet, LabelVector, ModelKind, PairLogits, Scores, TextHash, TextVector, score,
+    Fullname, LabelSet, LabelVector, ModelKind, PairLogits, Scores, TextHash, TextVector,
 };
 use topicmill_store::{Prediction, Store, StoreError, Target};
 
@@ -83,17 +83,16 @@ impl<'a> Rescorer<'a> {
         store: &Store,
         texts: Vec<TextHash>,
     ) -> Result<HashMap<TextHash, Evidence>, StoreError> {
+        let found = self.zero_shot(store, texts.clone()).await?.into_iter();
+        let Some(fitted) = &self.set.fitted else {
+            return Ok(found.map(|(text, known)| (text, known.evidence)).collect());
+        };
         let all: Vec<usize> = (0..self.set.labels.len()).collect();
         let corrected = |(text, known): (TextHash, TextEvidence)| {
-            let TextEvidence { evidence, vector } = known;
-            let evidence = evidence.fitted(self.set.fitted.as_ref(), &all, vector.as_ref())?;
-            Some((text, evidence))
+            let vector = known.vector.as_ref();
+            Some((text, known.evidence.fitted(fitted, &all, vector)?))
         };
-        let mut found = self.zero_shot(store, texts.clone()).await?;
-        if self.set.fitted.is_none() {
-            return Ok(found.drain().filter_map(corrected).collect());
-        }
-        let mut found: HashMap<TextHash, Evidence> = found.drain().filter_map(corrected).collect();
+        let mut found: HashMap<TextHash, Evidence> = found.filter_map(corrected).collect();
         let missing = texts.into_iter().filter(|text| !found.contains_key(text));
         let missing = missing.collect();
         found.extend(self.evidence_of_scores(store, missing).await?);
@@ -167,7 +166,7 @@ impl<'a> Rescorer<'a> {
         };
         let prior = self.set.prior_for(self.kind);
         let known = |(logits, vector): (Vec<PairLogits>, Option<TextVector>)| TextEvidence {
-            evidence: score::evidence_with_background(self.kind, self.set.mode, &logits, prior),
+            evidence: Evidence::new(self.kind, self.set.mode, &logits, prior),
             vector,
         };
         let known = logits.into_iter().zip(vectors).map(known);

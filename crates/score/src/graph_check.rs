@@ -10,7 +10,7 @@ use super::engine::{Engine, EngineError};
 use super::fixed;
 use super::folder::ModelFolder;
 use crate::folder::manifest::{GraphSpec, Vector};
-use topicmill_core::score::{entailment_probability, evidence};
+use topicmill_core::score::{Evidence, entailment_probability};
 use topicmill_core::{Mode, ModelKind, PairLogits};
 
 /// Largest differences between a graph and its reference vectors.
@@ -92,30 +92,24 @@ pub(crate) fn check_batch(
 
 /// Returns the scores for a row of logits; for an embedding, the score of its cosine with the expected embedding.
 fn scores(kind: &ModelKind, logits: &[f32], wanted: &[f32]) -> Vec<f64> {
-    match kind {
+    let classes = || logits.iter().copied().map(PairLogits::class).collect();
+    let (mode, logits): (Mode, Vec<PairLogits>) = match kind {
         ModelKind::Nli(classes) => {
-            vec![entailment_probability(
+            return vec![entailment_probability(
                 logits[classes.entailment],
                 logits[classes.contradiction],
-            )]
+            )];
         }
-        ModelKind::Classifier(head) => {
-            let logits: Vec<PairLogits> = logits.iter().copied().map(PairLogits::class).collect();
-            evidence(kind, head.function.into(), &logits)
-                .scores(1.0, 0.0)
-                .scores
-        }
-        ModelKind::Gliclass(_) => {
-            let logits: Vec<PairLogits> = logits.iter().copied().map(PairLogits::class).collect();
-            evidence(kind, Mode::Multi, &logits).scores(1.0, 0.0).scores
-        }
+        ModelKind::Classifier(head) => (head.function.into(), classes()),
+        ModelKind::Gliclass(_) => (Mode::Multi, classes()),
         ModelKind::Embedding(_) => {
             let cosine = PairLogits::cosine(cosine(logits, wanted));
-            evidence(kind, Mode::Multi, &[cosine])
-                .scores(1.0, 0.0)
-                .scores
+            (Mode::Multi, vec![cosine])
         }
-    }
+    };
+    Evidence::new(kind, mode, &logits, None)
+        .scores(1.0, 0.0)
+        .scores
 }
 
 /// Returns the cosine of two vectors.

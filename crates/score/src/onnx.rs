@@ -24,7 +24,7 @@ use super::contract::{Numbers, Tensor};
 use super::device::{Device, EngineName};
 use super::engine::{Engine, EngineError, Logits};
 use super::graph_check;
-use super::ports::{Feed, NamedTensor, output_of};
+use super::ports::{Feed, output_of};
 use crate::folder::{ModelError, ModelFolder, Processor};
 
 /// Options for loading a model.
@@ -160,9 +160,31 @@ impl Engine for OnnxEngine {
             )
         })?;
         let tensors = self.feed.tensors(batch)?;
-        let output = run(session, &tensors, &self.output);
-        let (dims, data) = output.map_err(|e| classify_error(&e.to_string(), batch))?;
-        Logits::shaped(&dims, data)
+        let failed = |error: ort::Error| classify_error(&error.to_string(), batch);
+        let mut values: Vec<(&str, SessionInputValue<'_>)> = Vec::with_capacity(tensors.len());
+        for (name, Tensor { shape, numbers }) in &tensors {
+            let shape = shape.clone();
+            let value = match numbers {
+                Numbers::I64(data) => TensorRef::from_array_view((shape, &**data)).map(Into::into),
+                Numbers::I32(data) => {
+                    TensorRef::from_array_view((shape, data.as_slice())).map(Into::into)
+                }
+                Numbers::F32(data) => {
+                    TensorRef::from_array_view((shape, data.as_slice())).map(Into::into)
+                }
+            };
+            values.push((name, value.map_err(failed)?));
+        }
+        let outputs = session.run(values).map_err(failed)?;
+        let output = outputs
+            .get(&self.output)
+            .ok_or_else(|| EngineError::Run(format!("there is no output `{}`", self.output)))?;
+        if let Ok((dims, data)) = output.try_extract_tensor::<f32>() {
+            return Logits::shaped(dims, data.to_vec());
+        }
+        // A float16 graph may return float16; scores are always computed from float32.
+        let (dims, data) = output.try_extract_tensor::<half::f16>().map_err(failed)?;
+        Logits::shaped(dims, data.iter().map(|x| x.to_f32()).collect())
     }
 
     fn restart(&mut self) -> Result<(), EngineError> {
@@ -179,36 +201,6 @@ impl Engine for OnnxEngine {
     fn wants_few_shapes(&self) -> bool {
         matches!(self.chosen.device, Device::Cuda(_))
     }
-}
-
-/// Runs a session; returns the output's dimensions and numbers.
-fn run(
-    session: &mut Session,
-    tensors: &[NamedTensor<'_>],
-    output: &str,
-) -> ort::Result<(Vec<i64>, Vec<f32>)> {
-    let mut values: Vec<(&str, SessionInputValue<'_>)> = Vec::with_capacity(tensors.len());
-    for (name, Tensor { shape, numbers }) in tensors {
-        let shape = shape.clone();
-        let value = match numbers {
-            Numbers::I64(data) => TensorRef::from_array_view((shape, &**data))?.into(),
-            Numbers::I32(data) => TensorRef::from_array_view((shape, data.as_slice()))?.into(),
-            Numbers::F32(data) => TensorRef::from_array_view((shape, data.as_slice()))?.into(),
-        };
-        values.push((name, value));
-    }
-    let outputs = session.run(values)?;
-    let value = outputs
-        .get(output)
-        .ok_or_else(|| ort::Error::new(format!("there is no output `{output}`")))?;
-    let (dims, data) = if let Ok((dims, data)) = value.try_extract_tensor::<f32>() {
-        (dims, data.to_vec())
-    } else {
-        let (dims, data) = value.try_extract_tensor::<half::f16>()?;
-        // A float16 graph may return float16; scores are always computed from float32.
-        (dims, data.iter().map(|x| x.to_f32()).collect())
-    };
-    Ok((dims.to_vec(), data))
 }
 
 /// Checks an engine against the reference vectors of its manifest, if there is one.

@@ -8,7 +8,8 @@ use sha2::{Digest, Sha256};
 use crate::labeler::{
     Labeler, LabelerError, PairState, Pairs, PreparedLabels, TextError, TextResult,
 };
-use topicmill_core::{LabelSet, hex, score};
+use topicmill_core::score::Evidence;
+use topicmill_core::{LabelSet, hex};
 
 /// A model with an optional small model that shortlists labels for it. Both may run concurrently, on their own threads.
 pub struct Models {
@@ -98,8 +99,7 @@ impl Shortlist {
         let kind = &self.labeler.folder().kind;
         let order = |result: TextResult| {
             let logits: Vec<_> = result.logits.into_iter().flatten().collect();
-            score::evidence_with_background(kind, prepared.mode(), &logits, prepared.prior())
-                .order()
+            Evidence::new(kind, prepared.mode(), &logits, prepared.prior()).order()
         };
         let orders = |results: Vec<Result<_, _>>| {
             let orders = results.into_iter().map(|result| result.map(order));

@@ -21,7 +21,7 @@ fn pairs(values: &[(f32, f32)]) -> Vec<PairLogits> {
 }
 
 fn scores(kind: &ModelKind, mode: Mode, threshold: f64, logits: &[PairLogits]) -> Scores {
-    evidence(kind, mode, logits).scores(1.0, threshold)
+    Evidence::new(kind, mode, logits, None).scores(1.0, threshold)
 }
 
 fn close(found: &[f64], expected: &[f64]) {
@@ -102,7 +102,10 @@ fn a_classifier_is_scored_as_the_text_classification_pipeline_does() {
     close(&raw.scores, &[-1.0, -3.0]);
     close(&[raw.margin], &[2.0]);
     assert_eq!((raw.best, raw.outcome()), (0, Outcome::Label));
-    assert_eq!(evidence(&two, Mode::Raw, &logits).loss(1.0, &[0]), None);
+    assert_eq!(
+        Evidence::new(&two, Mode::Raw, &logits, None).loss(1.0, &[0]),
+        None
+    );
     // With one label the softmax is 1, unlike for a zero-shot model.
     let one = kind(&["a"]);
     close(
@@ -137,10 +140,10 @@ fn huge_logits_give_finite_scores_and_the_first_label_wins_a_tie() {
 fn a_temperature_divides_the_logits() {
     let pairs = pairs(&[(1.0, 3.0), (2.0, -1.0)]);
     let (a, b) = (0.5f64.exp(), 1f64.exp());
-    let single = evidence(&NLI, Mode::Single, &pairs);
+    let single = Evidence::new(&NLI, Mode::Single, &pairs, None);
     close(&single.scores(2.0, 0.0).scores, &[a / (a + b), b / (a + b)]);
     let of = |x: f64| 1.0 / (1.0 + (-x).exp());
-    let multi = evidence(&NLI, Mode::Multi, &pairs);
+    let multi = Evidence::new(&NLI, Mode::Multi, &pairs, None);
     close(&multi.scores(4.0, 0.0).scores, &[of(-0.5), of(0.75)]);
 }
 
@@ -150,7 +153,7 @@ fn skipped_labels_score_zero_and_are_never_best() {
     let some = pairs(&[all[0], all[2]]);
     for mode in [Mode::Single, Mode::Multi] {
         let of_some = scores(&NLI, mode, 0.0, &some);
-        let spread = spread(of_some.clone(), &[0, 2], 4);
+        let spread = spread(&of_some, &[0, 2], 4);
         close(
             &spread.scores,
             &[of_some.scores[0], 0.0, of_some.scores[1], 0.0],
@@ -160,13 +163,13 @@ fn skipped_labels_score_zero_and_are_never_best() {
     }
     // A score of 0 must not select a skipped label.
     let lost = scores(&NLI, Mode::Multi, 0.0, &pairs(&[(-3e38, 3e38)]));
-    assert_eq!(spread(lost, &[1], 3).best, 1);
+    assert_eq!(spread(&lost, &[1], 3).best, 1);
     assert_eq!(
-        evidence(&NLI, Mode::Single, &pairs(&all)).order(),
+        Evidence::new(&NLI, Mode::Single, &pairs(&all), None).order(),
         [1, 2, 0, 3]
     );
     assert_eq!(
-        evidence(&NLI, Mode::Multi, &pairs(&all)).order(),
+        Evidence::new(&NLI, Mode::Multi, &pairs(&all), None).order(),
         [2, 1, 3, 0]
     );
 }
@@ -175,13 +178,13 @@ fn skipped_labels_score_zero_and_are_never_best() {
 fn a_background_is_scored_like_one_more_label() {
     let three = pairs(&[(1.0, 3.0), (2.0, -1.0), (2.5, 0.0)]);
     let prior = 0.25;
-    let single = evidence_with_background(&NLI, Mode::Single, &three, Some(prior)).scores(1.0, 0.0);
+    let single = Evidence::new(&NLI, Mode::Single, &three, Some(prior)).scores(1.0, 0.0);
     let sum = 1f64.exp() + 2f64.exp() + 2.75f64.exp();
     close(&single.scores, &[1f64.exp() / sum, 2f64.exp() / sum]);
     close(&[single.other_score.unwrap()], &[2.75f64.exp() / sum]);
     assert_eq!((single.best, single.outcome()), (1, Outcome::Other));
     assert!(single.abstained && single.other && single.margin > 0.0);
-    let multi = evidence_with_background(&NLI, Mode::Multi, &three, Some(prior));
+    let multi = Evidence::new(&NLI, Mode::Multi, &three, Some(prior));
     assert_eq!(multi.order(), [1, 2, 0]);
     let multi = multi.scores(1.0, 0.0);
     close(&[multi.scores[1]], &[sigmoid(3.0)]);
@@ -189,13 +192,12 @@ fn a_background_is_scored_like_one_more_label() {
     close(&[multi.margin], &[sigmoid(3.0) - sigmoid(2.75)]);
     assert_eq!(multi.outcome(), Outcome::Label);
     // A single label competes with the background in a softmax.
-    let one =
-        evidence_with_background(&NLI, Mode::Single, &three[1..], Some(prior)).scores(1.0, 0.0);
+    let one = Evidence::new(&NLI, Mode::Single, &three[1..], Some(prior)).scores(1.0, 0.0);
     close(&one.scores, &[sigmoid(2.0 - 2.75)]);
-    let unsure = evidence_with_background(&NLI, Mode::Single, &three, Some(-9.0)).scores(1.0, 0.9);
+    let unsure = Evidence::new(&NLI, Mode::Single, &three, Some(-9.0)).scores(1.0, 0.9);
     assert_eq!(unsure.outcome(), Outcome::Unsure);
     assert!(!unsure.other);
-    let evidence = evidence_with_background(&NLI, Mode::Single, &three, Some(prior));
+    let evidence = Evidence::new(&NLI, Mode::Single, &three, Some(prior));
     close(
         &[evidence.loss(1.0, &[]).unwrap()],
         &[-single.other_score.unwrap().ln()],
@@ -228,7 +230,7 @@ fn topics_fold_to_the_mean_of_their_odds() {
 #[test]
 fn the_loss_is_the_negative_log_likelihood_of_the_right_labels() {
     let pairs = pairs(&[(1.0, 3.0), (2.0, -1.0)]);
-    let single = evidence(&NLI, Mode::Single, &pairs);
+    let single = Evidence::new(&NLI, Mode::Single, &pairs, None);
     let expected = -single.scores(2.0, 0.0).scores[1].ln();
     close(&[single.loss(2.0, &[1]).unwrap()], &[expected]);
     assert_eq!(
@@ -236,7 +238,7 @@ fn the_loss_is_the_negative_log_likelihood_of_the_right_labels() {
         None,
         "a softmax without a right label or a background has no loss"
     );
-    let multi = evidence(&NLI, Mode::Multi, &pairs);
+    let multi = Evidence::new(&NLI, Mode::Multi, &pairs, None);
     let scores = multi.scores(2.0, 0.0).scores;
     let expected = -(1.0 - scores[0]).ln() - scores[1].ln();
     close(&[multi.loss(2.0, &[1]).unwrap()], &[expected]);
@@ -252,7 +254,7 @@ fn evidence_is_recovered_from_scores() {
         (Mode::Single, Some(0.7)),
         (Mode::Multi, None),
     ] {
-        let evidence = evidence_with_background(&NLI, mode, &logits, prior);
+        let evidence = Evidence::new(&NLI, mode, &logits, prior);
         let stored = evidence.scores(1.5, 0.0).scores;
         let recovered = Evidence::of_scores(&NLI, mode, &stored, prior.is_some(), 1.5).unwrap();
         for temperature in [0.5, 1.5, 4.0] {

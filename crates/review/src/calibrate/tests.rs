@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::*;
 use topicmill_core::model_kind::EmbeddingHead;
-use topicmill_core::{Mode, ModelKind, PairLogits, score};
+use topicmill_core::score::Evidence;
+use topicmill_core::{Mode, ModelKind, PairLogits};
 
 /// The setting of an uncalibrated label set.
 const BEFORE: Setting = Setting {
@@ -25,7 +26,7 @@ fn row(key: usize, logits: &[f32], right: &[usize], prior: Option<f64>) -> GoldE
     let pairs: Vec<PairLogits> = logits.iter().map(|x| PairLogits::cosine(*x)).collect();
     GoldEvidence {
         text_hash: TextHash::new(&key.to_string()),
-        evidence: score::evidence_with_background(&kind, Mode::Single, &pairs, prior),
+        evidence: Evidence::new(&kind, Mode::Single, &pairs, prior),
         right: right.to_vec(),
         ties: Vec::new(),
     }

@@ -5,8 +5,9 @@ use crate::batch::BatchRow;
 use crate::engine::EngineError;
 use crate::text::{EncodedText, Encoder};
 use topicmill_core::labels::hypothesis;
+use topicmill_core::score::{self, Evidence};
 use topicmill_core::{
-    Fitted, LabelSet, LabelVector, Mode, ModelKind, PairLogits, Scores, TextVector, score,
+    Fitted, LabelSet, LabelVector, Mode, ModelKind, PairLogits, Scores, TextVector,
 };
 
 /// A label set prepared for one model.
@@ -149,9 +150,11 @@ impl PreparedLabels {
     pub fn scores_of(&self, vector: &TextVector) -> Option<Scores> {
         let cosines = vector.cosines(self.label_vectors()?)?;
         let logits: Vec<PairLogits> = cosines.into_iter().map(PairLogits::cosine).collect();
-        let evidence = score::evidence_with_background(&self.kind, self.mode, &logits, self.prior);
-        let all: Vec<usize> = (0..self.count).collect();
-        let evidence = evidence.fitted(self.fitted.as_ref(), &all, Some(vector))?;
+        let mut evidence = Evidence::new(&self.kind, self.mode, &logits, self.prior);
+        if let Some(fitted) = &self.fitted {
+            let all: Vec<usize> = (0..self.count).collect();
+            evidence = evidence.fitted(fitted, &all, Some(vector))?;
+        }
         Some(evidence.scores(self.temperature, self.threshold))
     }
 
@@ -212,6 +215,15 @@ impl PreparedLabels {
     ) -> TextResult {
         let Outputs { raw, vector, .. } = outputs;
         let kind = &self.kind;
+        let pair_logits = |raw: &Vec<f32>| match kind {
+            ModelKind::Nli(classes) => PairLogits {
+                entailment: raw[classes.entailment],
+                contradiction: Some(raw[classes.contradiction]),
+                neutral: classes.neutral.map(|class| raw[class]),
+            },
+            ModelKind::Embedding(_) => PairLogits::cosine(raw[0]),
+            ModelKind::Classifier(_) | ModelKind::Gliclass(_) => PairLogits::class(raw[0]),
+        };
         let places = self.keys.len();
         let mut of_place: Vec<Vec<Vec<f32>>> = vec![Vec::new(); places];
         for (owner, row) in self.owners.iter().zip(raw) {
@@ -220,9 +232,12 @@ impl PreparedLabels {
         let logits: Vec<Option<PairLogits>> = (0..places)
             .map(|place| match pair_state(place) {
                 PairState::Wanted => {
-                    let rows = of_place[place].iter();
-                    let logits: Vec<_> = rows.map(|row| pair_logits(kind, row)).collect();
-                    Some(score::fold(kind, &logits))
+                    let logits: Vec<_> = of_place[place].iter().map(pair_logits).collect();
+                    // A background has one row per topic.
+                    Some(match logits[..] {
+                        [one] => one,
+                        _ => score::fold(kind, &logits),
+                    })
                 }
                 PairState::Known(logits) => Some(logits),
                 PairState::Skipped => None,
@@ -240,13 +255,18 @@ impl PreparedLabels {
         some.extend(other);
         // If the shortlist skipped the background, the last logit is a label's.
         let prior = self.prior.filter(|_| other.is_some());
-        let evidence = score::evidence_with_background(kind, self.mode, &some, prior);
-        let scores = evidence
-            .fitted(self.fitted.as_ref(), &labels, vector.as_ref())
-            .expect("an embedding model computes a vector for each text")
-            .scores(self.temperature, self.threshold);
+        let mut evidence = Evidence::new(kind, self.mode, &some, prior);
+        if let Some(fitted) = &self.fitted {
+            evidence = evidence
+                .fitted(fitted, &labels, vector.as_ref())
+                .expect("an embedding model computes a vector for each text");
+        }
+        let mut scores = evidence.scores(self.temperature, self.threshold);
+        if labels.len() < self.count {
+            scores = score::spread(&scores, &labels, self.count);
+        }
         TextResult {
-            scores: score::spread(scores, &labels, self.count),
+            scores,
             raw: raw.collect(),
             logits,
             vector,
@@ -259,17 +279,5 @@ impl PreparedLabels {
             Labels::Hypotheses(hypotheses) => hypotheses.len(),
             Labels::Vectors(_) | Labels::Classes(_) | Labels::Prompt(_) => 1,
         }
-    }
-}
-
-fn pair_logits(kind: &ModelKind, raw: &[f32]) -> PairLogits {
-    match kind {
-        ModelKind::Nli(classes) => PairLogits {
-            entailment: raw[classes.entailment],
-            contradiction: Some(raw[classes.contradiction]),
-            neutral: classes.neutral.map(|class| raw[class]),
-        },
-        ModelKind::Embedding(_) => PairLogits::cosine(raw[0]),
-        ModelKind::Classifier(_) | ModelKind::Gliclass(_) => PairLogits::class(raw[0]),
     }
 }
