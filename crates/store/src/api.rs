@@ -3,7 +3,6 @@
 //! of each group names its files.
 
 use std::collections::HashMap;
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -16,7 +15,7 @@ use topicmill_core::{
 
 use super::browse::{ChangeMarker, PostCounts, PostDetails, PostFilter, PostSummary};
 use super::checking::{Finding, OnCheck};
-use super::lock_wait::LockWait;
+use super::lock_wait::repeat;
 use super::{
     ArchiveState, BacklogCounts, Checked, Claim, Claimant, ClaimedScheduledRun, Classified,
     ComparedPost, Cost, CrashFilter, Dependents, DropTarget, Due, ExistingTarget, Failure, FitRow,
@@ -30,25 +29,12 @@ use super::{
     Written,
 };
 
-/// Repeats a call while it times out on a lock; see [`lock_wait`](super::lock_wait).
-macro_rules! retry_while_locked {
-    ($store:expr, $call:expr) => {{
-        let mut wait = LockWait::default();
-        loop {
-            let ended = $store.attempt(&mut wait, $call).await;
-            if let ControlFlow::Break(ended) = $store.wait_on(ended, &mut wait) {
-                return ended;
-            }
-        }
-    }};
-}
-
 /// Calls the method of the open database.
 macro_rules! dispatch {
     ($store:expr, $name:ident($($arg:ident),*)) => {
         match $store {
-            Store::Sqlite(store) => retry_while_locked!(store, store.$name($($arg),*)),
-            Store::Postgres(store) => retry_while_locked!(store, store.$name($($arg),*)),
+            Store::Sqlite(store) => repeat!(store, store.$name($($arg),*)),
+            Store::Postgres(store) => repeat!(store, store.$name($($arg),*)),
         }
     };
 }

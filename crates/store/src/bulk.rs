@@ -11,7 +11,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use futures_util::TryFutureExt;
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments, AssertSqlSafe, Database, PgConnection, Postgres, Sqlite, SqliteConnection};
@@ -67,12 +66,12 @@ impl Values<'_> {
 }
 
 /// Handling of existing keys by an insert.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum KeyMode {
-    /// A key may exist: [`Insert::on_conflict`] decides.
-    MayExist,
-    /// None of the keys existed a moment ago. The insert fails with a duplicate key (see `is_duplicate_key`) if another writer
-    /// has stored one of them since, and [`Insert::on_conflict`] is ignored.
+#[derive(Clone, Copy)]
+pub enum Keys {
+    /// A key may exist. The clause after the rows, `ON CONFLICT …`, decides.
+    MayExist(&'static str),
+    /// None of the keys existed a moment ago. The insert fails with a duplicate key (see `is_duplicate_key`) if another
+    /// writer has stored one of them since.
     ///
     /// The transaction must then be rolled back, because on SQLite the rows before this key remain inserted. In return,
     /// SQLite keeps no journal to undo the statement, which saves a sixth of the work. If the disk is full, SQLite rolls
@@ -88,40 +87,30 @@ pub struct Insert<'a> {
     pub rows: usize,
     /// Columns: name and values.
     pub columns: Vec<(&'static str, Values<'a>)>,
-    /// The clause after the rows: `ON CONFLICT …`.
-    pub on_conflict: &'static str,
+    /// Handling of keys that exist.
+    pub keys: Keys,
 }
 
 /// A database that rows can be inserted into in bulk.
 pub trait BulkInsert: Database {
-    /// Inserts rows in order, and returns the rows of `RETURNING` in `on_conflict`; none with [`KeyMode::New`].
-    fn insert_rows(
-        connection: &mut Self::Connection,
-        insert: Insert<'_>,
-        keys: KeyMode,
-    ) -> impl Future<Output = Result<Vec<Self::Row>, sqlx::Error>> + Send;
-
-    /// Inserts rows whose keys may exist.
+    /// Inserts rows in order, and returns the rows of a `RETURNING` after `ON CONFLICT`; none with [`Keys::New`].
     fn insert(
         connection: &mut Self::Connection,
         insert: Insert<'_>,
-    ) -> impl Future<Output = Result<(), sqlx::Error>> + Send {
-        Self::insert_rows(connection, insert, KeyMode::MayExist).map_ok(drop)
-    }
+    ) -> impl Future<Output = Result<Vec<Self::Row>, sqlx::Error>> + Send;
 }
 
 impl BulkInsert for Postgres {
-    async fn insert_rows(
+    async fn insert(
         connection: &mut PgConnection,
         insert: Insert<'_>,
-        keys: KeyMode,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         if insert.rows == 0 {
             return Ok(Vec::new());
         }
-        if keys == KeyMode::New {
+        let Keys::MayExist(on_conflict) = insert.keys else {
             return insert.copy_to_postgres(connection).await;
-        }
+        };
         let names: Vec<&str> = insert.columns.iter().map(|(name, _)| *name).collect();
         let names = names.join(", ");
         let (mut selected, mut arrays) = (Vec::new(), Vec::new());
@@ -141,11 +130,10 @@ impl BulkInsert for Postgres {
             arrays.push(format!("${}::{kind}[]", n + 1));
         }
         let sql = format!(
-            "INSERT INTO {} ({names}) SELECT {} FROM UNNEST({}) AS rows ({names}) {}",
+            "INSERT INTO {} ({names}) SELECT {} FROM UNNEST({}) AS rows ({names}) {on_conflict}",
             insert.table,
             selected.join(", "),
             arrays.join(", "),
-            insert.on_conflict
         );
         let mut query = sqlx::query(AssertSqlSafe(sql));
         for (_, values) in insert.columns {
@@ -169,10 +157,9 @@ impl BulkInsert for Postgres {
 }
 
 impl BulkInsert for Sqlite {
-    async fn insert_rows(
+    async fn insert(
         connection: &mut SqliteConnection,
         insert: Insert<'_>,
-        keys: KeyMode,
     ) -> Result<Vec<SqliteRow>, sqlx::Error> {
         let mut returned = Vec::new();
         let mut parts = sqlite_parts(insert.rows).into_iter();
@@ -190,7 +177,7 @@ impl BulkInsert for Sqlite {
         loop {
             if text.0 != part.len() {
                 let rows = part.len();
-                text = (rows, insert.sqlite_text(rows, shared(rows), keys).into());
+                text = (rows, insert.sqlite_text(rows, shared(rows)).into());
             }
             let query = sqlx::query_with(AssertSqlSafe(text.1.clone()), arguments);
             let next = parts.next();
@@ -244,7 +231,7 @@ impl Insert<'_> {
     /// parameter, and half of a post's values are the same in all posts in a block.
     ///
     /// sqlx binds an unnamed parameter to the next argument, and `$N` to the N-th argument.
-    fn sqlite_text(&self, rows: usize, shared: &[bool], keys: KeyMode) -> String {
+    fn sqlite_text(&self, rows: usize, shared: &[bool]) -> String {
         let own = rows * shared.iter().filter(|shared| !**shared).count();
         let mut last = own;
         let marks: Vec<String> = shared
@@ -260,9 +247,9 @@ impl Insert<'_> {
         let row = format!("({})", marks.join(", "));
         let all = vec![row.as_str(); rows].join(", ");
         let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
-        let (how, then) = match keys {
-            KeyMode::MayExist => ("INSERT", self.on_conflict),
-            KeyMode::New => ("INSERT OR FAIL", ""),
+        let (how, then) = match self.keys {
+            Keys::MayExist(on_conflict) => ("INSERT", on_conflict),
+            Keys::New => ("INSERT OR FAIL", ""),
         };
         let (table, names) = (self.table, names.join(", "));
         format!("{how} INTO {table} ({names}) VALUES {all} {then}")

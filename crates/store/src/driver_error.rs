@@ -218,31 +218,8 @@ pub(super) fn is_missing_database(error: &sqlx::Error) -> bool {
 }
 
 /// Returns true for a deadlock or a serialization failure: a retry of the transaction may succeed.
-fn is_conflict(error: &StoreError) -> bool {
-    matches!(error, StoreError::Statement { source, .. } if class_of(source) == ErrorClass::Conflict)
-}
-
-/// Limits the retries of a transaction after conflicts with other writers.
-#[derive(Default)]
-pub(super) struct ConflictRetries(u32);
-
-impl ConflictRetries {
-    /// Maximum number of attempts per transaction.
-    const MOST: u32 = 5;
-
-    /// Counts a failed attempt; returns true if the transaction should be retried.
-    pub(super) fn should_retry(&mut self, error: &StoreError) -> bool {
-        self.0 += 1;
-        // No backoff is needed: the retry waits for the locks of the transaction that won.
-        let again = self.0 < Self::MOST && is_conflict(error);
-        if again {
-            tracing::debug!(
-                attempt = self.0,
-                "retrying a transaction after a conflict: {error}"
-            );
-        }
-        again
-    }
+pub(super) fn is_conflict(error: &sqlx::Error) -> bool {
+    class_of(error) == ErrorClass::Conflict
 }
 
 /// Returns true if the failure is transient.

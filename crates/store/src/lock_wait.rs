@@ -1,4 +1,4 @@
-//! Bounds waits for locks and makes them cancellable.
+//! Bounds waits for locks and makes them cancellable, and repeats transactions that conflict with others.
 //!
 //! A statement waits for a lock for at most [`STEP`]. Then the database cancels the statement and rolls its transaction
 //! back, and the call is repeated. After [`NOTICE`], the holder of the lock is logged, and after [`LIMIT`], the call
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::dialect::Dialect;
-use super::driver_error::is_busy;
+use super::driver_error::{is_busy, is_conflict};
 use super::sql::SqlStore;
 use super::{Access, Result, Store, StoreError};
 
@@ -30,11 +30,31 @@ pub(super) const MAX_STEPS: u32 = 120;
 /// Time until a repeated statement waits for its lock again.
 const BLOCKED_AGAIN: Duration = Duration::from_millis(200);
 
+/// Maximum number of attempts of a call whose transaction is rolled back by a deadlock or a serialization failure.
+const MAX_CONFLICTS: u32 = 5;
+
+/// Makes a call, and repeats it while it times out on a lock or conflicts with another writer. Returns the result of
+/// the last attempt.
+macro_rules! repeat {
+    ($store:expr, $call:expr) => {{
+        let mut wait = $crate::lock_wait::LockWait::default();
+        loop {
+            let ended = $store.attempt(&mut wait, $call).await;
+            if let ::std::ops::ControlFlow::Break(ended) = $store.wait_on(ended, &mut wait) {
+                break ended;
+            }
+        }
+    }};
+}
+pub(super) use repeat;
+
 /// The wait of a call for a lock.
 #[derive(Debug, Default)]
 pub(super) struct LockWait {
     /// Attempts that timed out.
     steps: u32,
+    /// Attempts that conflicted with another writer.
+    conflicts: u32,
     /// The operation.
     what: &'static str,
     /// Holder of the lock, once known.
@@ -75,7 +95,8 @@ impl<DB: Dialect> SqlStore<DB> {
         call.await
     }
 
-    /// Continues if a call timed out on a lock and should be repeated. Otherwise breaks with the result of the call.
+    /// Continues if a call timed out on a lock, or conflicted with another writer, and should be repeated. Otherwise
+    /// breaks with the result of the call.
     pub(super) fn wait_on<T>(
         &self,
         ended: Result<T>,
@@ -83,6 +104,14 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> ControlFlow<Result<T>> {
         let what = match &ended {
             Err(StoreError::Statement { what, source }) if is_busy(source) => *what,
+            Err(StoreError::Statement { source, .. })
+                if is_conflict(source) && wait.conflicts + 1 < MAX_CONFLICTS =>
+            {
+                // No backoff is needed: the repetition waits for the locks of the transaction that won.
+                tracing::debug!("a transaction conflicted with another one: {source}");
+                wait.conflicts += 1;
+                return ControlFlow::Continue(());
+            }
             _ => {
                 if wait.holder.is_some() && self.is_waiting.swap(false, Ordering::Relaxed) {
                     tracing::info!("the lock was released");

@@ -77,10 +77,6 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn fill_gaps(&self, filled: &Gap) -> Result<()> {
-        retry_on_conflict!(self.try_fill_gaps(filled))
-    }
-
-    async fn try_fill_gaps(&self, filled: &Gap) -> Result<()> {
         const WHAT: &str = "remove filled gaps";
         let mut tx = self.begin().await?;
         let overlapping = Self::overlapping_gaps(&mut tx, filled).await?;

@@ -53,10 +53,6 @@ type EarlierAnswers = HashMap<(String, String), Option<String>>;
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn save_gold(&self, answers: &[GoldAnswer]) -> Result<SavedGold> {
-        retry_on_conflict!(self.try_save_gold(answers))
-    }
-
-    async fn try_save_gold(&self, answers: &[GoldAnswer]) -> Result<SavedGold> {
         let mut tx = self.begin().await?;
         let mut saved = SavedGold::default();
         // Posts are locked in order of fullname, to avoid deadlocks.
@@ -104,7 +100,6 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(saved)
     }
 
-    /// Locks posts against purges and edits, and returns the hashes of their text.
     pub async fn check_writable(&self) -> Result<()> {
         const WHAT: &str = "check that answers can be stored";
         let mut tx = self.begin().await?;
@@ -125,6 +120,7 @@ impl<DB: Dialect> SqlStore<DB> {
         tx.rollback().await.context(WHAT)
     }
 
+    /// Locks posts against purges and edits, and returns the hashes of their text.
     async fn lock_answered_posts(
         tx: &mut Transaction<'static, DB>,
         answers: &[&GoldAnswer],
@@ -386,16 +382,6 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn delete_answers_of(
-        &self,
-        annotator: &str,
-        post: Option<&Fullname>,
-    ) -> Result<ForgottenGold> {
-        retry_on_conflict!(self.try_delete_answers_of(annotator, post))
-    }
-
-    /// Removes answers. If no other answers by the annotator are left, also removes the annotator's name from the label
-    /// sets that were fitted to them.
-    async fn try_delete_answers_of(
         &self,
         annotator: &str,
         post: Option<&Fullname>,

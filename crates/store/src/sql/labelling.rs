@@ -6,9 +6,9 @@ use std::collections::{HashMap, HashSet};
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
 
-use super::super::bulk::{Insert, KeyMode, Values};
+use super::super::bulk::{Insert, Keys, Values};
 use super::super::dialect::Dialect;
-use super::super::driver_error::{ConflictRetries, is_duplicate_key};
+use super::super::driver_error::is_duplicate_key;
 use super::super::{Classified, LabelWrite, Result, StoredLabels, Target, Written};
 use super::stored_posts::BULK_ROWS;
 use super::{ErrorContext, POSTS_A_STATEMENT, SqlStore, at, push_list};
@@ -23,64 +23,57 @@ type LockedPosts = HashMap<Fullname, (Vec<u8>, i64, Option<String>)>;
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn save_labels(&self, write: &LabelWrite, done: &[Classified]) -> Result<Written> {
+        // In order of fullname, as in all writers.
+        let mut sorted: Vec<&Classified> = done.iter().collect();
+        sorted.sort_unstable_by(|one, two| one.fullname.cmp(&two.fullname));
         // True to insert many logits by the fastest method, which fails if one of them is already stored.
         let mut bulk = true;
-        let mut attempts = ConflictRetries::default();
-        loop {
-            match self.try_save_labels(write, bulk, done).await {
-                // Another worker has since stored logits for one of the texts.
-                Err(error) if bulk && is_duplicate_key(&error) => bulk = false,
-                Err(error) if write.lease.is_none() && attempts.should_retry(&error) => {}
-                written => return written,
+        // Dropping a transaction rolls it back.
+        'transaction: loop {
+            let mut tx = self.begin_labels().await?;
+            match write.lease {
+                // Another worker has reclaimed these posts.
+                Some(lease) if !Self::lock_lease(&mut tx, lease, DB::LOCK_KEY).await? => {
+                    return Ok(Written::LeaseLost);
+                }
+                Some(_) => {}
+                None => Self::lock_label_set(&mut tx, write.target.label_set).await?,
             }
+            let slugs = Self::slugs(&mut tx, write.target.label_set).await?;
+            let mut stored = StoredLabels::default();
+            for chunk in sorted.chunks(POSTS_A_STATEMENT) {
+                // A post that was edited in the meantime remains in the backlog and is scored again.
+                let (mut chunk, locked) = Self::lock_unchanged_posts(&mut tx, chunk).await?;
+                if chunk.is_empty() {
+                    continue;
+                }
+                // Drops posts that belong to other writers: with a lease, those that are no longer under it; without
+                // one, those that are labelled, or that are still in the backlog because they are leased.
+                let dequeued = Self::dequeue(&mut tx, write, &chunk).await?;
+                if write.lease.is_some() {
+                    chunk.retain(|one| dequeued.contains(&one.fullname));
+                } else {
+                    let others = Self::leased_or_labelled(&mut tx, write.target, &chunk).await?;
+                    chunk.retain(|one| !others.contains(&one.fullname));
+                }
+                if chunk.is_empty() {
+                    continue;
+                }
+                stored.add(&chunk);
+                match Self::insert_logits(&mut tx, &chunk, bulk).await {
+                    // Another worker has since stored logits for one of the texts.
+                    Err(error) if bulk && is_duplicate_key(&error) => {
+                        bulk = false;
+                        continue 'transaction;
+                    }
+                    inserted => inserted?,
+                }
+                Self::insert_vectors(&mut tx, &chunk).await?;
+                Self::upsert_labels(&mut tx, write, &slugs, &locked, &chunk).await?;
+            }
+            tx.commit().await.context("store labels")?;
+            return Ok(Written::Stored(stored));
         }
-    }
-
-    async fn try_save_labels(
-        &self,
-        write: &LabelWrite,
-        bulk: bool,
-        done: &[Classified],
-    ) -> Result<Written> {
-        let mut tx = self.begin_labels().await?;
-        match write.lease {
-            // Another worker has reclaimed these posts. Dropping the transaction rolls it back.
-            Some(lease) if !Self::lock_lease(&mut tx, lease, DB::LOCK_KEY).await? => {
-                return Ok(Written::LeaseLost);
-            }
-            Some(_) => {}
-            None => Self::lock_label_set(&mut tx, write.target.label_set).await?,
-        }
-        let slugs = Self::slugs(&mut tx, write.target.label_set).await?;
-        let mut stored = StoredLabels::default();
-        let mut done: Vec<&Classified> = done.iter().collect();
-        // In order of fullname, as in all writers.
-        done.sort_unstable_by(|one, two| one.fullname.cmp(&two.fullname));
-        for chunk in done.chunks(POSTS_A_STATEMENT) {
-            // A post that was edited in the meantime remains in the backlog and is scored again.
-            let (mut chunk, locked) = Self::lock_unchanged_posts(&mut tx, chunk).await?;
-            if chunk.is_empty() {
-                continue;
-            }
-            // Drops posts that belong to other writers: with a lease, those that are no longer under it; without one,
-            // those that are labelled, or that are still in the backlog because they are leased.
-            let dequeued = Self::dequeue(&mut tx, write, &chunk).await?;
-            if write.lease.is_some() {
-                chunk.retain(|one| dequeued.contains(&one.fullname));
-            } else {
-                let others = Self::leased_or_labelled(&mut tx, write.target, &chunk).await?;
-                chunk.retain(|one| !others.contains(&one.fullname));
-            }
-            if chunk.is_empty() {
-                continue;
-            }
-            stored.add(&chunk);
-            Self::insert_logits(&mut tx, &chunk, bulk).await?;
-            Self::insert_vectors(&mut tx, &chunk).await?;
-            Self::upsert_labels(&mut tx, write, &slugs, &locked, &chunk).await?;
-        }
-        tx.commit().await.context("store labels")?;
-        Ok(Written::Stored(stored))
     }
 
     /// Serialises lease-free writes to a label set, so that each write sees the labels from the others, and no post is
@@ -233,15 +226,14 @@ impl<DB: Dialect> SqlStore<DB> {
                 ("contradiction", real(|logits| logits.contradiction)),
                 ("neutral", real(|logits| logits.neutral)),
             ],
-            // Logits that are already stored are equal: the key consists of the model, the text and the hypothesis.
-            on_conflict: "ON CONFLICT DO NOTHING",
+            keys: if DB::BULK_LOGITS && bulk && rows.len() >= BULK_ROWS {
+                Keys::New
+            } else {
+                // Logits that are already stored are equal: the key consists of the model, the text and the hypothesis.
+                Keys::MayExist("ON CONFLICT DO NOTHING")
+            },
         };
-        let keys = if DB::BULK_LOGITS && bulk && insert.rows >= BULK_ROWS {
-            KeyMode::New
-        } else {
-            KeyMode::MayExist
-        };
-        let stored = DB::insert_rows(&mut *tx, insert, keys).await;
+        let stored = DB::insert(&mut *tx, insert).await;
         stored.map(drop).context("store logits")
     }
 
@@ -275,9 +267,10 @@ impl<DB: Dialect> SqlStore<DB> {
                     Values::Bytes(rows.iter().map(|(.., vector)| vector.as_bytes()).collect()),
                 ),
             ],
-            on_conflict: "ON CONFLICT DO NOTHING",
+            keys: Keys::MayExist("ON CONFLICT DO NOTHING"),
         };
-        DB::insert(&mut *tx, insert).await.context("store vectors")
+        let stored = DB::insert(&mut *tx, insert).await;
+        stored.map(drop).context("store vectors")
     }
 
     /// Writes the labels of posts, and all their scores.
@@ -334,11 +327,13 @@ impl<DB: Dialect> SqlStore<DB> {
             table: "classifications",
             rows: n,
             columns,
-            on_conflict: "ON CONFLICT (model_id, label_set_id, fullname) DO UPDATE SET text_hash = excluded.text_hash, \
+            keys: Keys::MayExist(
+                "ON CONFLICT (model_id, label_set_id, fullname) DO UPDATE SET text_hash = excluded.text_hash, \
                  label = excluded.label, score = excluded.score, margin = excluded.margin, \
                  abstained = excluded.abstained, other = excluded.other, mode = excluded.mode, \
                  run_id = excluded.run_id, \
                  classified_at = excluded.classified_at, day = excluded.day, topic = excluded.topic",
+            ),
         };
         DB::insert(&mut *tx, insert)
             .await
@@ -350,8 +345,11 @@ impl<DB: Dialect> SqlStore<DB> {
             table: "packed_scores",
             rows: n,
             columns,
-            on_conflict: "ON CONFLICT (model_id, label_set_id, fullname) DO UPDATE SET scores = excluded.scores",
+            keys: Keys::MayExist(
+                "ON CONFLICT (model_id, label_set_id, fullname) DO UPDATE SET scores = excluded.scores",
+            ),
         };
-        DB::insert(&mut *tx, insert).await.context("store scores")
+        let stored = DB::insert(&mut *tx, insert).await;
+        stored.map(drop).context("store scores")
     }
 }

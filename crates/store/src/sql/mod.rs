@@ -15,19 +15,6 @@ macro_rules! row_as {
     };
 }
 
-/// Retries a call after a deadlock or a serialization failure.
-macro_rules! retry_on_conflict {
-    ($call:expr) => {{
-        let mut attempts = super::super::driver_error::ConflictRetries::default();
-        loop {
-            match $call.await {
-                Err(error) if attempts.should_retry(&error) => {}
-                done => return done,
-            }
-        }
-    }};
-}
-
 mod backlog;
 mod browse;
 mod claims;
@@ -56,7 +43,6 @@ mod vectors;
 mod versions;
 mod watermarks;
 
-use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
@@ -68,7 +54,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) use self::text_rule::TEXTS;
 use super::dialect::{Dialect, File, migrator_from};
 pub(super) use super::driver_error::ErrorContext;
-use super::lock_wait::{LockWait, MAX_STEPS};
+use super::lock_wait::{MAX_STEPS, repeat};
 use super::{Access, Info, Result, StoreError};
 use topicmill_core::{Fullname, Post, SourceKind, TextHash, Timestamp, redact_url};
 
@@ -217,14 +203,7 @@ impl<DB: Dialect> SqlStore<DB> {
         if access == Access::AnySchema {
             return Ok(store);
         }
-        let mut wait = LockWait::default();
-        let found = loop {
-            let found = store.attempt(&mut wait, store.schema()).await;
-            if let ControlFlow::Break(found) = store.wait_on(found, &mut wait) {
-                break found;
-            }
-        };
-        let found = match found {
+        let found = match repeat!(store, store.schema()) {
             // A user who may read only the views has all the privileges that queries need.
             Err(error) if access == Access::ReadOnly && is_forbidden(&error) => return Ok(store),
             found => found?,
@@ -335,19 +314,14 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     async fn migrate(&self, migrator: &Migrator) -> Result<()> {
-        let mut wait = LockWait::default();
-        loop {
-            let migrated = self.attempt(&mut wait, DB::migrate(&self.pool, migrator));
-            let ended = match migrated.await {
+        repeat!(self, async {
+            match DB::migrate(&self.pool, migrator).await {
                 Err(MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _)) => {
                     Err(source).context("migrate the database")
                 }
                 ended => ended.map_err(StoreError::Migrate),
-            };
-            if let ControlFlow::Break(ended) = self.wait_on(ended, &mut wait) {
-                return ended;
             }
-        }
+        })
     }
 
     pub(super) async fn close(&self) -> Result<()> {

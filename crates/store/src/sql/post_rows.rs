@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use super::super::Page;
-use super::super::bulk::{Insert, Values};
+use super::super::bulk::{Insert, Keys, Values};
 use super::at;
 use topicmill_core::{Fullname, Post, ReadyPost, SourceKind, Timestamp};
 
@@ -13,7 +13,7 @@ use topicmill_core::{Fullname, Post, ReadyPost, SourceKind, Timestamp};
 /// value does not erase a stored one, because one file may omit what another one contains. A placeholder does not erase
 /// a score. Reddit itself may remove an author or restore a removed post. Text that retention deleted remains deleted,
 /// and the hash of the labelled text is kept.
-static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
+pub(super) static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
     let live = live_sources();
     format!(
         " ON CONFLICT (fullname) DO UPDATE SET subreddit = excluded.subreddit, \
@@ -95,8 +95,8 @@ pub(super) const ON_SEEN_AGAIN: &str = "ON CONFLICT (fullname, topic, day) DO UP
        ELSE COALESCE(sightings.best_rank, excluded.best_rank) END, \
      reddit_score = COALESCE(excluded.reddit_score, sightings.reddit_score)";
 
-/// Returns the statement that upserts posts; see [`ON_KNOWN_POST`].
-pub(super) fn posts_insert<'a>(rows: &[Row<'a>]) -> Insert<'a> {
+/// Returns the statement that inserts posts.
+pub(super) fn posts_insert<'a>(rows: &[Row<'a>], keys: Keys) -> Insert<'a> {
     let text = |get: fn(&'a Post) -> Option<&'a str>| {
         Values::Text(rows.iter().map(|row| get(row.post)).collect())
     };
@@ -160,7 +160,7 @@ pub(super) fn posts_insert<'a>(rows: &[Row<'a>]) -> Insert<'a> {
         table: "posts",
         rows: rows.len(),
         columns,
-        on_conflict: &ON_KNOWN_POST,
+        keys,
     }
 }
 

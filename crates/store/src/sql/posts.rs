@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use sqlx::{AssertSqlSafe, Transaction};
 
-use super::super::bulk::{Insert, KeyMode, Values};
+use super::super::bulk::{Insert, Keys, Values};
 use super::super::dialect::Dialect;
-use super::super::driver_error::{ConflictRetries, is_duplicate_key};
+use super::super::driver_error::is_duplicate_key;
 use super::super::{ImportState, Page, Result, StoreError, Upserted};
 use super::claims::HASH_MISMATCH;
-use super::post_rows::{ON_SEEN_AGAIN, Row, json_array, posts_insert};
+use super::post_rows::{ON_KNOWN_POST, ON_SEEN_AGAIN, Row, json_array, posts_insert};
 use super::stored_posts::{BULK_ROWS, RETURNING, StoredPost};
 use super::{ErrorContext, SqlStore, at, yields_to_stored};
 use topicmill_core::{Fullname, Listing, ReadyPost};
@@ -87,14 +87,12 @@ impl<DB: Dialect> SqlStore<DB> {
         rows.dedup_by(|older, newer| {
             older.post.fullname == newer.post.fullname && std::ptr::eq(older.page, newer.page)
         });
-        let mut attempts = ConflictRetries::default();
         let mut bulk = true;
         loop {
             match self.try_save_pages(pages, &rows, state, bulk).await {
                 // Another writer has since stored one of the new posts. The retry is not in bulk, because other writers
                 // may store more of the posts before the retry.
                 Err(error) if bulk && is_duplicate_key(&error) => bulk = false,
-                Err(error) if attempts.should_retry(&error) => {}
                 done => return done,
             }
         }
@@ -186,26 +184,20 @@ impl<DB: Dialect> SqlStore<DB> {
         // In order of fullname, as in all writers.
         let mut others = rows.to_vec();
         if bulk && plan.new.len() >= BULK_ROWS {
-            DB::insert_rows(&mut *tx, posts_insert(&plan.new), KeyMode::New)
-                .await
-                .context(STORE)?;
+            let insert = posts_insert(&plan.new, Keys::New);
+            DB::insert(&mut *tx, insert).await.context(STORE)?;
             new.extend(plan.new.iter().map(|row| row.post.fullname.clone()));
             others.retain(|row| known.contains_key(row.post.fullname.as_str()));
         }
         // `ON CONFLICT` decides in SQL which values are kept. For a page, the same statement returns the stored posts.
         // For a block, a second query is a tenth faster on SQLite.
         let stored: HashMap<String, StoredPost> = if others.len() < BULK_ROWS {
-            let insert = Insert {
-                on_conflict: &RETURNING,
-                ..posts_insert(&others)
-            };
-            let rows = DB::insert_rows(&mut *tx, insert, KeyMode::MayExist)
-                .await
-                .context(STORE)?;
+            let insert = posts_insert(&others, Keys::MayExist(&RETURNING));
+            let rows = DB::insert(&mut *tx, insert).await.context(STORE)?;
             let posts = rows.iter().map(Self::stored_post);
             posts.collect::<Result<_, _>>().context(STORE)?
         } else {
-            let insert = posts_insert(&others);
+            let insert = posts_insert(&others, Keys::MayExist(&ON_KNOWN_POST));
             DB::insert(&mut *tx, insert).await.context(STORE)?;
             if known.is_empty() {
                 HashMap::new()
@@ -327,7 +319,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let (first, others): (Vec<Row<'_>>, Vec<Row<'_>>) = seen
             .copied()
             .partition(|row| new.contains(&row.post.fullname));
-        for (rows, keys) in [(first, KeyMode::New), (others, KeyMode::MayExist)] {
+        for (rows, keys) in [(first, Keys::New), (others, Keys::MayExist(ON_SEEN_AGAIN))] {
             let day = |row: &Row<'_>| at(row.page.now).format("%Y-%m-%d").to_string();
             let days: Vec<String> = rows.iter().map(day).collect();
             let text =
@@ -348,9 +340,9 @@ impl<DB: Dialect> SqlStore<DB> {
                     ("best_rank", integer(|row| row.post.rank.map(i64::from))),
                     ("reddit_score", integer(|row| row.post.score)),
                 ],
-                on_conflict: ON_SEEN_AGAIN,
+                keys,
             };
-            DB::insert_rows(&mut *tx, insert, keys)
+            DB::insert(&mut *tx, insert)
                 .await
                 .context("store sightings")?;
         }

@@ -13,10 +13,6 @@ use topicmill_core::{Fullname, PurgeReason, Timestamp};
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn purge(&self, run: RunId, checked: &Checked, now: Timestamp) -> Result<Purged> {
-        retry_on_conflict!(self.try_purge(run, checked, now))
-    }
-
-    async fn try_purge(&self, run: RunId, checked: &Checked, now: Timestamp) -> Result<Purged> {
         let mut tx = self.begin().await?;
         let gone: BTreeMap<&str, PurgeReason> = checked
             .gone

@@ -13,26 +13,6 @@ use topicmill_core::Timestamp;
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn purge_texts(
         &self,
-        old: &OldTexts,
-        limit: u32,
-        now: Timestamp,
-    ) -> Result<PurgedTexts> {
-        retry_on_conflict!(self.try_purge_texts(old, limit, now))
-    }
-
-    pub async fn count_texts_after(&self, time: Timestamp) -> Result<u64> {
-        sqlx::query_scalar::<DB, i64>(
-            "SELECT COUNT(*) FROM posts WHERE text_purged_at IS NULL AND collected_at > $1",
-        )
-        .bind(time)
-        .fetch_one(&self.pool)
-        .await
-        .map(i64::unsigned_abs)
-        .context("count posts with text stored later")
-    }
-
-    async fn try_purge_texts(
-        &self,
         texts: &OldTexts,
         limit: u32,
         now: Timestamp,
@@ -67,6 +47,17 @@ impl<DB: Dialect> SqlStore<DB> {
         }
         tx.commit().await.context(WHAT)?;
         Ok(PurgedTexts { posts, unlabelled })
+    }
+
+    pub async fn count_texts_after(&self, time: Timestamp) -> Result<u64> {
+        sqlx::query_scalar::<DB, i64>(
+            "SELECT COUNT(*) FROM posts WHERE text_purged_at IS NULL AND collected_at > $1",
+        )
+        .bind(time)
+        .fetch_one(&self.pool)
+        .await
+        .map(i64::unsigned_abs)
+        .context("count posts with text stored later")
     }
 
     /// Counts the posts with text that have no label of it under the current target.

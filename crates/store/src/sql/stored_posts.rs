@@ -6,8 +6,9 @@ use std::sync::LazyLock;
 use sqlx::{AssertSqlSafe, Row as _, Transaction};
 
 use super::super::Result;
+use super::super::bulk::Keys;
 use super::super::dialect::Dialect;
-use super::post_rows::{json_array, posts_insert};
+use super::post_rows::{ON_KNOWN_POST, json_array, posts_insert};
 use super::{ErrorContext, SqlStore};
 
 /// Minimum number of new rows to insert in bulk, by a method that fails for existing keys. Blocks read from files are
@@ -20,7 +21,7 @@ const NOT_CONTENT: &str =
 
 /// SQL for all other columns as one string, separated by line breaks, which these columns do not contain.
 static CONTENT: LazyLock<String> = LazyLock::new(|| {
-    let columns = posts_insert(&[]).columns;
+    let columns = posts_insert(&[], Keys::New).columns;
     let columns = columns.iter().map(|(column, _)| *column);
     // Derived from the columns of the INSERT, so that new columns are included.
     let content = columns.filter(|column| !NOT_CONTENT.split(' ').any(|other| other == *column));
@@ -41,7 +42,7 @@ static COLUMNS: LazyLock<String> = LazyLock::new(|| {
 
 /// The clause of an upsert of posts that returns them as [`StoredPost`]s.
 pub(super) static RETURNING: LazyLock<String> =
-    LazyLock::new(|| format!("{} RETURNING {}", posts_insert(&[]).on_conflict, *COLUMNS));
+    LazyLock::new(|| format!("{} RETURNING {}", *ON_KNOWN_POST, *COLUMNS));
 
 /// A stored post.
 #[derive(Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use sqlx::{QueryBuilder, Row};
 
-use super::super::bulk::{Insert, Values};
+use super::super::bulk::{Insert, Keys, Values};
 use super::super::dialect::Dialect;
 use super::super::{Result, StoreError, Target, UnlabelledText};
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
@@ -71,7 +71,7 @@ impl<DB: Dialect> SqlStore<DB> {
                     Values::Bytes(rows.iter().map(|(_, bytes)| *bytes).collect()),
                 ),
             ],
-            on_conflict: "ON CONFLICT DO NOTHING",
+            keys: Keys::MayExist("ON CONFLICT DO NOTHING"),
         };
         DB::insert(&mut tx, insert).await.context(WHAT)?;
         tx.commit().await.context(WHAT)
