@@ -113,7 +113,7 @@ def year(arguments: argparse.Namespace) -> None:
 
 
 # A post with little text, because only the size of its sightings matters.
-POST = """INSERT INTO posts (fullname, subreddit, topic, title, selftext, over_18, is_self, source, text_hash, created_at,
+POST = """INSERT INTO things (fullname, subreddit, topic, title, selftext, over_18, is_self, source, text_hash, created_at,
     collected_at, updated_at) VALUES (?1, 'made', ?2, '', '', FALSE, TRUE, 'reddit', randomblob(16), ?3, ?3, ?3)"""
 # As large as a run of sixteen topics records.
 RUN = f"""INSERT INTO runs (stage, status, worker, started_at, finished_at, heartbeat_at, counts, outcomes)

@@ -37,12 +37,12 @@ const LABELS: usize = 16;
 const WINDOW: u32 = 1_000;
 const LEASE: Duration = Duration::from_hours(1);
 /// Selects the posts to be claimed.
-const UNLABELLED: &str = "SELECT fullname, title, selftext FROM posts p \
+const UNLABELLED: &str = "SELECT fullname, title, selftext FROM things p \
     WHERE NOT EXISTS (SELECT 1 FROM classifications c WHERE c.fullname = p.fullname)";
 
 /// Parameters: $1: number of posts, $2 and $3: runs, $4: model, $5: label set, $6: number of posts with logits.
 const FILL_SQLITE: [&str; 6] = [
-    "INSERT INTO posts (fullname, subreddit, topic, title, selftext, permalink, author, reddit_score, num_comments, \
+    "INSERT INTO things (fullname, subreddit, topic, title, selftext, permalink, author, reddit_score, num_comments, \
        over_18, is_self, source, text_hash, created_at, collected_at, updated_at, checked_at) \
      WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1) \
      SELECT 't3_1' || printf('%06x', i), 'sub' || (i % 30), 'topic' || (i % 16), \
@@ -53,23 +53,23 @@ const FILL_SQLITE: [&str; 6] = [
        strftime('%Y-%m-%dT%H:%M:%S+00:00', 1700000000 + i * 60, 'unixepoch'), '2026-01-01T00:00:00+00:00', \
        '2026-01-01T00:00:00+00:00', '2026-01-01T00:00:00+00:00' FROM n",
     "INSERT INTO sightings SELECT fullname, 'topic' || (rowid % 16), '2026-01-01', 1, $2, 'new', rowid % 1000, \
-       reddit_score FROM posts",
+       reddit_score FROM things",
     "INSERT INTO sightings SELECT fullname, 'topic' || (rowid % 16), '2026-01-02', 1, $3, 'new', rowid % 1000, \
-       reddit_score FROM posts WHERE rowid % 10 = 0",
+       reddit_score FROM things WHERE rowid % 10 = 0",
     "INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, abstained, mode, \
        run_id, classified_at, day, topic) SELECT fullname, $4, $5, text_hash, \
        'topic' || ((rowid + (rowid % 5 = 0)) % 16), 0.5 + (rowid % 500) / 1000.0, (rowid * 919 % 1000) / 1000.0, \
        FALSE, 'single', $3, '2026-01-02T00:00:00+00:00', unixepoch(substr(created_at, 1, 10)) / 86400, topic \
-       FROM posts WHERE rowid <= $1 * 9 / 10",
+       FROM things WHERE rowid <= $1 * 9 / 10",
     "INSERT INTO packed_scores SELECT fullname, $4, $5, \
        (SELECT json_group_array(abs(random()) / 9223372036854775808.0) FROM labels WHERE label_set_id = $5 \
-           AND posts.fullname IS NOT NULL) FROM posts WHERE posts.rowid <= $1 * 9 / 10",
-    "INSERT INTO pair_logits SELECT $4, text_hash, h.id, 0.1 * h.id, -1.5, 0.25 FROM posts \
-       JOIN hypotheses h ON TRUE WHERE posts.rowid <= $6",
+           AND things.fullname IS NOT NULL) FROM things WHERE things.rowid <= $1 * 9 / 10",
+    "INSERT INTO pair_logits SELECT $4, text_hash, h.id, 0.1 * h.id, -1.5, 0.25 FROM things \
+       JOIN hypotheses h ON TRUE WHERE things.rowid <= $6",
 ];
 
 const FILL_POSTGRES: [&str; 6] = [
-    "INSERT INTO posts (fullname, subreddit, topic, title, selftext, permalink, author, reddit_score, num_comments, \
+    "INSERT INTO things (fullname, subreddit, topic, title, selftext, permalink, author, reddit_score, num_comments, \
        over_18, is_self, source, text_hash, created_at, collected_at, updated_at, checked_at) \
      SELECT 't3_1' || lpad(to_hex(i), 6, '0'), 'sub' || (i % 30), 'topic' || (i % 16), \
        'A title of about sixty characters, as posts have, number ' || i, \
@@ -87,7 +87,7 @@ const FILL_POSTGRES: [&str; 6] = [
        'topic' || ((i + CASE WHEN i % 5 = 0 THEN 1 ELSE 0 END) % 16), 0.5 + (i % 500) / 1000.0, \
        (i % 1000 * 919 % 1000) / 1000.0, FALSE, 'single', $3, '2026-01-02', \
        (created_at AT TIME ZONE INTERVAL '0')::date - DATE '1970-01-01', topic FROM generate_series(1, $1 * 9 / 10) i \
-       JOIN posts ON fullname = 't3_1' || lpad(to_hex(i), 6, '0')",
+       JOIN things ON fullname = 't3_1' || lpad(to_hex(i), 6, '0')",
     "INSERT INTO packed_scores SELECT 't3_1' || lpad(to_hex(i), 6, '0'), $4, $5, \
        (SELECT array_agg(random()) FROM labels WHERE label_set_id = $5 AND i > 0) \
        FROM generate_series(1, $1 * 9 / 10) i",
@@ -245,7 +245,7 @@ impl Bench {
     }
 
     async fn fill(&self, posts: i64, scored: i64) -> Outcome<()> {
-        let there = self.store.query("SELECT COUNT(*) FROM posts").await?;
+        let there = self.store.query("SELECT COUNT(*) FROM things").await?;
         if there.rows[0][0] != 0 {
             return Ok(());
         }
@@ -277,7 +277,7 @@ impl Bench {
             connection.execute("BEGIN").await?;
             for row in connection.fetch_all(UNLABELLED).await? {
                 let text = post_text(row.try_get(1)?, row.try_get(2)?);
-                sqlx::query("UPDATE posts SET text_hash = $1 WHERE fullname = $2")
+                sqlx::query("UPDATE things SET text_hash = $1 WHERE fullname = $2")
                     .bind(TextHash::new(&text).as_bytes())
                     .bind(row.try_get::<&str, _>(0)?)
                     .execute(&mut connection)

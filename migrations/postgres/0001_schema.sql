@@ -54,16 +54,17 @@ CREATE TABLE runs (
 );
 CREATE INDEX runs_of_scheduled_runs ON runs (scheduled_run_id) WHERE scheduled_run_id IS NOT NULL;
 
--- Posts
+-- Posts and comments
 
--- A row is a post as its source last returned it.
+-- A row is a post or a comment as its source last returned it. Most people read the views `posts` and `comments`.
 --
 -- The primary key includes all columns that the views and the search for unlabelled posts read, except the text.
-CREATE TABLE posts (
-    fullname         TEXT NOT NULL, -- key: Reddit's name for the post
+CREATE TABLE things (
+    fullname         TEXT NOT NULL, -- key: Reddit's name for it, `t3_…` for a post and `t1_…` for a comment
+    kind             TEXT NOT NULL DEFAULT 'post' CHECK (kind = CASE substr(fullname, 1, 3) WHEN 't1_' THEN 'comment' ELSE 'post' END), -- `post` or `comment`
     subreddit        TEXT NOT NULL, -- where it was posted
     topic            TEXT, -- the topic that it was last collected for, or that an imported file names
-    title            TEXT NOT NULL, -- its title; empty after retention
+    title            TEXT NOT NULL, -- a post's title; empty for comments and after retention
     selftext         TEXT NOT NULL, -- its body, or the body of the post that a crosspost shows; empty for links and after retention
     url              TEXT, -- what a link post points to
     permalink        TEXT, -- its path on Reddit, which begins with a slash
@@ -74,7 +75,10 @@ CREATE TABLE posts (
     num_comments     BIGINT, -- number of comments
     flair            TEXT, -- the text of the link flair
     over_18          BOOLEAN NOT NULL, -- true if marked not safe for work
-    is_self          BOOLEAN NOT NULL, -- true for a text post, false for a link
+    is_self          BOOLEAN NOT NULL, -- true for a text post or a comment, false for a link
+    post             TEXT, -- the fullname of a comment's post; NULL for posts
+    parent           TEXT, -- the fullname of what a comment replies to: a comment or the post; NULL for posts
+    is_submitter     BOOLEAN, -- true if a comment is by the author of its post; NULL for posts
     crosspost_parent TEXT, -- the fullname of the post that a crosspost shows
     source           TEXT NOT NULL, -- where it came from: `reddit`, `sample`, `arctic-shift` or `import`
     text_hash        BYTEA NOT NULL, -- the first 16 bytes of the SHA-256 of its text as models read it (docs/label.md); equal texts are scored once
@@ -86,15 +90,15 @@ CREATE TABLE posts (
     removed_at       topicmill_time, -- when Reddit first returned it as removed or deleted
     text_purged_at   topicmill_time, -- when retention deleted its title, body, links, author and flair; NULL if they are still stored
     has_text         BOOLEAN NOT NULL GENERATED ALWAYS AS (text_purged_at IS NULL AND text_hash <> '\xe3b0c44298fc1c149afbf4c8996fb924') STORED, -- false if there is nothing to label: the text was purged, or Reddit replaced it with a placeholder such as `[removed]`
-    PRIMARY KEY (fullname) INCLUDE (text_hash, created_at, topic, has_text, subreddit, source)
+    PRIMARY KEY (fullname) INCLUDE (kind, text_hash, created_at, topic, has_text, subreddit, source)
 );
-CREATE INDEX posts_created_at ON posts (created_at);
-CREATE INDEX posts_checked_at ON posts (checked_at, fullname);
-CREATE INDEX posts_archive_checked_at ON posts (archive_checked_at, fullname);
-CREATE INDEX posts_with_text ON posts (collected_at) WHERE text_purged_at IS NULL;
-CREATE INDEX posts_crosspost_parent ON posts (crosspost_parent) WHERE crosspost_parent IS NOT NULL;
+CREATE INDEX things_created_at ON things (kind, created_at);
+CREATE INDEX things_checked_at ON things (checked_at, fullname);
+CREATE INDEX things_archive_checked_at ON things (archive_checked_at, fullname);
+CREATE INDEX things_with_text ON things (collected_at) WHERE text_purged_at IS NULL;
+CREATE INDEX things_crosspost_parent ON things (crosspost_parent) WHERE crosspost_parent IS NOT NULL;
 -- No statistics on text columns, because ANALYZE would store parts of their text, which would outlive a purge.
-ALTER TABLE posts
+ALTER TABLE things
     ALTER COLUMN title SET STATISTICS 0, ALTER COLUMN selftext SET STATISTICS 0,
     ALTER COLUMN url SET STATISTICS 0, ALTER COLUMN permalink SET STATISTICS 0,
     ALTER COLUMN author SET STATISTICS 0, ALTER COLUMN flair SET STATISTICS 0;
@@ -104,7 +108,7 @@ ALTER TABLE posts
 DO $$
 BEGIN
     IF current_setting('server_version_num')::int >= 140000 THEN
-        EXECUTE 'CREATE STATISTICS posts_day ON ((created_at AT TIME ZONE INTERVAL ''0'')::date) FROM posts';
+        EXECUTE 'CREATE STATISTICS things_day ON ((created_at AT TIME ZONE INTERVAL ''0'')::date) FROM things';
     END IF;
 END $$;
 
@@ -259,7 +263,7 @@ CREATE TABLE hypotheses (
 -- the logits of a deleted model.
 CREATE TABLE pair_logits (
     model_id      BIGINT NOT NULL, -- the model
-    text_hash     BYTEA NOT NULL, -- the text, as in `posts.text_hash`
+    text_hash     BYTEA NOT NULL, -- the text, as in `things.text_hash`
     hypothesis_id BIGINT NOT NULL, -- the hypothesis
     entailment    REAL NOT NULL, -- the entailment logit; for a classifier or GLiClass model, the label's logit
     contradiction REAL, -- the logit that `multi` mode compares with entailment; NULL for a classifier or GLiClass model
@@ -271,7 +275,7 @@ CREATE TABLE pair_logits (
 -- deletes it along with the text unless another labelled post has the same text.
 CREATE TABLE text_vectors (
     model_id  BIGINT NOT NULL REFERENCES models (id) ON DELETE CASCADE, -- the model
-    text_hash BYTEA NOT NULL, -- the text, as in `posts.text_hash`
+    text_hash BYTEA NOT NULL, -- the text, as in `things.text_hash`
     vector    BYTEA NOT NULL, -- a 32-bit float (the scale) and then a 16-bit integer for each dimension, all little-endian; scale × integers is a unit vector
     PRIMARY KEY (model_id, text_hash)
 );
@@ -294,10 +298,10 @@ CREATE TABLE label_vectors (
 -- views that compute counts need no join and can read `classifications_counted` in group order. Days precede labels in
 -- that index, because labels are written roughly in day order.
 CREATE TABLE classifications (
-    fullname      TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE, -- the post
+    fullname      TEXT NOT NULL REFERENCES things (fullname) ON DELETE CASCADE, -- the post
     model_id      BIGINT NOT NULL REFERENCES models (id) ON DELETE CASCADE, -- the model
     label_set_id  BIGINT NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE, -- the label set
-    text_hash     BYTEA NOT NULL, -- the text that was scored; if `posts.text_hash` differs, the post has been edited since
+    text_hash     BYTEA NOT NULL, -- the text that was scored; if `things.text_hash` differs, the post has been edited since
     label         TEXT NOT NULL, -- the best label's slug
     score         DOUBLE PRECISION NOT NULL, -- its score, 0 to 1 except in `raw` mode
     margin        DOUBLE PRECISION NOT NULL, -- the best score minus the second best; `other` counts like a label
@@ -307,7 +311,7 @@ CREATE TABLE classifications (
     run_id        BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the run that wrote it
     classified_at topicmill_time NOT NULL, -- when it was written
     day           BIGINT, -- the post's day, for the views that compute counts: whole days since 1970 (UTC); NULL if the text has changed since
-    topic         TEXT, -- `posts.topic`, for the same views; unused where `day` is NULL
+    topic         TEXT, -- `things.topic`, for the same views; unused where `day` is NULL
     PRIMARY KEY (model_id, label_set_id, fullname) INCLUDE (text_hash, label, score, abstained, other)
 );
 CREATE INDEX classifications_fullname ON classifications (fullname);
@@ -318,7 +322,7 @@ CREATE INDEX classifications_text ON classifications (text_hash, fullname) WHERE
 CREATE INDEX classifications_uncertain ON classifications (model_id, label_set_id, margin, fullname)
     WHERE margin < 0.2 OR abstained;
 CREATE INDEX classifications_counted ON classifications (model_id, label_set_id, day, label, abstained, other, topic)
-    INCLUDE (score) WHERE day IS NOT NULL;
+    INCLUDE (score) WHERE day IS NOT NULL AND fullname >= 't3';
 CREATE INDEX classifications_uncounted ON classifications (model_id, label_set_id, fullname) WHERE day IS NULL;
 
 -- A row contains all scores for a classification. The `label_scores` view has one row per score.
@@ -335,11 +339,11 @@ CREATE TABLE packed_scores (
 -- A row is a gold label: an annotator's answer about a post, from `serve --review` or `labels gold import`. It is
 -- deleted when the post is purged but kept when retention deletes the text.
 CREATE TABLE gold (
-    fullname         TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE, -- the post
+    fullname         TEXT NOT NULL REFERENCES things (fullname) ON DELETE CASCADE, -- the post
     annotator        TEXT NOT NULL, -- the annotator's name; only each annotator's latest answer about a post is kept
     label            TEXT, -- the right label's slug; NULL if none of the offered labels fits
     label_set_id     BIGINT REFERENCES label_sets (id) ON DELETE SET NULL, -- the label set that the offered labels are from
-    text_hash        BYTEA NOT NULL CHECK (octet_length(text_hash) = 16), -- the text that the answer is about; if `posts.text_hash` differs, the post has been edited since
+    text_hash        BYTEA NOT NULL CHECK (octet_length(text_hash) = 16), -- the text that the answer is about; if `things.text_hash` differs, the post has been edited since
     chosen           TEXT NOT NULL CHECK (chosen IN ('random', 'closest', 'filter', 'import')), -- how the post was selected: `random`, `closest` (its two best labels are close), `filter` (by label or score on the review page), or `import` (it was in an imported file)
     in_random_sample BOOLEAN NOT NULL DEFAULT FALSE, -- true if the post belongs to the random sample: drawn at random, or skipped by the draw because it already had an answer
     source           TEXT NOT NULL CHECK (source IN ('review', 'import', 'label-studio')), -- where the answer came from: `review`, `import` or `label-studio`
@@ -367,7 +371,7 @@ CREATE INDEX leases_expires_at ON leases (expires_at);
 CREATE TABLE backlog (
     model_id     BIGINT NOT NULL REFERENCES models (id) ON DELETE CASCADE, -- the model
     label_set_id BIGINT NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE, -- the label set
-    fullname     TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE, -- the post
+    fullname     TEXT NOT NULL REFERENCES things (fullname) ON DELETE CASCADE, -- the post
     lease_id     BIGINT REFERENCES leases (id) ON DELETE SET NULL, -- the lease of the worker that claimed the post
     attempts     BIGINT NOT NULL DEFAULT 0, -- how often it failed
     crashes      BIGINT NOT NULL DEFAULT 0, -- how often a worker crashed, or its lease expired, while it held the post
@@ -411,7 +415,7 @@ BEGIN
     PERFORM pg_notify('topicmill_posts', '');
     RETURN NULL;
 END $$;
-CREATE TRIGGER posts_notify AFTER INSERT OR UPDATE OF text_hash ON posts
+CREATE TRIGGER things_notify AFTER INSERT OR UPDATE OF text_hash ON things
     FOR EACH STATEMENT EXECUTE FUNCTION topicmill_notify_posts();
 
 -- Deletes the sightings of a deleted post.
@@ -421,7 +425,7 @@ BEGIN
     DELETE FROM sightings WHERE fullname = OLD.fullname;
     RETURN NULL;
 END $$;
-CREATE TRIGGER posts_forget_sightings AFTER DELETE ON posts
+CREATE TRIGGER things_forget_sightings AFTER DELETE ON things
     FOR EACH ROW EXECUTE FUNCTION topicmill_forget_sightings();
 
 -- Deletes the logits of a deleted model.
@@ -444,7 +448,7 @@ BEGIN
      WHERE fullname = NEW.fullname;
     RETURN NULL;
 END $$;
-CREATE TRIGGER posts_change_labels AFTER UPDATE OF text_hash, created_at, topic ON posts
+CREATE TRIGGER things_change_labels AFTER UPDATE OF text_hash, created_at, topic ON things
     FOR EACH ROW WHEN (OLD.text_hash IS DISTINCT FROM NEW.text_hash OR OLD.created_at IS DISTINCT FROM NEW.created_at
                        OR OLD.topic IS DISTINCT FROM NEW.topic)
     EXECUTE FUNCTION topicmill_change_labels();
@@ -454,12 +458,70 @@ CREATE TRIGGER posts_change_labels AFTER UPDATE OF text_hash, created_at, topic 
 -- Hashes are compared with `CASE WHEN … = … THEN TRUE ELSE FALSE END`. With a plain comparison, the planner would
 -- assume that fullname and hash are independent, estimate a single row, and choose a bad plan.
 
--- A row is a post with its current label. If its current text has no label, the label columns are NULL.
-CREATE VIEW labeled_posts AS
-SELECT p.fullname, -- text: Reddit's name for the post
+-- A row is a post.
+CREATE VIEW posts AS
+SELECT fullname, -- text: Reddit's name for the post
+       subreddit, -- text: where it was posted
+       topic, -- text or NULL: the topic that it was last collected for, or that an imported file names
+       title, -- text: its title; empty after retention
+       selftext, -- text: its body, or the body of the post that a crosspost shows; empty for links and after retention
+       url, -- text or NULL: what a link post points to
+       permalink, -- text or NULL: its path on Reddit, which begins with a slash
+       author, -- text or NULL: `u_` and a hash of the author's name, or the name if `collect.store_author` is set
+       reddit_score, -- integer or NULL: Reddit's score: upvotes minus downvotes
+       reddit_score_is_placeholder, -- boolean: true if an archive or dump captured Reddit's score right after the post was made
+       upvote_ratio, -- number or NULL: share of upvotes, 0 to 1
+       num_comments, -- integer or NULL: number of comments
+       flair, -- text or NULL: the text of the link flair
+       over_18, -- boolean: true if marked not safe for work
+       is_self, -- boolean: true for a text post, false for a link
+       crosspost_parent, -- text or NULL: the fullname of the post that a crosspost shows
+       source, -- text: where it came from: `reddit`, `sample`, `arctic-shift` or `import`
+       text_hash, -- bytes: the first 16 bytes of the SHA-256 of its text as models read it (docs/label.md); equal texts are scored once
+       created_at, -- time: when it was posted
+       collected_at, -- time: when it was first stored
+       updated_at, -- time: when its source last returned it
+       checked_at, -- time or NULL: when Reddit last returned it; NULL if it has not been checked or has been removed
+       archive_checked_at, -- time or NULL: when `purge --check-deleted` last compared it with Arctic Shift; NULL if it has not
+       removed_at, -- time or NULL: when Reddit first returned it as removed or deleted
+       text_purged_at, -- time or NULL: when retention deleted its title, body, links, author and flair; NULL if they are still stored
+       has_text -- boolean: false if there is nothing to label: the text was purged, or Reddit replaced it with a placeholder such as `[removed]`
+  FROM things WHERE kind = 'post';
+
+-- A row is a comment.
+CREATE VIEW comments AS
+SELECT fullname, -- text: Reddit's name for the comment
+       post, -- text or NULL: the fullname of its post
+       parent, -- text or NULL: the fullname of what it replies to: a comment or the post
+       subreddit, -- text: where it was posted
+       topic, -- text or NULL: the topic that it was last collected for, or that an imported file names
+       selftext AS body, -- text: its text; empty after retention
+       permalink, -- text or NULL: its path on Reddit, which begins with a slash
+       author, -- text or NULL: `u_` and a hash of the author's name, or the name if `collect.store_author` is set
+       reddit_score, -- integer or NULL: Reddit's score: upvotes minus downvotes
+       reddit_score_is_placeholder, -- boolean: true if an archive or dump captured Reddit's score right after the post was made
+       is_submitter, -- boolean or NULL: true if it is by the author of its post
+       source, -- text: where it came from: `reddit`, `sample`, `arctic-shift` or `import`
+       text_hash, -- bytes: the first 16 bytes of the SHA-256 of its text as models read it (docs/label.md); equal texts are scored once
+       created_at, -- time: when it was posted
+       collected_at, -- time: when it was first stored
+       updated_at, -- time: when its source last returned it
+       checked_at, -- time or NULL: when Reddit last returned it; NULL if it has not been checked or has been removed
+       archive_checked_at, -- time or NULL: when `purge --check-deleted` last compared it with Arctic Shift; NULL if it has not
+       removed_at, -- time or NULL: when Reddit first returned it as removed or deleted
+       text_purged_at, -- time or NULL: when retention deleted its title, body, links, author and flair; NULL if they are still stored
+       has_text -- boolean: false if there is nothing to label: the text was purged, or Reddit replaced it with a placeholder such as `[removed]`
+  FROM things WHERE kind = 'comment';
+
+-- A row is a post or a comment with its current label. If its current text has no label, the label columns are NULL.
+CREATE VIEW labeled_things AS
+SELECT p.fullname, -- text: Reddit's name for the post or comment
+       p.kind, -- text: `post` or `comment`
+       p.post, -- text or NULL: the fullname of a comment's post
+       p.parent, -- text or NULL: the fullname of what a comment replies to
        p.subreddit, -- text: where it was posted
        p.topic, -- text or NULL: the topic that it was last collected for
-       p.title, -- text: its title
+       p.title, -- text: its title; empty for a comment
        CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, -- text or NULL: the label's slug; NULL if the model abstained
        CASE WHEN c.abstained THEN NULL ELSE l.label_name END AS label_name, -- text or NULL: the label in words, such as `climate change`; NULL if the model abstained
        c.score, -- number or NULL: the best label's score, 0 to 1 except in `raw` mode
@@ -482,12 +544,63 @@ SELECT p.fullname, -- text: Reddit's name for the post
         HAVING 2 * COUNT(*) > (SELECT COUNT(*) FROM gold a WHERE a.fullname = p.fullname AND a.text_hash = p.text_hash)) AS gold, -- text or NULL: the gold label: the slug that more than half of the annotators of its current text chose, or `other` if none of the labels fits; NULL if there is none
        (SELECT string_agg(g.annotator, ', ' ORDER BY g.annotator)
           FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash) AS gold_by -- text or NULL: the annotators of its current text
-  FROM posts p
+  FROM things p
   LEFT JOIN classifications c
     ON c.model_id = (SELECT model_id FROM current_target)
    AND c.label_set_id = (SELECT label_set_id FROM current_target)
    AND c.fullname = p.fullname AND c.text_hash = p.text_hash
   LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.label = c.label;
+
+-- A row is a post with its current label. If its current text has no label, the label columns are NULL.
+CREATE VIEW labeled_posts AS
+SELECT fullname, -- text: Reddit's name for the post
+       subreddit, -- text: where it was posted
+       topic, -- text or NULL: the topic that it was last collected for
+       title, -- text: its title
+       label, -- text or NULL: the label's slug; NULL if the model abstained
+       label_name, -- text or NULL: the label in words, such as `climate change`; NULL if the model abstained
+       score, -- number or NULL: the best label's score, 0 to 1 except in `raw` mode
+       margin, -- number or NULL: the best score minus the second best; `other` counts like a label
+       abstained, -- boolean or NULL: true if the post got no label: `outcome` is `other` or `unsure`
+       reddit_score, -- integer or NULL: Reddit's score: upvotes minus downvotes
+       num_comments, -- integer or NULL: number of comments
+       created_at, -- time: when it was posted
+       classified_at, -- time or NULL: when it got its label
+       selftext, -- text: its body; empty for links
+       url, -- text or NULL: what a link post points to
+       permalink, -- text or NULL: its path on Reddit, which begins with a slash
+       author, -- text or NULL: its author, hashed unless `collect.store_author` is set
+       source, -- text: where it came from: `reddit`, `sample`, `arctic-shift` or `import`
+       crosspost_parent, -- text or NULL: the fullname of the post that a crosspost shows
+       outcome, -- text or NULL: its label's slug, or `other` or `unsure` (docs/label.md); NULL without a label
+       gold, -- text or NULL: the gold label: the slug that more than half of the annotators of its current text chose, or `other` if none of the labels fits; NULL if there is none
+       gold_by -- text or NULL: the annotators of its current text
+  FROM labeled_things WHERE kind = 'post';
+
+-- A row is a comment with its current label. If its current text has no label, the label columns are NULL.
+CREATE VIEW labeled_comments AS
+SELECT fullname, -- text: Reddit's name for the comment
+       post, -- text or NULL: the fullname of its post
+       parent, -- text or NULL: the fullname of what it replies to: a comment or the post
+       subreddit, -- text: where it was posted
+       topic, -- text or NULL: the topic that it was last collected for
+       (SELECT p.title FROM things p WHERE p.fullname = t.post) AS post_title, -- text or NULL: the title of its post; NULL if the post is not stored
+       selftext AS body, -- text: its text
+       label, -- text or NULL: the label's slug; NULL if the model abstained
+       label_name, -- text or NULL: the label in words, such as `climate change`; NULL if the model abstained
+       score, -- number or NULL: the best label's score, 0 to 1 except in `raw` mode
+       margin, -- number or NULL: the best score minus the second best; `other` counts like a label
+       abstained, -- boolean or NULL: true if the post got no label: `outcome` is `other` or `unsure`
+       reddit_score, -- integer or NULL: Reddit's score: upvotes minus downvotes
+       created_at, -- time: when it was posted
+       classified_at, -- time or NULL: when it got its label
+       permalink, -- text or NULL: its path on Reddit, which begins with a slash
+       author, -- text or NULL: its author, hashed unless `collect.store_author` is set
+       source, -- text: where it came from: `reddit`, `sample`, `arctic-shift` or `import`
+       outcome, -- text or NULL: its label's slug, or `other` or `unsure` (docs/label.md); NULL without a label
+       gold, -- text or NULL: the gold label: the slug that more than half of the annotators of its current text chose, or `other` if none of the labels fits; NULL if there is none
+       gold_by -- text or NULL: the annotators of its current text
+  FROM labeled_things t WHERE kind = 'comment';
 
 -- A row is a labelled post whose two best scores differ by less than 0.2, or whose outcome is `unsure`. The closest
 -- calls come first. A post that is clearly `other` is not included.
@@ -513,10 +626,11 @@ SELECT p.fullname, -- text: Reddit's name for the post
        p.crosspost_parent, -- text or NULL: the fullname of the post that a crosspost shows
        CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome -- text: its label's slug, or `other` or `unsure` (docs/label.md)
   FROM classifications c
-  JOIN posts p ON p.fullname = c.fullname AND CASE WHEN p.text_hash = c.text_hash THEN TRUE ELSE FALSE END
+  JOIN things p ON p.fullname = c.fullname AND CASE WHEN p.text_hash = c.text_hash THEN TRUE ELSE FALSE END
   LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.label = c.label
  WHERE c.model_id = (SELECT model_id FROM current_target)
    AND c.label_set_id = (SELECT label_set_id FROM current_target)
+   AND p.kind = 'post'
    AND (c.margin < 0.2 OR c.abstained)
    AND (c.margin < 0.2 OR NOT c.other)
  ORDER BY c.margin, c.fullname;
@@ -554,22 +668,22 @@ CREATE VIEW topic_agreement AS
         WHERE label_name NOT IN (SELECT label FROM ours) GROUP BY label_name HAVING COUNT(*) = 1),
        counted AS (
        SELECT topic, NULL AS label, FALSE AS abstained, COUNT(*) AS posts, 0 AS labelled
-         FROM posts WHERE topic IS NOT NULL GROUP BY topic
+         FROM things WHERE kind = 'post' AND topic IS NOT NULL GROUP BY topic
         UNION ALL
        SELECT topic, label, abstained, 0, COUNT(*)
          FROM (SELECT topic, label, abstained FROM classifications
                 WHERE model_id = (SELECT model_id FROM current_target)
                   AND label_set_id = (SELECT label_set_id FROM current_target)
-                  AND day IS NOT NULL AND topic IS NOT NULL
+                  AND fullname >= 't3' AND day IS NOT NULL AND topic IS NOT NULL
                 ORDER BY day, label, abstained, other, topic) c -- The planner uses the index only for this order.
         GROUP BY topic, label, abstained
         UNION ALL
        SELECT p.topic, c.label, c.abstained, 0, 1
          FROM classifications c
-         JOIN posts p ON p.fullname = c.fullname AND CASE WHEN p.text_hash = c.text_hash THEN TRUE ELSE FALSE END
+         JOIN things p ON p.fullname = c.fullname AND CASE WHEN p.text_hash = c.text_hash THEN TRUE ELSE FALSE END
         WHERE c.model_id = (SELECT model_id FROM current_target)
           AND c.label_set_id = (SELECT label_set_id FROM current_target)
-          AND c.day IS NULL AND p.topic IS NOT NULL)
+          AND c.fullname >= 't3' AND c.day IS NULL AND p.topic IS NOT NULL)
 SELECT COALESCE(n.label, c.topic) AS topic, -- text: the topic's slug
        CAST(SUM(c.posts) AS BIGINT) AS posts, -- integer: its posts
        CAST(SUM(c.labelled) AS BIGINT) AS labelled, -- integer: its labelled posts
@@ -588,16 +702,16 @@ CREATE VIEW topic_daily AS
          FROM (SELECT day, label, abstained, other, score FROM classifications
                 WHERE model_id = (SELECT model_id FROM current_target)
                   AND label_set_id = (SELECT label_set_id FROM current_target)
-                  AND day IS NOT NULL
+                  AND fullname >= 't3' AND day IS NOT NULL
                 ORDER BY day, label, abstained, other) c
         GROUP BY day, label, abstained, other
         UNION ALL
        SELECT (p.created_at AT TIME ZONE INTERVAL '0')::date - DATE '1970-01-01', c.label, c.abstained, c.other, 1, c.score
          FROM classifications c
-         JOIN posts p ON p.fullname = c.fullname AND CASE WHEN p.text_hash = c.text_hash THEN TRUE ELSE FALSE END
+         JOIN things p ON p.fullname = c.fullname AND CASE WHEN p.text_hash = c.text_hash THEN TRUE ELSE FALSE END
         WHERE c.model_id = (SELECT model_id FROM current_target)
           AND c.label_set_id = (SELECT label_set_id FROM current_target)
-          AND c.day IS NULL)
+          AND c.fullname >= 't3' AND c.day IS NULL)
 SELECT DATE '1970-01-01' + CAST(c.day AS INTEGER) AS day, -- day: the day on which the posts were posted (UTC)
        CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, -- text or NULL: the label's slug; NULL for abstained posts
        CAST(SUM(c.posts) AS BIGINT) AS posts, -- integer: posts from this day with this outcome
@@ -639,8 +753,9 @@ SELECT p.fullname, -- text: Reddit's name for the post
   FROM classifications c
   JOIN label_sets s ON s.id = c.label_set_id
   JOIN models m ON m.id = c.model_id
-  JOIN posts p ON p.fullname = c.fullname AND CASE WHEN p.text_hash = c.text_hash THEN TRUE ELSE FALSE END
-  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.label = c.label;
+  JOIN things p ON p.fullname = c.fullname AND CASE WHEN p.text_hash = c.text_hash THEN TRUE ELSE FALSE END
+  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.label = c.label
+ WHERE c.fullname >= 't3';
 
 -- A row is one label's score for one post, for any model and any version of a label set. An edited post's scores are
 -- kept until the post is scored again.

@@ -50,11 +50,13 @@ CREATE TABLE runs (
 );
 CREATE INDEX runs_of_scheduled_runs ON runs (scheduled_run_id) WHERE scheduled_run_id IS NOT NULL;
 
--- Posts
+-- Posts and comments
 
--- A row is a post as its source last returned it.
-CREATE TABLE posts (
+-- A row is a post or a comment as its source last returned it. Most people read the views `posts` and `comments`.
+CREATE TABLE things (
     fullname         TEXT PRIMARY KEY NOT NULL,
+    kind             TEXT NOT NULL DEFAULT 'post'
+        CHECK (kind = CASE substr(fullname, 1, 3) WHEN 't1_' THEN 'comment' ELSE 'post' END),
     subreddit        TEXT NOT NULL,
     topic            TEXT,
     title            TEXT NOT NULL,
@@ -69,6 +71,9 @@ CREATE TABLE posts (
     flair            TEXT,
     over_18          BOOLEAN NOT NULL,
     is_self          BOOLEAN NOT NULL,
+    post             TEXT,
+    parent           TEXT,
+    is_submitter     BOOLEAN,
     crosspost_parent TEXT,
     source           TEXT NOT NULL,
     text_hash        BLOB NOT NULL,
@@ -83,20 +88,20 @@ CREATE TABLE posts (
     has_text         BOOLEAN NOT NULL GENERATED ALWAYS AS
         (text_purged_at IS NULL AND text_hash <> X'e3b0c44298fc1c149afbf4c8996fb924') VIRTUAL
 );
-CREATE INDEX posts_created_at ON posts (created_at);
-CREATE INDEX posts_checked_at ON posts (checked_at, fullname);
-CREATE INDEX posts_archive_checked_at ON posts (archive_checked_at, fullname);
-CREATE INDEX posts_with_text ON posts (collected_at) WHERE text_purged_at IS NULL;
-CREATE INDEX posts_crosspost_parent ON posts (crosspost_parent) WHERE crosspost_parent IS NOT NULL;
+CREATE INDEX things_created_at ON things (kind, created_at);
+CREATE INDEX things_checked_at ON things (checked_at, fullname);
+CREATE INDEX things_archive_checked_at ON things (archive_checked_at, fullname);
+CREATE INDEX things_with_text ON things (collected_at) WHERE text_purged_at IS NULL;
+CREATE INDEX things_crosspost_parent ON things (crosspost_parent) WHERE crosspost_parent IS NOT NULL;
 -- Includes all columns that the views and the search for unlabelled posts read, except the text.
-CREATE INDEX posts_current ON posts (fullname, text_hash, created_at, topic, has_text, subreddit, source);
+CREATE INDEX things_current ON things (fullname, kind, text_hash, created_at, topic, has_text, subreddit, source);
 -- For `topic_agreement`. The condition is true for any topic. Queries for the newest posts of a topic do not repeat the
 -- condition, so they cannot use this index, which is not in time order.
-CREATE INDEX posts_counted ON posts (topic) WHERE topic >= '';
+CREATE INDEX things_counted ON things (kind, topic) WHERE topic >= '';
 
 -- A row records on which day runs saw a post for a topic, so that a year of hourly runs has few rows.
 CREATE TABLE sightings (
-    fullname     TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE,
+    fullname     TEXT NOT NULL REFERENCES things (fullname) ON DELETE CASCADE,
     topic        TEXT NOT NULL,
     day          TEXT NOT NULL,
     times_seen   INTEGER NOT NULL,
@@ -263,7 +268,7 @@ CREATE TABLE label_vectors (
 
 -- A row is a post's label from a model and a label set.
 CREATE TABLE classifications (
-    fullname      TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE,
+    fullname      TEXT NOT NULL REFERENCES things (fullname) ON DELETE CASCADE,
     model_id      INTEGER NOT NULL REFERENCES models (id) ON DELETE CASCADE,
     label_set_id  INTEGER NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE,
     text_hash     BLOB NOT NULL,
@@ -287,7 +292,7 @@ CREATE INDEX classifications_text ON classifications (text_hash, fullname) WHERE
 CREATE INDEX classifications_uncertain ON classifications (model_id, label_set_id, margin, fullname)
     WHERE margin < 0.2 OR abstained;
 CREATE INDEX classifications_counted ON classifications (model_id, label_set_id, day, label, abstained, other, topic, score)
-    WHERE day IS NOT NULL;
+    WHERE day IS NOT NULL AND fullname >= 't3';
 CREATE INDEX classifications_uncounted ON classifications (model_id, label_set_id, fullname) WHERE day IS NULL;
 
 -- A row contains all scores for a classification. The `label_scores` view has one row per score.
@@ -304,7 +309,7 @@ CREATE TABLE packed_scores (
 -- A row is a gold label: an annotator's answer about a post, from `serve --review` or `labels gold import`. It is
 -- deleted when the post is purged but kept when retention deletes the text.
 CREATE TABLE gold (
-    fullname         TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE,
+    fullname         TEXT NOT NULL REFERENCES things (fullname) ON DELETE CASCADE,
     annotator        TEXT NOT NULL,
     label            TEXT,
     label_set_id     INTEGER REFERENCES label_sets (id) ON DELETE SET NULL,
@@ -333,7 +338,7 @@ CREATE INDEX leases_expires_at ON leases (expires_at);
 CREATE TABLE backlog (
     model_id     INTEGER NOT NULL REFERENCES models (id) ON DELETE CASCADE,
     label_set_id INTEGER NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE,
-    fullname     TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE,
+    fullname     TEXT NOT NULL REFERENCES things (fullname) ON DELETE CASCADE,
     lease_id     INTEGER REFERENCES leases (id) ON DELETE SET NULL,
     attempts     INTEGER NOT NULL DEFAULT 0,
     crashes      INTEGER NOT NULL DEFAULT 0,
@@ -347,7 +352,7 @@ CREATE INDEX backlog_fullname ON backlog (fullname);
 -- A trigger
 
 -- Copies changes in a post to the `day` and `topic` of its labels.
-CREATE TRIGGER posts_change_labels AFTER UPDATE OF text_hash, created_at, topic ON posts
+CREATE TRIGGER things_change_labels AFTER UPDATE OF text_hash, created_at, topic ON things
   WHEN OLD.text_hash IS NOT NEW.text_hash OR OLD.created_at IS NOT NEW.created_at OR OLD.topic IS NOT NEW.topic
 BEGIN
     UPDATE classifications
@@ -359,12 +364,71 @@ END;
 
 -- Views
 --
--- `NOT INDEXED` forces SQLite to read labels by primary key, and `CROSS JOIN` fixes the join order. `uncertain_posts`
--- uses a partial index, which SQLite considers only if the query repeats the index's condition literally.
+-- `NOT INDEXED` forces SQLite to read labels by primary key, `+` keeps it from using an index, and `CROSS JOIN` fixes the
+-- join order. `uncertain_posts` and the counts use partial indexes, which SQLite considers only if the query repeats the
+-- index's condition literally. Names of posts begin with `t3_`, those of comments with `t1_`.
 
--- A row is a post with its current label. If its current text has no label, the label columns are NULL.
-CREATE VIEW labeled_posts AS
+-- A row is a post.
+CREATE VIEW posts AS
+SELECT fullname,
+       subreddit,
+       topic,
+       title,
+       selftext,
+       url,
+       permalink,
+       author,
+       reddit_score,
+       reddit_score_is_placeholder,
+       upvote_ratio,
+       num_comments,
+       flair,
+       over_18,
+       is_self,
+       crosspost_parent,
+       source,
+       text_hash,
+       created_at,
+       collected_at,
+       updated_at,
+       checked_at,
+       archive_checked_at,
+       removed_at,
+       text_purged_at,
+       has_text
+  FROM things WHERE kind = 'post';
+
+-- A row is a comment.
+CREATE VIEW comments AS
+SELECT fullname,
+       post,
+       parent,
+       subreddit,
+       topic,
+       selftext AS body,
+       permalink,
+       author,
+       reddit_score,
+       reddit_score_is_placeholder,
+       is_submitter,
+       source,
+       text_hash,
+       created_at,
+       collected_at,
+       updated_at,
+       checked_at,
+       archive_checked_at,
+       removed_at,
+       text_purged_at,
+       has_text
+  FROM things WHERE kind = 'comment';
+
+-- A row is a post or a comment with its current label. If its current text has no label, the label columns are NULL.
+CREATE VIEW labeled_things AS
 SELECT p.fullname,
+       p.kind,
+       p.post,
+       p.parent,
        p.subreddit,
        p.topic,
        p.title,
@@ -390,12 +454,63 @@ SELECT p.fullname,
         HAVING 2 * COUNT(*) > (SELECT COUNT(*) FROM gold a WHERE a.fullname = p.fullname AND a.text_hash = p.text_hash)) AS gold,
        (SELECT group_concat(g.annotator, ', ')
           FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash) AS gold_by
-  FROM posts p
+  FROM things p
   LEFT JOIN classifications c NOT INDEXED
     ON c.model_id = (SELECT model_id FROM current_target)
    AND c.label_set_id = (SELECT label_set_id FROM current_target)
    AND c.fullname = p.fullname AND c.text_hash = p.text_hash
   LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.label = c.label;
+
+-- A row is a post with its current label. If its current text has no label, the label columns are NULL.
+CREATE VIEW labeled_posts AS
+SELECT fullname,
+       subreddit,
+       topic,
+       title,
+       label,
+       label_name,
+       score,
+       margin,
+       abstained,
+       reddit_score,
+       num_comments,
+       created_at,
+       classified_at,
+       selftext,
+       url,
+       permalink,
+       author,
+       source,
+       crosspost_parent,
+       outcome,
+       gold,
+       gold_by
+  FROM labeled_things WHERE kind = 'post';
+
+-- A row is a comment with its current label. If its current text has no label, the label columns are NULL.
+CREATE VIEW labeled_comments AS
+SELECT fullname,
+       post,
+       parent,
+       subreddit,
+       topic,
+       (SELECT p.title FROM things p WHERE p.fullname = t.post) AS post_title,
+       selftext AS body,
+       label,
+       label_name,
+       score,
+       margin,
+       abstained,
+       reddit_score,
+       created_at,
+       classified_at,
+       permalink,
+       author,
+       source,
+       outcome,
+       gold,
+       gold_by
+  FROM labeled_things t WHERE kind = 'comment';
 
 -- A row is a labelled post whose two best scores differ by less than 0.2, or whose outcome is `unsure`. The closest
 -- calls come first. A post that is clearly `other` is not included.
@@ -421,10 +536,11 @@ SELECT p.fullname,
        p.crosspost_parent,
        CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome
   FROM classifications c
-  JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash
+  JOIN things p ON p.fullname = c.fullname AND p.text_hash = c.text_hash
   LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.label = c.label
  WHERE c.model_id = (SELECT model_id FROM current_target)
    AND c.label_set_id = (SELECT label_set_id FROM current_target)
+   AND +p.kind = 'post'
    AND (c.margin < 0.2 OR c.abstained)
    AND (c.margin < 0.2 OR NOT c.other)
  ORDER BY c.margin, c.fullname;
@@ -455,21 +571,21 @@ CREATE VIEW topic_agreement AS
         WHERE label_name NOT IN (SELECT label FROM ours) GROUP BY label_name HAVING COUNT(*) = 1),
        counted AS (
        SELECT topic, NULL AS label, FALSE AS abstained, COUNT(*) AS posts, 0 AS labelled
-         FROM posts WHERE topic >= '' GROUP BY topic
+         FROM things WHERE kind = 'post' AND topic >= '' GROUP BY topic
         UNION ALL
        SELECT topic, label, abstained, 0, COUNT(*)
          FROM classifications
         WHERE model_id = (SELECT model_id FROM current_target)
           AND label_set_id = (SELECT label_set_id FROM current_target)
-          AND day IS NOT NULL AND topic IS NOT NULL
+          AND fullname >= 't3' AND day IS NOT NULL AND topic IS NOT NULL
         GROUP BY day, label, abstained, other, topic
         UNION ALL
        SELECT p.topic, c.label, c.abstained, 0, 1
          FROM classifications c INDEXED BY classifications_uncounted
-        CROSS JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash
+        CROSS JOIN things p ON p.fullname = c.fullname AND p.text_hash = c.text_hash
         WHERE c.model_id = (SELECT model_id FROM current_target)
           AND c.label_set_id = (SELECT label_set_id FROM current_target)
-          AND c.day IS NULL AND p.topic IS NOT NULL)
+          AND c.fullname >= 't3' AND c.day IS NULL AND p.topic IS NOT NULL)
 SELECT COALESCE(n.label, c.topic) AS topic,
        SUM(c.posts) AS posts,
        SUM(c.labelled) AS labelled,
@@ -488,15 +604,15 @@ CREATE VIEW topic_daily AS
          FROM classifications
         WHERE model_id = (SELECT model_id FROM current_target)
           AND label_set_id = (SELECT label_set_id FROM current_target)
-          AND day IS NOT NULL
+          AND fullname >= 't3' AND day IS NOT NULL
         GROUP BY day, label, abstained, other
         UNION ALL
        SELECT CAST(strftime('%s', substr(p.created_at, 1, 10)) AS INTEGER) / 86400 AS day, c.label, c.abstained, c.other, 1, c.score
          FROM classifications c INDEXED BY classifications_uncounted
-        CROSS JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash
+        CROSS JOIN things p ON p.fullname = c.fullname AND p.text_hash = c.text_hash
         WHERE c.model_id = (SELECT model_id FROM current_target)
           AND c.label_set_id = (SELECT label_set_id FROM current_target)
-          AND c.day IS NULL)
+          AND c.fullname >= 't3' AND c.day IS NULL)
 SELECT date(c.day * 86400, 'unixepoch') AS day,
        CASE WHEN c.abstained THEN NULL ELSE c.label END AS label,
        SUM(c.posts) AS posts,
@@ -538,8 +654,9 @@ SELECT p.fullname,
   FROM label_sets s
  CROSS JOIN models m
  CROSS JOIN classifications c NOT INDEXED ON c.model_id = m.id AND c.label_set_id = s.id
- CROSS JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash
-  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.label = c.label;
+ CROSS JOIN things p ON p.fullname = c.fullname AND p.text_hash = c.text_hash
+  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.label = c.label
+ WHERE c.fullname >= 't3';
 
 -- A row is one label's score for one post, for any model and any version of a label set. An edited post's scores are
 -- kept until the post is scored again.

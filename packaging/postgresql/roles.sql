@@ -41,13 +41,13 @@ DO $$
 BEGIN
     DROP POLICY IF EXISTS hide_author_key ON meta;
     CREATE POLICY hide_author_key ON meta
-        USING (key <> 'author_key' OR has_table_privilege('posts'::regclass, 'INSERT'));
+        USING (key <> 'author_key' OR has_table_privilege('things'::regclass, 'INSERT'));
     ALTER TABLE meta ENABLE ROW LEVEL SECURITY;
 END $$;
 
 -- collect, import and purge: posts and their metadata, but no labels.
 GRANT INSERT, UPDATE ON runs, watermarks, topic_keywords, imports, quotas, meta TO topicmill_collector;
-GRANT INSERT, UPDATE, DELETE ON posts, sightings, tombstones, gaps, backlog TO topicmill_collector;
+GRANT INSERT, UPDATE, DELETE ON things, sightings, tombstones, gaps, backlog TO topicmill_collector;
 GRANT DELETE ON pair_logits, text_vectors TO topicmill_collector;
 
 -- schedule run: the state of schedules. Each stage also needs its own role's privileges.
@@ -58,8 +58,8 @@ GRANT INSERT, UPDATE ON scheduled_runs TO topicmill_collector, topicmill_worker;
 GRANT INSERT, UPDATE ON runs, meta, models, label_sets, labels, hypotheses, current_target TO topicmill_worker;
 GRANT INSERT, UPDATE, DELETE ON leases, backlog, classifications, packed_scores, pair_logits, text_vectors, label_vectors
     TO topicmill_worker;
-GRANT UPDATE (checked_at) ON posts TO topicmill_worker;
+GRANT UPDATE (checked_at) ON things TO topicmill_worker;
 
 -- serve --review: gold labels.
 GRANT INSERT, UPDATE, DELETE ON gold TO topicmill_annotator;
-GRANT UPDATE (checked_at) ON posts TO topicmill_annotator; -- to lock a post while its answer is stored
+GRANT UPDATE (checked_at) ON things TO topicmill_annotator; -- to lock a post while its answer is stored

@@ -262,7 +262,7 @@ fn rows(subject: &Subject, filters: &Filters) -> String {
         .collect();
     let mut sql = format!(
         "SELECT {columns}, k.scores AS packed_scores \
-           FROM posts p \
+           FROM things p \
            {join} classifications c ON c.model_id = {model} AND c.label_set_id = {set} \
                 AND c.fullname = p.fullname AND c.text_hash = p.text_hash \
            LEFT JOIN packed_scores k ON k.model_id = c.model_id AND k.label_set_id = c.label_set_id \

@@ -599,5 +599,5 @@ fn histories(cases: u32) {
 }
 
 /// Empties the tables that a history fills.
-const EMPTY: &str = "DELETE FROM backlog; DELETE FROM leases; DELETE FROM posts; DELETE FROM tombstones; \
+const EMPTY: &str = "DELETE FROM backlog; DELETE FROM leases; DELETE FROM things; DELETE FROM tombstones; \
                      DELETE FROM pair_logits";

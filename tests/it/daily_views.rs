@@ -110,7 +110,7 @@ async fn view_counts_match_a_direct_count_after_every_change() {
         assert_eq!(labelled(&f, "moved to a different day").await, 6);
         execute(
             url,
-            "UPDATE posts SET topic = NULL WHERE fullname = 't3_p003'",
+            "UPDATE things SET topic = NULL WHERE fullname = 't3_p003'",
         )
         .await;
         assert_eq!(labelled(&f, "without a topic").await, 6);
@@ -139,7 +139,7 @@ async fn view_counts_match_a_direct_count_after_every_change() {
         assert_eq!(f.count(UNCOUNTED).await, 2);
         execute(
             url,
-            "UPDATE posts SET topic = 'food' WHERE fullname = 't3_p006'",
+            "UPDATE things SET topic = 'food' WHERE fullname = 't3_p006'",
         )
         .await;
         assert_eq!(labelled(&f, "by hand, for a different topic").await, 7);

@@ -198,15 +198,15 @@ async fn assert_role_is_limited(users: &Users) {
         .await
         .unwrap();
     for (job, sql) in [
-        ("annotator", "UPDATE posts SET title = ''"),
+        ("annotator", "UPDATE things SET title = ''"),
         ("reader", answer),
-        ("worker", "UPDATE posts SET title = ''"),
-        ("worker", "DELETE FROM posts"),
+        ("worker", "UPDATE things SET title = ''"),
+        ("worker", "DELETE FROM things"),
         ("worker", "DELETE FROM tombstones"),
         ("collector", "UPDATE classifications SET label = ''"),
         ("collector", "DELETE FROM gold"),
         ("reader", "UPDATE scheduled_runs SET status = 'done'"),
-        ("collector", "DROP TABLE posts"),
+        ("collector", "DROP TABLE things"),
     ] {
         let why = run(&users.url(job), sql).await.unwrap_err();
         let refused = why.contains("permission denied") || why.contains("must be owner");
@@ -251,7 +251,7 @@ async fn assert_stored_values_can_be_read(users: &Users) {
     ];
     for time in ["infinity", "-infinity", "0044-03-15 BC", "290000-01-01"] {
         rejected.push(answer("text_hash", "random", "review", time));
-        rejected.push(format!("UPDATE posts SET checked_at = '{time}'"));
+        rejected.push(format!("UPDATE things SET checked_at = '{time}'"));
     }
     for sql in rejected {
         let why = run(&users.url("annotator"), &sql).await.unwrap_err();

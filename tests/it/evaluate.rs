@@ -176,7 +176,7 @@ async fn labels_are_compared_with_gold_in_and_out_of_scope_separately() {
         );
 
         // The topic that a post was collected for can serve as its gold label, but such posts are no random sample.
-        let topics = "UPDATE posts SET topic = CASE WHEN fullname < 't3_k00004' THEN 'food' END";
+        let topics = "UPDATE things SET topic = CASE WHEN fullname < 't3_k00004' THEN 'food' END";
         database.run(topics).await;
         let found = scene.evaluate("topic", &[]);
         assert_eq!(
@@ -222,7 +222,7 @@ async fn an_invalid_gold_file_is_rejected_and_unknown_posts_are_counted() {
         ran.expect_exit(2, message);
         assert_eq!(ran.stdout, "", "{name}");
     }
-    database.run("UPDATE posts SET topic = NULL").await;
+    database.run("UPDATE things SET topic = NULL").await;
     for (word, message) in [
         ("db", "the database has no gold labels"),
         ("topic", "no post in the database was collected for a topic"),
@@ -264,7 +264,7 @@ async fn purged_edited_and_unlabelled_posts_are_excluded() {
         scene.write("edited.ndjson", builders::line(2, "another title"));
         scene.ok("import edited.ndjson");
         database
-            .run("UPDATE posts SET title = '', selftext = '', text_purged_at = collected_at WHERE fullname IN \
+            .run("UPDATE things SET title = '', selftext = '', text_purged_at = collected_at WHERE fullname IN \
                 ('t3_k00003', 't3_k00005')")
             .await;
         database

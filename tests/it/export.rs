@@ -212,7 +212,7 @@ fn filters_select_the_matching_rows() {
             row["reddit_score"].as_i64().unwrap() % 2 == 0
                 && row["title"].as_str().unwrap().contains("game")
         });
-        for more in ["1=1); DELETE FROM posts; --", "1 = 1) UNION SELECT (1"] {
+        for more in ["1=1); DELETE FROM things; --", "1 = 1) UNION SELECT (1"] {
             scene.refused(&["export", "x.csv", "--where", more], &[]);
         }
         // Exported ids can be passed to other commands with `--ids`.

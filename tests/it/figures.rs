@@ -144,7 +144,7 @@ fn percentages_name_their_total_and_what_is_left_out() {
     }
 
     // A file may name a topic by its label text, as in the `topic_agreement` view.
-    for table in ["posts", "classifications"] {
+    for table in ["things", "classifications"] {
         program.execute(&format!(
             "UPDATE {table} SET topic = 'food and cooking' WHERE topic = 'food' AND substr(fullname, -1) < '5'"
         ));

@@ -307,7 +307,7 @@ async fn a_purge_deletes_gold_retention_keeps_it_and_an_edit_invalidates_it() {
         scene.ok("import edited.ndjson");
         // Retention removes the text.
         database
-            .run("UPDATE posts SET title = '', selftext = '', text_purged_at = collected_at WHERE fullname = \
+            .run("UPDATE things SET title = '', selftext = '', text_purged_at = collected_at WHERE fullname = \
                 't3_k00002'")
             .await;
         assert_eq!(
@@ -469,7 +469,7 @@ async fn imported_answers_apply_to_the_text_that_annotators_saw() {
 async fn posts_stored_after_a_random_sample_are_not_covered_until_they_have_answers() {
     for database in databases() {
         let scene = Scene::new(&database, 60).await;
-        let earlier = "UPDATE posts SET collected_at = '2026-01-01T00:00:00+00:00' \
+        let earlier = "UPDATE things SET collected_at = '2026-01-01T00:00:00+00:00' \
             WHERE CAST(substr(fullname, 5) AS INTEGER) < 40";
         database.run(earlier).await;
         let rows = |posts: std::ops::Range<usize>, label: Option<&str>, at: &str| {
@@ -566,7 +566,7 @@ async fn the_review_page_covers_later_posts_once_it_has_drawn_those_it_had_passe
             ("2026-03-01", format!("IN ({later})")),
         ] {
             let sql = format!(
-                "UPDATE posts SET collected_at = '{time}T00:00:00+00:00' WHERE fullname {posts}"
+                "UPDATE things SET collected_at = '{time}T00:00:00+00:00' WHERE fullname {posts}"
             );
             database.run(&sql).await;
         }
@@ -598,7 +598,7 @@ async fn the_review_page_covers_later_posts_once_it_has_drawn_those_it_had_passe
 async fn a_file_that_is_hardly_a_random_sample_is_rejected_or_disclosed() {
     for database in databases() {
         let scene = Scene::new(&database, 60).await;
-        let half = "UPDATE posts SET subreddit = 'elsewhere' WHERE CAST(substr(fullname, 5) AS INTEGER) < 30";
+        let half = "UPDATE things SET subreddit = 'elsewhere' WHERE CAST(substr(fullname, 5) AS INTEGER) < 30";
         database.run(half).await;
         let rows = |posts: Vec<usize>| {
             let rows = posts
@@ -707,7 +707,7 @@ async fn groups_have_their_own_estimates_and_are_compared() {
             (100, "three", "2026-06", "NULL"),
         ] {
             let sql = format!(
-                "UPDATE posts SET subreddit = '{subreddit}', created_at = '{month}-30T23:59:59+00:00', flair = {flair} \
+                "UPDATE things SET subreddit = '{subreddit}', created_at = '{month}-30T23:59:59+00:00', flair = {flair} \
                  WHERE CAST(substr(fullname, 5) AS INTEGER) >= {from}"
             );
             database.run(&sql).await;

@@ -159,7 +159,8 @@ fn a_changed_text_rule_corrects_the_hashes_of_stored_texts() {
         assert_eq!(classified(&program), 2);
         let hashes = "SELECT text_hash FROM posts ORDER BY fullname";
         let right = program.rows(hashes);
-        let stale = "UPDATE posts SET text_hash = BYTES(0000000000000000) WHERE fullname = 't3_a1'";
+        let stale =
+            "UPDATE things SET text_hash = BYTES(0000000000000000) WHERE fullname = 't3_a1'";
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(execute(&program.url(), stale));
         let older = "UPDATE meta SET value = '0' WHERE key = 'text_rule'";
@@ -183,7 +184,7 @@ fn a_changed_text_rule_corrects_the_hashes_of_stored_texts() {
         let hash = "SELECT text_hash FROM posts WHERE fullname = 't3_a2'";
         let kept = program.scalar(hash);
         program.execute(
-            "UPDATE posts SET title = '', selftext = '', text_purged_at = collected_at WHERE fullname = 't3_a2'",
+            "UPDATE things SET title = '', selftext = '', text_purged_at = collected_at WHERE fullname = 't3_a2'",
         );
         program.execute(older);
         assert_eq!(classified(&program), 0);

@@ -25,7 +25,8 @@ fn study(program: Program) -> Program {
     let answers: String = answers.map(line).collect();
     study.write("gold.csv", format!("id,label\n{answers}"));
     study.ok("labels gold import gold.csv --annotator ada --random");
-    study.execute("UPDATE posts SET source = 'reddit', collected_at = '2020-01-01T00:00:00+00:00'");
+    study
+        .execute("UPDATE things SET source = 'reddit', collected_at = '2020-01-01T00:00:00+00:00'");
     study
 }
 
@@ -118,8 +119,8 @@ fn kept_vectors_serve_a_fit_and_files_are_exempt() {
         return;
     }
     let study = study(Program::new().with_default_model());
-    study.execute("UPDATE posts SET source = 'import' WHERE fullname >= 't3_k00050'");
-    study.execute("UPDATE posts SET flair = 'News'");
+    study.execute("UPDATE things SET source = 'import' WHERE fullname >= 't3_k00050'");
+    study.execute("UPDATE things SET flair = 'News'");
     let settings = [
         ("retention.hours", "24"),
         ("retention.keep_vectors", "true"),
@@ -200,7 +201,7 @@ fn a_run_deletes_old_text_even_if_it_can_neither_collect_nor_label() {
     ] {
         let program = Program::new().imported(3);
         program.execute(
-            "UPDATE posts SET source = 'reddit', collected_at = '2020-01-01T00:00:00+00:00'",
+            "UPDATE things SET source = 'reddit', collected_at = '2020-01-01T00:00:00+00:00'",
         );
         let settings = [("retention.hours", "24"), setting];
         let ran = program.run_with(&settings, "run --source sample --limit 1 --topic food");
@@ -213,7 +214,7 @@ fn a_run_deletes_old_text_even_if_it_can_neither_collect_nor_label() {
 #[test]
 fn texts_lost_without_a_label_are_counted() {
     let program = Program::new().imported(3);
-    program.execute("UPDATE posts SET collected_at = '2020-01-01T00:00:00+00:00'");
+    program.execute("UPDATE things SET collected_at = '2020-01-01T00:00:00+00:00'");
     let settings = [("retention.imports", "true")];
     let purged = program.run_with(&settings, "purge --retention 24 --run-json run.json");
     purged.expect_exit(0, "lost their text");

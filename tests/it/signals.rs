@@ -30,7 +30,7 @@ impl Holder {
         }
         let mut connection = PgConnection::connect(url).await.unwrap();
         connection
-            .execute("BEGIN; LOCK TABLE posts IN ACCESS EXCLUSIVE MODE")
+            .execute("BEGIN; LOCK TABLE things IN ACCESS EXCLUSIVE MODE")
             .await
             .unwrap();
         Self::Server(connection)

@@ -222,7 +222,7 @@ async fn status_check_lists_problems_and_sets_the_exit_code() {
     scene.import(&lines(3, 3));
     let limits = "--max-age-post 2h --max-age-collect 1h --max-age-unlabelled 6h";
     assert_eq!(failed_checks(&scene, limits), [json!(null); 0]);
-    let old = "UPDATE posts SET collected_at = '2026-01-01T00:00:00+00:00'";
+    let old = "UPDATE things SET collected_at = '2026-01-01T00:00:00+00:00'";
     scene.execute(old);
     assert_eq!(
         failed_checks(&scene, limits),
@@ -262,7 +262,7 @@ async fn status_check_reports_a_locked_table_instead_of_waiting_for_it() {
     let Some(database) = postgres() else { return };
     let scene = created(database);
     let mut holder = PgConnection::connect(&scene.url()).await.unwrap();
-    let lock = "BEGIN; LOCK TABLE posts IN ACCESS EXCLUSIVE MODE";
+    let lock = "BEGIN; LOCK TABLE things IN ACCESS EXCLUSIVE MODE";
     holder.execute(lock).await.unwrap();
     let checked = scene.run("status --check");
     assert_eq!(checked.code, 4, "{}", checked.stderr);

@@ -311,7 +311,7 @@ async fn a_read_only_store_cannot_write_and_an_empty_database_is_reported() {
         assert!(matches!(missing, StoreError::Open { .. }), "{missing}");
         database.open().await.close().await.unwrap();
         let reader = Store::open(&database.url, Access::ReadOnly).await.unwrap();
-        let write = reader.query("DELETE FROM posts").await;
+        let write = reader.query("DELETE FROM things").await;
         assert!(matches!(write, Err(StoreError::Query(_))));
         assert!(
             reader.query("SELECT 1; SELECT 2").await.is_err(),

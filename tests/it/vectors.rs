@@ -121,7 +121,7 @@ fn vectors_are_deleted_with_their_texts() {
     assert_eq!(vectors(), POSTS - 2);
     // Retention keeps labels, but nothing that could be used to reconstruct a text.
     program
-        .execute("UPDATE posts SET source = 'reddit', collected_at = '2020-01-01T00:00:00+00:00'");
+        .execute("UPDATE things SET source = 'reddit', collected_at = '2020-01-01T00:00:00+00:00'");
     program.ok("purge --retention 48");
     assert_eq!(vectors(), 0);
     assert_eq!(program.count("classifications"), POSTS - 2);

@@ -69,21 +69,21 @@ const COUNTS: [Count; 9] = [
     },
     Count {
         check: "counted labels",
-        sql: "SELECT COUNT(*) FROM classifications c JOIN posts p ON p.fullname = c.fullname \
+        sql: "SELECT COUNT(*) FROM classifications c JOIN things p ON p.fullname = c.fullname \
                WHERE c.day IS NOT NULL AND (p.text_hash <> c.text_hash OR p.topic IS DISTINCT FROM c.topic)",
         meaning: "`topic_daily` and `topic_agreement` count labels of an outdated text or topic",
         remedy: "run `UPDATE classifications SET day = NULL`; the views then read the posts",
     },
     Count {
         check: "purged posts",
-        sql: "SELECT COUNT(*) FROM posts p JOIN tombstones t ON t.fullname = p.fullname",
+        sql: "SELECT COUNT(*) FROM things p JOIN tombstones t ON t.fullname = p.fullname",
         meaning: "purged posts are stored",
-        remedy: "write their ids to a file (`topicmill sql 'SELECT fullname FROM posts JOIN tombstones USING \
+        remedy: "write their ids to a file (`topicmill sql 'SELECT fullname FROM things JOIN tombstones USING \
                  (fullname)'`) and run `topicmill purge --ids FILE`",
     },
     Count {
         check: "texts after retention",
-        sql: "SELECT COUNT(*) FROM posts WHERE text_purged_at IS NOT NULL \
+        sql: "SELECT COUNT(*) FROM things WHERE text_purged_at IS NOT NULL \
                AND (title <> '' OR selftext <> '' OR url IS NOT NULL OR author IS NOT NULL)",
         meaning: "posts still have text that retention deleted",
         remedy: "write their ids to a file and run `topicmill purge --ids FILE`",
@@ -92,14 +92,14 @@ const COUNTS: [Count; 9] = [
         check: "logits without a text",
         // Uses EXCEPT, because no index on posts is ordered by text hash.
         sql: "SELECT COUNT(*) FROM pair_logits \
-               WHERE text_hash IN (SELECT text_hash FROM pair_logits EXCEPT SELECT text_hash FROM posts)",
+               WHERE text_hash IN (SELECT text_hash FROM pair_logits EXCEPT SELECT text_hash FROM things)",
         meaning: "logits are stored for texts that no post has",
         remedy: "delete these rows from `pair_logits`; nothing reads them",
     },
     Count {
         check: "vectors without a text",
         sql: "SELECT COUNT(*) FROM text_vectors WHERE text_hash IN ( \
-               SELECT text_hash FROM text_vectors EXCEPT SELECT text_hash FROM posts \
+               SELECT text_hash FROM text_vectors EXCEPT SELECT text_hash FROM things \
                 WHERE text_purged_at IS NULL OR EXISTS (SELECT 1 FROM meta WHERE key = 'vectors_kept'))",
         meaning: "vectors are stored for texts that no post has, or that retention deleted",
         remedy: "delete these rows from `text_vectors`, because a vector reveals what a text was about",

@@ -118,7 +118,7 @@ async fn every_source_gives_the_same_posts() {
                 .map(|row| row[0].as_str().unwrap())
                 .collect();
             assert_eq!(stored, expected, "{line}");
-            program.execute("DELETE FROM posts");
+            program.execute("DELETE FROM things");
         }
         assert_eq!(program.count("topic_keywords"), 2);
     }

@@ -157,7 +157,7 @@ async fn vacuum_leaves_no_purged_bytes_in_postgres_files() {
     }
     // Long texts go to the TOAST table, uncompressed so that they can be found there.
     database
-        .run("ALTER TABLE posts ALTER COLUMN selftext SET STORAGE EXTERNAL")
+        .run("ALTER TABLE things ALTER COLUMN selftext SET STORAGE EXTERNAL")
         .await;
     let long = Post {
         selftext: "tell-no-one-long ".repeat(600),
@@ -183,7 +183,7 @@ async fn vacuum_leaves_no_purged_bytes_in_postgres_files() {
     };
     assert!(files("tell-no-one") >= 2);
     // Autovacuum does the same: column statistics may contain values of deleted rows.
-    database.run("ANALYZE posts").await;
+    database.run("ANALYZE things").await;
     let mut all = ids(0..1_200);
     all.ids.push(crate::purge::to_purge("long"));
     scene.purge(&all).await;
@@ -329,11 +329,11 @@ async fn a_rewrite_does_not_queue_others_behind_a_locked_table() {
     let mut reader = PgConnection::connect(&database.url).await.unwrap();
     let mut reading = reader.begin().await.unwrap();
     reading
-        .execute("LOCK TABLE posts IN ACCESS SHARE MODE")
+        .execute("LOCK TABLE things IN ACCESS SHARE MODE")
         .await
         .unwrap();
     let rewritten = scene.store().purging().rewrite().await.unwrap();
-    assert_eq!(rewritten, Rewritten::TableLocked { table: "posts" });
+    assert_eq!(rewritten, Rewritten::TableLocked { table: "things" });
     assert!(scene.store().purging().is_rewrite_due().await.unwrap());
     reading.commit().await.unwrap();
     let rewritten = scene.store().purging().rewrite().await.unwrap();
@@ -344,9 +344,9 @@ async fn a_rewrite_does_not_queue_others_behind_a_locked_table() {
 async fn postgres_statistics_contain_no_text() {
     let Some(database) = postgres() else { return };
     crate::support::rows::fill(&database.url).await;
-    database.run("ANALYZE posts").await;
+    database.run("ANALYZE things").await;
     let mut admin = PgConnection::connect(&database.url).await.unwrap();
-    let kept = "SELECT COUNT(*) FROM pg_stats WHERE tablename = 'posts' \
+    let kept = "SELECT COUNT(*) FROM pg_stats WHERE tablename = 'things' \
                    AND attname IN ('title', 'selftext', 'url', 'permalink', 'author', 'flair')";
     let kept: i64 = sqlx::query_scalar(kept)
         .fetch_one(&mut admin)

@@ -66,7 +66,7 @@ async fn a_text_being_purged_is_not_enqueued() {
     // Retention, paused before it commits.
     let mut retention = PgConnection::connect(&database.url).await.unwrap();
     let mut taking = retention.begin().await.unwrap();
-    sqlx::query("UPDATE posts SET title = '', selftext = '', text_purged_at = now() WHERE fullname = 't3_a'")
+    sqlx::query("UPDATE things SET title = '', selftext = '', text_purged_at = now() WHERE fullname = 't3_a'")
         .execute(&mut *taking)
         .await
         .unwrap();
@@ -105,10 +105,10 @@ async fn posts_with_missing_or_altered_text_are_never_claimed() {
             .unwrap();
         // A state that an earlier version or hand-written SQL may have left.
         database
-            .run("UPDATE posts SET title = '', selftext = '', text_purged_at = updated_at WHERE fullname = 't3_taken'")
+            .run("UPDATE things SET title = '', selftext = '', text_purged_at = updated_at WHERE fullname = 't3_taken'")
             .await;
         database
-            .run("UPDATE posts SET title = 'Another' WHERE fullname = 't3_edited'")
+            .run("UPDATE things SET title = 'Another' WHERE fullname = 't3_edited'")
             .await;
         let (_, claim) = scene.claim(target).await;
         let claimed: Vec<&str> = claim.posts.iter().map(|p| p.fullname.as_str()).collect();

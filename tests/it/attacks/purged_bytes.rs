@@ -289,7 +289,7 @@ async fn happen(
         Event::Purge(number) => {
             if let Place::Postgres(_, database) = place {
                 // Autovacuum does the same: column statistics may contain values of deleted rows.
-                database.run("ANALYZE posts").await;
+                database.run("ANALYZE things").await;
             }
             model.purge(number);
             let ids = vec![crate::purge::to_purge(&id(number))];
@@ -421,7 +421,7 @@ fn no_history_leaves_purged_bytes_in_postgres() {
             store.close().await.unwrap();
             if let Place::Postgres(_, database) = &place {
                 database
-                    .run("ALTER TABLE posts ALTER COLUMN selftext SET STORAGE EXTERNAL")
+                    .run("ALTER TABLE things ALTER COLUMN selftext SET STORAGE EXTERNAL")
                     .await;
             }
             history(&events, &place).await

@@ -169,7 +169,7 @@ impl Scene {
     async fn end_round(&self) {
         self.database
             .run(
-                "DELETE FROM pair_logits; DELETE FROM posts; DELETE FROM tombstones; \
+                "DELETE FROM pair_logits; DELETE FROM things; DELETE FROM tombstones; \
                  DELETE FROM leases; DELETE FROM imports",
             )
             .await;
@@ -556,14 +556,14 @@ async fn each_stage_paused_at_any_statement_tolerates_every_other() {
 const SECOND: topicmill_store::Migration = (
     2,
     "made up",
-    "ALTER TABLE posts ADD COLUMN more TEXT; UPDATE posts SET more = title",
+    "ALTER TABLE things ADD COLUMN more TEXT; UPDATE things SET more = title",
 );
 
 /// The statements that the previous version runs, which does not know later columns.
 const EARLIER: [&str; 4] = [
     "BEGIN",
     "INSERT INTO runs (stage, status, worker, started_at) VALUES ('import', 'running', 'w', '2026-01-01T00:00:00Z')",
-    "INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
+    "INSERT INTO things (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
        collected_at, updated_at) VALUES ('t3_late', 'food', 'late', '', FALSE, TRUE, 'import', \
        '\\x0123456789abcdef0123456789abcdef', '2026-01-01T00:00:00Z', '2026-01-01T00:00:00Z', '2026-01-01T00:00:00Z')",
     "COMMIT",

@@ -105,12 +105,12 @@ async fn tables_of_another_program_are_left_alone_and_a_separate_schema_works() 
     let Some(database) = postgres() else { return };
     let mut connection = made(&database.url).await;
     connection
-        .execute("CREATE TABLE posts (id integer); CREATE SCHEMA apart")
+        .execute("CREATE TABLE things (id integer); CREATE SCHEMA apart")
         .await
         .unwrap();
     for words in MAKE_TABLES {
         let message = refused(&database.url, words);
-        assert!(message.contains("`posts` already"), "{message}");
+        assert!(message.contains("`things` already"), "{message}");
         assert!(message.contains("?options=-csearch_path%3D"), "{message}");
     }
     let columns = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = 'public'";
@@ -131,7 +131,7 @@ async fn a_sqlite_file_of_another_program_is_left_alone() {
     let sqlx = "CREATE TABLE _sqlx_migrations (version BIGINT, success BOOLEAN, checksum BLOB); \
                 INSERT INTO _sqlx_migrations VALUES (20260101000000, TRUE, '')";
     for (tables, what) in [
-        ("CREATE TABLE posts (id integer)", "name another file"),
+        ("CREATE TABLE things (id integer)", "name another file"),
         (sqlx, "20260101000000"),
     ] {
         let program = Program::new();

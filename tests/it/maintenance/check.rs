@@ -28,7 +28,7 @@ const BREAKS: [(&str, &str, &str); 13] = [
     ),
     (
         "",
-        "UPDATE posts SET text_purged_at = '2026-01-03T10:00:00+00:00' WHERE fullname = 't3_a4'",
+        "UPDATE things SET text_purged_at = '2026-01-03T10:00:00+00:00' WHERE fullname = 't3_a4'",
         "texts after retention",
     ),
     (
@@ -48,7 +48,7 @@ const BREAKS: [(&str, &str, &str); 13] = [
     ),
     (
         "",
-        "UPDATE posts SET title = 'Changed' WHERE fullname = 't3_a1'",
+        "UPDATE things SET title = 'Changed' WHERE fullname = 't3_a1'",
         "hashes of texts",
     ),
     (
@@ -63,7 +63,7 @@ const BREAKS: [(&str, &str, &str); 13] = [
     ),
     (
         "postgres",
-        "ALTER TABLE posts DISABLE TRIGGER posts_notify",
+        "ALTER TABLE things DISABLE TRIGGER things_notify",
         "the database",
     ),
     ("", "DELETE FROM packed_scores", "labels without scores"),
@@ -102,7 +102,7 @@ async fn check_finds_a_damaged_file() {
     many(&url, 2_000).await;
     // Overwrite bytes in the file, in the middle of an index.
     let store = Store::open(&url, Access::Existing).await.unwrap();
-    let root = "SELECT rootpage FROM sqlite_master WHERE name = 'posts_created_at'";
+    let root = "SELECT rootpage FROM sqlite_master WHERE name = 'things_created_at'";
     let page = store.query(root).await.unwrap().rows[0][0]
         .as_u64()
         .unwrap();

@@ -64,7 +64,7 @@ async fn a_sqlite_database_is_copied_completely_to_postgres() {
     many(&file.url, 300).await;
     execute(
         &file.url,
-        "UPDATE posts SET flair = 'tab\there\nand a \\ and \\N and \\.' WHERE fullname = 't3_m7'; \
+        "UPDATE things SET flair = 'tab\there\nand a \\ and \\N and \\.' WHERE fullname = 't3_m7'; \
          UPDATE runs SET heartbeat_at = '2026-01-01T10:05:00.123+00:00', counts = '{\"b\":1e-7,\"a\":[1,null,\"é\"]}'; \
          UPDATE sqlite_sequence SET seq = 77 WHERE name = 'leases'",
     )
@@ -76,7 +76,7 @@ async fn a_sqlite_database_is_copied_completely_to_postgres() {
         .as_array()
         .unwrap()
         .iter()
-        .find(|row| row["table"] == "posts");
+        .find(|row| row["table"] == "things");
     assert_eq!(posts.unwrap()["rows"], 304);
     assert!(
         !ran.stderr.contains(password(&server.url)),
@@ -119,16 +119,16 @@ async fn copy_requires_an_empty_target_and_a_sqlite_source() {
     // A value that PostgreSQL cannot store is named, and nothing is copied.
     execute(
         &file.url,
-        "UPDATE posts SET title = 'a' || char(0) || 'b' WHERE fullname = 't3_a2'",
+        "UPDATE things SET title = 'a' || char(0) || 'b' WHERE fullname = 't3_a2'",
     )
     .await;
     let fresh = postgres().unwrap();
     let ran = program.run(&["db", "copy", &file.url, &fresh.url]);
-    ran.expect_exit(4, "`posts`");
+    ran.expect_exit(4, "`things`");
     ran.expect_stderr("NUL");
     execute(
         &file.url,
-        "UPDATE posts SET title = 'a' WHERE fullname = 't3_a2'",
+        "UPDATE things SET title = 'a' WHERE fullname = 't3_a2'",
     )
     .await;
     program.ok(&["db", "copy", &file.url, &fresh.url]);
@@ -156,7 +156,7 @@ async fn a_copy_is_a_consistent_snapshot_despite_concurrent_writes() {
             &file.url,
             &format!(
                 "BEGIN IMMEDIATE; \
-                 INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, \
+                 INSERT INTO things (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, \
                    created_at, collected_at, updated_at) VALUES ('t3_w{n}', 's', 'w', '', FALSE, TRUE, 'import', \
                    CAST(hex(randomblob(8)) AS BLOB), '2026-01-01T09:00:00+00:00', '2026-01-01T09:00:00+00:00', \
                  '2026-01-01T09:00:00+00:00'); INSERT INTO sightings (fullname, topic, day, times_seen, run_id) \

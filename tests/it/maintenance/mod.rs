@@ -20,7 +20,7 @@ async fn many(url: &str, posts: u32) {
     let text = "a body of some length, ".repeat(50);
     let rows = format!(
         "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {posts}) \
-         INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
+         INSERT INTO things (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
            collected_at, updated_at, topic) \
          SELECT 't3_m' || n, 'food', 'Title', '{text}', FALSE, TRUE, 'import', HASH(Title; {text}), \
            '2026-01-01T09:00:00+00:00', '2026-01-01T09:00:00+00:00', '2026-01-01T09:00:00+00:00', 'food' FROM n"

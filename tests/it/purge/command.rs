@@ -200,7 +200,7 @@ fn a_wrong_clock_removes_no_text() {
         let all = program.count("posts WHERE text_purged_at IS NULL");
         // A text that was stored by a clock in the future is due, and reported.
         program.execute(
-            "UPDATE posts SET collected_at = '2100-01-01T00:00:00+00:00' \
+            "UPDATE things SET collected_at = '2100-01-01T00:00:00+00:00' \
               WHERE fullname = (SELECT MIN(fullname) FROM posts)",
         );
         program

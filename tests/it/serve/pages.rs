@@ -33,7 +33,7 @@ async fn lists_equal_the_rows_of_the_views() {
         // Many posts have the same time or the same score.
         let updates = "UPDATE classifications SET score = 0.5 + 0.1 * (CAST(substr(fullname, 9) AS INTEGER) % 3), \
                          other = substr(fullname, 8) = '17', abstained = substr(fullname, 9) = '7'; \
-                       UPDATE posts SET created_at = '2023-11-14T00:00:00+00:00' WHERE substr(fullname, 7) >= '070'; \
+                       UPDATE things SET created_at = '2023-11-14T00:00:00+00:00' WHERE substr(fullname, 7) >= '070'; \
                        DELETE FROM classifications WHERE substr(fullname, 9) = '5'";
         database.run(updates).await;
         let served = Served::start(&program);

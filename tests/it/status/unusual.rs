@@ -57,11 +57,10 @@ async fn retries_and_a_vacuum_are_suggested_only_if_they_are_due() {
 async fn a_post_from_the_future_does_not_hide_a_stalled_source() {
     let scene = created(sqlite());
     scene.import(&lines(2, 2));
-    let future = "UPDATE posts SET collected_at = '2999-01-01T00:00:00+00:00'";
-    let one =
-        "UPDATE posts SET collected_at = '2026-01-01T00:00:00+00:00' WHERE fullname <> 't3_k00001'";
+    let future = "UPDATE things SET collected_at = '2999-01-01T00:00:00+00:00'";
+    let one = "UPDATE things SET collected_at = '2026-01-01T00:00:00+00:00' WHERE fullname <> 't3_k00001'";
     let created =
-        "UPDATE posts SET created_at = '2999-01-01T00:00:00+00:00' WHERE fullname = 't3_k00001'";
+        "UPDATE things SET created_at = '2999-01-01T00:00:00+00:00' WHERE fullname = 't3_k00001'";
     scene.execute(&format!("{future}; {one}; {created}"));
     let newest = scene.json("status")["newest"].take();
     let expected =
@@ -90,7 +89,7 @@ async fn a_scheduled_run_from_the_future_does_not_hide_a_failure() {
 async fn a_fallback_is_not_blamed_if_the_database_fails() {
     let scene = created(sqlite());
     // In the sample, r/education is private, and r/Teachers is its fallback.
-    let full = "CREATE TRIGGER full BEFORE INSERT ON posts WHEN NEW.subreddit = 'Teachers' \
+    let full = "CREATE TRIGGER full BEFORE INSERT ON things WHEN NEW.subreddit = 'Teachers' \
                 BEGIN SELECT RAISE(ABORT, 'no room'); END";
     scene.execute(full);
     let ran = scene.run("collect --source sample --limit 3");
@@ -103,16 +102,16 @@ const MANY: [(&str, &str); 2] = [
     (
         "sqlite",
         "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 240000) \
-      INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
+      INSERT INTO things (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
       collected_at, updated_at) SELECT 't3_m' || i, 's', 'a title', '', FALSE, TRUE, 'import', randomblob(16), \
              '2026-01-01T00:00:00+00:00', '2026-01-02T00:00:00+00:00', '2026-01-02T00:00:00+00:00' FROM n;",
     ),
     (
         "postgres",
-        "INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
+        "INSERT INTO things (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
       collected_at, updated_at) SELECT 't3_m' || i, 's', 'a title', '', FALSE, TRUE, 'import', decode(md5(i::text), \
              'hex'), '2026-01-01T00:00:00+00:00', '2026-01-02T00:00:00+00:00', '2026-01-02T00:00:00+00:00' FROM \
-             generate_series(1, 240000) AS n (i); ANALYZE posts;",
+             generate_series(1, 240000) AS n (i); ANALYZE things;",
     ),
 ];
 

@@ -295,7 +295,7 @@ async fn a_batch_is_retried_after_a_conflict_a_limited_number_of_times() {
         let count = rows(&store, "SELECT COUNT(*) FROM sightings").await;
         assert_eq!(count, json!([[if stored.is_ok() { 2 } else { 0 }]]));
         let undo = "DROP TRIGGER meet ON imports; DROP FUNCTION meet; DROP SEQUENCE tries; \
-                    DELETE FROM posts; DELETE FROM imports";
+                    DELETE FROM things; DELETE FROM imports";
         sqlx::raw_sql(undo).execute(&mut connection).await.unwrap();
     }
 }

@@ -11,7 +11,7 @@ INSERT INTO runs (stage, status, worker, started_at, finished_at, counts, outcom
   ('collect', 'partial', 'host:1', '2026-01-01T10:00:00+00:00', '2026-01-01T10:05:00+00:00', '{\"posts\": 4}', '[]',
    'why'),
   ('import', 'running', 'host:2', '2026-01-02T10:00:00+00:00', NULL, '{}', '[]', NULL);
-INSERT INTO posts (fullname, subreddit, title, selftext, url, permalink, author, reddit_score, upvote_ratio,
+INSERT INTO things (fullname, subreddit, title, selftext, url, permalink, author, reddit_score, upvote_ratio,
   num_comments, flair, over_18, is_self, source, text_hash, created_at, collected_at, updated_at, removed_at) VALUES
   ('t3_a1', 'gaming', 'Alive', 'body', NULL, '/r/gaming/comments/a1/', 'u_1', 12, 0.9, 3, 'Flair', FALSE, TRUE,
    'reddit', HASH(Alive; body), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00',

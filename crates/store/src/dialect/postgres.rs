@@ -131,12 +131,12 @@ impl Dialect for Postgres {
     const NUMBER_OF_SCORES: &'static str = "cardinality(s.scores)";
     // The planner's estimate, unless the table is small or was never analysed.
     const ESTIMATE_POSTS: &'static str = "SELECT CASE WHEN c.reltuples > 200000 THEN c.reltuples::bigint \
-         ELSE (SELECT COUNT(*) FROM posts) END FROM pg_class c WHERE c.oid = 'posts'::regclass";
+         ELSE (SELECT COUNT(*) FROM things) END FROM pg_class c WHERE c.oid = 'things'::regclass";
     // Samples whole pages, because the server knows the number of pages. It could not sample single rows: the place of
     // a row may be empty after an edit, and the number of rows per page is known only as of the last ANALYZE. Posts on
     // one page were stored together and represent all posts less well than random posts, so twice as many are read.
     const SAMPLE_POSTS: &'static str =
-        "FROM posts TABLESAMPLE SYSTEM (LEAST(100, 200.0 / $3)) REPEATABLE (1)";
+        "FROM things TABLESAMPLE SYSTEM (LEAST(100, 200.0 / $3)) REPEATABLE (1)";
     const TOKEN: &'static str = "gen_random_uuid()::text";
     // Not CURRENT_TIMESTAMP, which is the start of the transaction: the transaction may have waited for a lock since.
     const TIME: Option<&'static str> = Some("SELECT clock_timestamp()");

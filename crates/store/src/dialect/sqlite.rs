@@ -36,7 +36,7 @@ impl Dialect for Sqlite {
     const BEGIN_WRITE: &'static str = "BEGIN IMMEDIATE";
     // A SQLite transaction sees the snapshot of its first read.
     const BEGIN_READ: &'static str = "BEGIN";
-    const POSTS_IN_ORDER: &'static str = "INDEXED BY posts_current";
+    const POSTS_IN_ORDER: &'static str = "INDEXED BY things_current";
     const SKIP_LOCKED: &'static str = "";
     const FOR_UPDATE: &'static str = "";
     const LOCK_KEY: &'static str = "";
@@ -70,13 +70,13 @@ impl Dialect for Sqlite {
         "first copy the database files elsewhere, then restore a backup (docs/retention.md)";
     const NUMBER_OF_SCORES: &'static str = "json_array_length(s.scores)";
     // Reads only the pages of the smallest index: 20 ms with 1,000,000 posts.
-    const ESTIMATE_POSTS: &'static str = "SELECT COUNT(*) FROM posts";
+    const ESTIMATE_POSTS: &'static str = "SELECT COUNT(*) FROM things";
     // Takes the row at a pseudo-random position in each range of `$3` row ids: a fixed position could match a pattern,
     // such as the order of posts on a page. The prime number makes every position possible. The row ids of deleted
     // posts match nothing.
-    const SAMPLE_POSTS: &'static str = "FROM posts WHERE rowid IN ( \
-           WITH RECURSIVE each(at) AS (SELECT MIN(rowid) FROM posts UNION ALL \
-             SELECT at + $3 FROM each WHERE at + $3 <= (SELECT MAX(rowid) FROM posts)) \
+    const SAMPLE_POSTS: &'static str = "FROM things WHERE rowid IN ( \
+           WITH RECURSIVE each(at) AS (SELECT MIN(rowid) FROM things UNION ALL \
+             SELECT at + $3 FROM each WHERE at + $3 <= (SELECT MAX(rowid) FROM things)) \
              SELECT at + at / $3 * 2147483647 % $3 FROM each)";
     const TOKEN: &'static str = "lower(hex(randomblob(8)))";
     // All processes that use the file share the machine's clock.

@@ -15,7 +15,7 @@ use super::{POLL_INTERVAL, REWRITE_DUE, REWRITE_TIMEOUT_MS, Rewritten};
 const SMALL: &str = "meta";
 /// Query for whether this user may rewrite the tables.
 const OWNS_TABLES: &str =
-    "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = 'posts'::regclass";
+    "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = 'things'::regclass";
 /// Query for whether the table `$1` may still contain rows that were deleted before the transaction `$2`. VACUUM FREEZE
 /// sets `relfrozenxid` to the oldest transaction id that any snapshot may still need
 /// (<https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-WRAPAROUND>). This includes snapshots of

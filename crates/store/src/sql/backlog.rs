@@ -18,7 +18,7 @@ impl<DB: Dialect> SqlStore<DB> {
         // backlog at the same time, the second finds the rows of the first and adds nothing.
         let insert = format!(
             "INSERT INTO backlog (model_id, label_set_id, fullname) \
-             SELECT $1, $2, p.fullname FROM posts p WHERE p.has_text AND NOT EXISTS ( \
+             SELECT $1, $2, p.fullname FROM things p WHERE p.has_text AND NOT EXISTS ( \
                SELECT 1 FROM classifications c WHERE c.model_id = $1 AND c.label_set_id = $2 \
                   AND c.fullname = p.fullname AND c.text_hash = p.text_hash) \
               ORDER BY p.fullname {} ON CONFLICT DO NOTHING",

@@ -46,10 +46,10 @@ fn push_filter<DB: Dialect>(
     };
     // Reading labels first is fast for few matches; reading posts in order of time is fast for many.
     if has_label {
-        select.push("SELECT p.fullname FROM classifications c CROSS JOIN posts p WHERE ");
+        select.push("SELECT p.fullname FROM classifications c CROSS JOIN things p WHERE p.kind = 'post' AND ");
         select.push(&of_target);
     } else {
-        select.push("SELECT p.fullname FROM posts p WHERE TRUE");
+        select.push("SELECT p.fullname FROM things p WHERE p.kind = 'post'");
     }
     match &filter.outcome {
         None => {}
@@ -166,7 +166,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn count_posts(&self) -> Result<PostCounts> {
-        let posts = self.number("SELECT COUNT(*) FROM posts", "count posts");
+        let posts = self.number("SELECT COUNT(*) FROM things", "count posts");
         Ok(PostCounts {
             posts: posts.await?.cast_unsigned(),
             outcomes: self
@@ -196,7 +196,7 @@ impl<DB: Dialect> SqlStore<DB> {
                     CASE WHEN c.abstained THEN NULL ELSE l.label_name END, {OUTCOME}, \
                     c.score, c.margin, p.reddit_score, \
                     p.num_comments, p.created_at, p.text_purged_at IS NOT NULL \
-               FROM posts p LEFT JOIN classifications c ON c.model_id = "
+               FROM things p LEFT JOIN classifications c ON c.model_id = "
         ));
         select.push_bind(model).push(" AND c.label_set_id = ");
         select.push_bind(label_set).push(
@@ -234,7 +234,7 @@ impl<DB: Dialect> SqlStore<DB> {
         };
         let post = sqlx::query::<DB>(
             "SELECT selftext, url, permalink, author, flair, upvote_ratio, over_18, source, crosspost_parent, \
-                    collected_at, updated_at, checked_at, removed_at, text_hash, title FROM posts WHERE fullname = $1",
+                    collected_at, updated_at, checked_at, removed_at, text_hash, title FROM things WHERE fullname = $1",
         )
         .bind(fullname)
         .try_map(decode)

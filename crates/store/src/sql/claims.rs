@@ -159,7 +159,7 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<u64> {
         sqlx::query::<DB>(
             "DELETE FROM backlog WHERE lease_id = $1 AND EXISTS ( \
-               SELECT 1 FROM posts p LEFT JOIN classifications c \
+               SELECT 1 FROM things p LEFT JOIN classifications c \
                    ON c.model_id = $2 AND c.label_set_id = $3 AND c.fullname = p.fullname \
                 WHERE p.fullname = backlog.fullname \
                   AND (c.text_hash = p.text_hash OR NOT p.has_text))",
@@ -180,7 +180,7 @@ impl<DB: Dialect> SqlStore<DB> {
         const WHAT: &str = "read claimed posts";
         let rows = sqlx::query::<DB>(
             "SELECT p.fullname, p.text_hash, p.title, p.selftext FROM backlog b \
-               JOIN posts p ON p.fullname = b.fullname AND p.has_text \
+               JOIN things p ON p.fullname = b.fullname AND p.has_text \
               WHERE b.lease_id = $1 ORDER BY p.fullname",
         )
         .bind(lease)

@@ -105,7 +105,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut tx = self.begin().await?;
         // PostgreSQL checks privileges, and SQLite whether the file is writable, also for a statement without rows.
         let lock = format!(
-            "SELECT p.fullname FROM posts p WHERE FALSE {}",
+            "SELECT p.fullname FROM things p WHERE FALSE {}",
             DB::SHARE_POSTS
         );
         for statement in [
@@ -126,7 +126,7 @@ impl<DB: Dialect> SqlStore<DB> {
         answers: &[&GoldAnswer],
     ) -> Result<HashMap<String, Vec<u8>>> {
         let mut select = QueryBuilder::<DB>::new(
-            "SELECT p.fullname, p.text_hash FROM posts p WHERE p.fullname IN (",
+            "SELECT p.fullname, p.text_hash FROM things p WHERE p.fullname IN (",
         );
         push_list(&mut select, answers.iter().map(|one| one.fullname.as_str()));
         select.push(" ORDER BY p.fullname ").push(DB::SHARE_POSTS);
@@ -216,7 +216,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let rows = sqlx::query::<DB>(
             "SELECT g.fullname, g.annotator, g.label, g.label_set_id, g.chosen, g.source, g.answered_at, \
                     g.in_random_sample, g.text_hash = p.text_hash, g.text_hash, g.note, p.collected_at, p.created_at \
-               FROM gold g JOIN posts p ON p.fullname = g.fullname ORDER BY g.fullname, g.answered_at, g.annotator",
+               FROM gold g JOIN things p ON p.fullname = g.fullname ORDER BY g.fullname, g.answered_at, g.annotator",
         )
         .fetch_all(&self.pool)
         .await
@@ -274,7 +274,7 @@ impl<DB: Dialect> SqlStore<DB> {
             select.push(format!(
                 " WHEN 1 = 0 THEN 0 ELSE {} END AS BIGINT) AS wave, p.subreddit, p.topic, \
                  CASE WHEN c.abstained THEN NULL ELSE c.label END AS outcome \
-                   FROM posts p JOIN classifications c ON c.fullname = p.fullname AND c.text_hash = p.text_hash \
+                   FROM things p JOIN classifications c ON c.fullname = p.fullname AND c.text_hash = p.text_hash \
                   WHERE c.model_id = ",
                 cuts.len()
             ));
@@ -318,7 +318,7 @@ impl<DB: Dialect> SqlStore<DB> {
         for chunk in posts.chunks(ROWS_A_STATEMENT) {
             let mut select = QueryBuilder::<DB>::new("SELECT fullname, ");
             select.push(format!(
-                "{text} FROM (SELECT p.fullname, {key} AS bucket FROM posts p WHERE p.fullname IN ("
+                "{text} FROM (SELECT p.fullname, {key} AS bucket FROM things p WHERE p.fullname IN ("
             ));
             push_list(&mut select, chunk.iter().map(Fullname::as_str));
             select.push(") AS grouped");
@@ -338,7 +338,7 @@ impl<DB: Dialect> SqlStore<DB> {
         const WHAT: &str = "find the posts that the review page would draw";
         // As in `random_posts`, the two NOTs make SQLite use the index of text hashes.
         let rows = sqlx::query::<DB>(
-            "SELECT c.text_hash, p.collected_at, c.fullname FROM classifications c JOIN posts p \
+            "SELECT c.text_hash, p.collected_at, c.fullname FROM classifications c JOIN things p \
                  ON p.fullname = c.fullname AND p.text_hash = c.text_hash \
               WHERE c.text_hash <= $3 AND NOT c.model_id <> $1 AND NOT c.label_set_id <> $2 AND p.has_text \
                 AND p.collected_at > $4 AND NOT EXISTS (SELECT 1 FROM gold g WHERE g.fullname = c.fullname \
@@ -448,7 +448,7 @@ impl<DB: Dialect> SqlStore<DB> {
         limit: u32,
     ) -> Result<Vec<Fullname>> {
         let sql = format!(
-            "SELECT p.fullname FROM posts p {LABELS} WHERE {UNANSWERED} ORDER BY c.margin, p.fullname LIMIT $4"
+            "SELECT p.fullname FROM things p {LABELS} WHERE {UNANSWERED} ORDER BY c.margin, p.fullname LIMIT $4"
         );
         self.unanswered_posts(sql, target, annotator, limit, None)
             .await
@@ -465,7 +465,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let sql = format!(
             "SELECT c.fullname FROM classifications c WHERE c.text_hash >= '' AND NOT c.model_id <> $1 \
                 AND NOT c.label_set_id <> $2 \
-                AND (SELECT 1 FROM posts p WHERE p.fullname = c.fullname AND p.text_hash = c.text_hash \
+                AND (SELECT 1 FROM things p WHERE p.fullname = c.fullname AND p.text_hash = c.text_hash \
                   AND {UNANSWERED}) = 1 \
               ORDER BY c.text_hash, c.fullname LIMIT $4"
         );
@@ -487,7 +487,7 @@ impl<DB: Dialect> SqlStore<DB> {
             FilterLabel::Missing => ("c.abstained AND $7 = ''", ""),
         };
         let sql = format!(
-            "SELECT p.fullname FROM posts p {LABELS} WHERE {UNANSWERED} AND c.score >= $5 AND c.score <= $6 \
+            "SELECT p.fullname FROM things p {LABELS} WHERE {UNANSWERED} AND c.score >= $5 AND c.score <= $6 \
              AND {label} \
               ORDER BY p.text_hash, p.fullname LIMIT $4"
         );
@@ -529,7 +529,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 "SELECT p.subreddit, p.title, p.selftext, p.url, p.permalink, p.created_at, c.label, c.score, \
                  c.margin, \
                         c.abstained, c.other, p.fullname, p.text_hash \
-                   FROM posts p JOIN classifications c ON c.fullname = p.fullname AND c.text_hash = p.text_hash \
+                   FROM things p JOIN classifications c ON c.fullname = p.fullname AND c.text_hash = p.text_hash \
                     AND c.model_id = ",
             );
             select

@@ -97,7 +97,7 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<(Vec<&'c Classified>, LockedPosts)> {
         const WHAT: &str = "lock posts with unchanged text";
         let mut select = QueryBuilder::<DB>::new(
-            "SELECT p.fullname, p.text_hash, p.created_at, p.topic FROM posts p WHERE p.fullname IN (",
+            "SELECT p.fullname, p.text_hash, p.created_at, p.topic FROM things p WHERE p.fullname IN (",
         );
         push_list(&mut select, done.iter().map(|one| one.fullname.as_str()));
         select.push(" ORDER BY p.fullname ").push(DB::SHARE_POSTS);
@@ -162,7 +162,7 @@ impl<DB: Dialect> SqlStore<DB> {
         posts: &[&Classified],
     ) -> Result<HashSet<Fullname>> {
         let mut select = QueryBuilder::<DB>::new(
-            "SELECT p.fullname FROM posts p WHERE ((SELECT c.text_hash FROM classifications c WHERE c.model_id = ",
+            "SELECT p.fullname FROM things p WHERE ((SELECT c.text_hash FROM classifications c WHERE c.model_id = ",
         );
         select
             .push_bind(target.model)

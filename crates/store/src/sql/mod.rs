@@ -67,7 +67,7 @@ const ROWS_A_STATEMENT: usize = 2_000;
 pub(super) const TABLES: [&str; 23] = [
     "scheduled_runs",
     "runs",
-    "posts",
+    "things",
     "sightings",
     "watermarks",
     "gaps",
@@ -91,7 +91,11 @@ pub(super) const TABLES: [&str; 23] = [
 ];
 
 /// Other relations in the schema: views, and internal tables.
-const OTHER_RELATIONS: [&str; 10] = [
+const OTHER_RELATIONS: [&str; 14] = [
+    "posts",
+    "comments",
+    "labeled_things",
+    "labeled_comments",
     "labeled_posts",
     "uncertain_posts",
     "post_scores",
@@ -171,7 +175,7 @@ impl<DB: Dialect> SqlStore<DB> {
     pub(super) fn text_hash(row: &DB::Row, column: usize, fullname: &Fullname) -> Result<TextHash> {
         let hash: Vec<u8> = row.try_get(column).context("read the hash of a text")?;
         TextHash::try_from(hash.as_slice()).map_err(|_| StoreError::Corrupt {
-            table: "posts",
+            table: "things",
             row: fullname.to_string(),
             detail: "`text_hash` does not have 16 bytes".into(),
         })

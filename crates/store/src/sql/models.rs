@@ -124,7 +124,7 @@ impl<DB: Dialect> SqlStore<DB> {
         sqlx::query_scalar::<DB, i64>(
             "SELECT COUNT(*) FROM current_target t \
                JOIN classifications c ON c.model_id = t.model_id AND c.label_set_id = t.label_set_id \
-               JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash \
+               JOIN things p ON p.fullname = c.fullname AND p.text_hash = c.text_hash \
               WHERE p.text_purged_at IS NOT NULL AND NOT EXISTS ( \
                     SELECT 1 FROM classifications n WHERE n.model_id = $1 AND n.label_set_id = $2 \
                        AND n.fullname = p.fullname AND n.text_hash = p.text_hash) \

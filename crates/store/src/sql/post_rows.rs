@@ -17,39 +17,39 @@ pub(super) static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
     let live = live_sources();
     format!(
         " ON CONFLICT (fullname) DO UPDATE SET subreddit = excluded.subreddit, \
-     topic = COALESCE(excluded.topic, posts.topic), \
-     title = CASE WHEN posts.text_purged_at IS NULL THEN excluded.title ELSE posts.title END, \
-     selftext = CASE WHEN posts.text_purged_at IS NULL THEN excluded.selftext ELSE posts.selftext END, \
+     topic = COALESCE(excluded.topic, things.topic), \
+     title = CASE WHEN things.text_purged_at IS NULL THEN excluded.title ELSE things.title END, \
+     selftext = CASE WHEN things.text_purged_at IS NULL THEN excluded.selftext ELSE things.selftext END, \
      crosspost_parent = CASE WHEN excluded.source IN {live} THEN excluded.crosspost_parent \
-       ELSE COALESCE(excluded.crosspost_parent, posts.crosspost_parent) END, \
-     url = CASE WHEN posts.text_purged_at IS NULL THEN COALESCE(excluded.url, posts.url) END, \
-     permalink = CASE WHEN posts.text_purged_at IS NULL \
-       THEN COALESCE(excluded.permalink, posts.permalink) END, \
-     author = CASE WHEN posts.text_purged_at IS NOT NULL THEN NULL \
-       WHEN excluded.source NOT IN {live} THEN COALESCE(excluded.author, posts.author) \
+       ELSE COALESCE(excluded.crosspost_parent, things.crosspost_parent) END, \
+     url = CASE WHEN things.text_purged_at IS NULL THEN COALESCE(excluded.url, things.url) END, \
+     permalink = CASE WHEN things.text_purged_at IS NULL \
+       THEN COALESCE(excluded.permalink, things.permalink) END, \
+     author = CASE WHEN things.text_purged_at IS NOT NULL THEN NULL \
+       WHEN excluded.source NOT IN {live} THEN COALESCE(excluded.author, things.author) \
        ELSE excluded.author END, \
-     reddit_score = CASE WHEN excluded.reddit_score_is_placeholder AND NOT posts.reddit_score_is_placeholder \
-       THEN COALESCE(posts.reddit_score, excluded.reddit_score) \
-       ELSE COALESCE(excluded.reddit_score, posts.reddit_score) END, \
-     upvote_ratio = CASE WHEN excluded.reddit_score_is_placeholder AND NOT posts.reddit_score_is_placeholder \
-       THEN COALESCE(posts.upvote_ratio, excluded.upvote_ratio) \
-       ELSE COALESCE(excluded.upvote_ratio, posts.upvote_ratio) END, \
-     num_comments = CASE WHEN excluded.reddit_score_is_placeholder AND NOT posts.reddit_score_is_placeholder \
-       THEN COALESCE(posts.num_comments, excluded.num_comments) \
-       ELSE COALESCE(excluded.num_comments, posts.num_comments) END, \
-     reddit_score_is_placeholder = CASE WHEN excluded.reddit_score IS NULL THEN posts.reddit_score_is_placeholder \
+     reddit_score = CASE WHEN excluded.reddit_score_is_placeholder AND NOT things.reddit_score_is_placeholder \
+       THEN COALESCE(things.reddit_score, excluded.reddit_score) \
+       ELSE COALESCE(excluded.reddit_score, things.reddit_score) END, \
+     upvote_ratio = CASE WHEN excluded.reddit_score_is_placeholder AND NOT things.reddit_score_is_placeholder \
+       THEN COALESCE(things.upvote_ratio, excluded.upvote_ratio) \
+       ELSE COALESCE(excluded.upvote_ratio, things.upvote_ratio) END, \
+     num_comments = CASE WHEN excluded.reddit_score_is_placeholder AND NOT things.reddit_score_is_placeholder \
+       THEN COALESCE(things.num_comments, excluded.num_comments) \
+       ELSE COALESCE(excluded.num_comments, things.num_comments) END, \
+     reddit_score_is_placeholder = CASE WHEN excluded.reddit_score IS NULL THEN things.reddit_score_is_placeholder \
        ELSE excluded.reddit_score_is_placeholder \
-         AND (posts.reddit_score_is_placeholder OR posts.reddit_score IS NULL) END, \
-     flair = COALESCE(excluded.flair, posts.flair), \
+         AND (things.reddit_score_is_placeholder OR things.reddit_score IS NULL) END, \
+     flair = COALESCE(excluded.flair, things.flair), \
      over_18 = excluded.over_18, is_self = excluded.is_self, source = excluded.source, \
-     text_hash = CASE WHEN posts.text_purged_at IS NULL THEN excluded.text_hash \
-       ELSE posts.text_hash END, \
+     text_hash = CASE WHEN things.text_purged_at IS NULL THEN excluded.text_hash \
+       ELSE things.text_hash END, \
      created_at = excluded.created_at, updated_at = excluded.updated_at, \
      removed_at = CASE WHEN excluded.removed_at IS NULL AND excluded.source IN {live} THEN NULL \
-       ELSE COALESCE(posts.removed_at, excluded.removed_at) END, \
+       ELSE COALESCE(things.removed_at, excluded.removed_at) END, \
      checked_at = CASE WHEN excluded.removed_at IS NOT NULL THEN NULL \
-       ELSE COALESCE(excluded.checked_at, posts.checked_at) END \
-     WHERE excluded.source IN {live} OR posts.source NOT IN {live}"
+       ELSE COALESCE(excluded.checked_at, things.checked_at) END \
+     WHERE excluded.source IN {live} OR things.source NOT IN {live}"
     )
 });
 
@@ -157,7 +157,7 @@ pub(super) fn posts_insert<'a>(rows: &[Row<'a>], keys: Keys) -> Insert<'a> {
         ),
     ];
     Insert {
-        table: "posts",
+        table: "things",
         rows: rows.len(),
         columns,
         keys,

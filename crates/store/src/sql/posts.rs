@@ -226,7 +226,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut changed = 0;
         for (topic, fullnames) in for_topic {
             let update = format!(
-                "UPDATE posts SET topic = $2 WHERE topic IS DISTINCT FROM $2 AND fullname IN {}",
+                "UPDATE things SET topic = $2 WHERE topic IS DISTINCT FROM $2 AND fullname IN {}",
                 DB::IN_JSON_ARRAY
             );
             changed += sqlx::query::<DB>(AssertSqlSafe(update))

@@ -51,7 +51,7 @@ impl<DB: Dialect> SqlStore<DB> {
             let mut select = QueryBuilder::<DB>::new(
                 "SELECT p.fullname, p.title, NOT p.has_text AND p.text_purged_at IS NULL, c.label, c.score, c.abstained, \
                         c.text_hash = p.text_hash, p.text_purged_at IS NOT NULL \
-                   FROM posts p LEFT JOIN classifications c ON c.fullname = p.fullname AND c.model_id = ",
+                   FROM things p LEFT JOIN classifications c ON c.fullname = p.fullname AND c.model_id = ",
             );
             select
                 .push_bind(target.model)
@@ -72,7 +72,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut found = Vec::with_capacity(posts.len());
         for chunk in posts.chunks(ROWS_A_STATEMENT) {
             let mut select = QueryBuilder::<DB>::new(
-                "SELECT fullname, text_hash, title, selftext FROM posts \
+                "SELECT fullname, text_hash, title, selftext FROM things \
                   WHERE text_purged_at IS NULL AND fullname IN (",
             );
             push_list(&mut select, chunk.iter().map(|post| post.as_str()));
@@ -137,7 +137,7 @@ impl<DB: Dialect> SqlStore<DB> {
     pub async fn count_purged(&self) -> Result<u64> {
         sqlx::query_scalar::<DB, i64>(
             "SELECT (SELECT COUNT(*) FROM tombstones) \
-                  + (SELECT COUNT(*) FROM posts WHERE text_purged_at IS NOT NULL)",
+                  + (SELECT COUNT(*) FROM things WHERE text_purged_at IS NOT NULL)",
         )
         .fetch_one(&self.pool)
         .await
@@ -166,7 +166,7 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<Vec<(Fullname, String)>> {
         let decode = |row: &DB::Row| Ok((row.try_get(0)?, row.try_get(1)?));
         sqlx::query::<DB>(
-            "SELECT fullname, topic FROM posts WHERE topic IS NOT NULL AND fullname > $1 \
+            "SELECT fullname, topic FROM things WHERE topic IS NOT NULL AND fullname > $1 \
               ORDER BY fullname LIMIT $2",
         )
         .bind(after)

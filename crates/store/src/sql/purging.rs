@@ -35,9 +35,9 @@ impl<DB: Dialect> SqlStore<DB> {
         let purged = Self::purge_posts(&mut tx, run, &gone, crossposts, now).await?;
         for chunk in checked.visible.chunks(POSTS_A_STATEMENT) {
             let mut update = QueryBuilder::<DB>::new(if checked.by_archive {
-                "UPDATE posts SET archive_checked_at = "
+                "UPDATE things SET archive_checked_at = "
             } else {
-                "UPDATE posts SET removed_at = NULL, checked_at = "
+                "UPDATE things SET removed_at = NULL, checked_at = "
             });
             update.push_bind(now).push(" WHERE fullname IN (");
             push_list(&mut update, chunk.iter().map(Fullname::as_str));
@@ -50,7 +50,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut authors_and_texts = 0;
         for chunk in checked.author_deleted.chunks(POSTS_A_STATEMENT) {
             let mut update = QueryBuilder::<DB>::new(
-                "UPDATE posts SET author = NULL WHERE author IS NOT NULL AND fullname IN (",
+                "UPDATE things SET author = NULL WHERE author IS NOT NULL AND fullname IN (",
             );
             push_list(&mut update, chunk.iter().map(Fullname::as_str));
             authors_and_texts += update
@@ -100,7 +100,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub async fn posts_by_author(&self, authors: &[String]) -> Result<Vec<Fullname>> {
         let find = format!(
-            "SELECT fullname FROM posts WHERE lower(author) IN {} ORDER BY fullname",
+            "SELECT fullname FROM things WHERE lower(author) IN {} ORDER BY fullname",
             DB::IN_JSON_ARRAY
         );
         let rows = sqlx::query::<DB>(AssertSqlSafe(find))
@@ -111,7 +111,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn count_without_author(&self) -> Result<u64> {
-        sqlx::query_scalar::<DB, i64>("SELECT COUNT(*) FROM posts WHERE author IS NULL")
+        sqlx::query_scalar::<DB, i64>("SELECT COUNT(*) FROM things WHERE author IS NULL")
             .fetch_one(&self.pool)
             .await
             .map(i64::unsigned_abs)
@@ -178,7 +178,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 continue;
             };
             let learned = sqlx::query::<DB>(
-                "UPDATE posts SET crosspost_parent = $2 \
+                "UPDATE things SET crosspost_parent = $2 \
                   WHERE fullname = $1 AND COALESCE(crosspost_parent, '') <> $2",
             )
             .bind(name.as_str())
@@ -190,7 +190,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 continue;
             }
             let taken = sqlx::query::<DB>(
-                "SELECT 1 FROM posts WHERE fullname = $1 AND text_purged_at IS NOT NULL",
+                "SELECT 1 FROM things WHERE fullname = $1 AND text_purged_at IS NOT NULL",
             )
             .bind(parent.as_str())
             .fetch_optional(&mut **tx)
@@ -242,7 +242,7 @@ impl<DB: Dialect> SqlStore<DB> {
         shown: impl Iterator<Item = &str>,
     ) -> Result<BTreeSet<String>> {
         let find = format!(
-            "SELECT fullname FROM posts WHERE crosspost_parent IN {}",
+            "SELECT fullname FROM things WHERE crosspost_parent IN {}",
             DB::IN_JSON_ARRAY
         );
         let mut found = BTreeSet::new();
@@ -274,7 +274,7 @@ impl<DB: Dialect> SqlStore<DB> {
             return Ok(());
         }
         let lock = format!(
-            "SELECT 1 FROM posts WHERE fullname IN {} ORDER BY fullname {}",
+            "SELECT 1 FROM things WHERE fullname IN {} ORDER BY fullname {}",
             DB::IN_JSON_ARRAY,
             DB::LOCK_POSTS
         );
@@ -304,7 +304,8 @@ impl<DB: Dialect> SqlStore<DB> {
         fullnames: &[&str],
     ) -> Result<Vec<String>> {
         const WHAT: &str = "purge posts";
-        let mut select = QueryBuilder::<DB>::new("SELECT text_hash FROM posts WHERE fullname IN (");
+        let mut select =
+            QueryBuilder::<DB>::new("SELECT text_hash FROM things WHERE fullname IN (");
         push_list(&mut select, fullnames.iter().copied());
         // Read first, because afterwards the text of the posts is unknown.
         let mut hashes = Self::hashes(tx, select).await?;
@@ -316,7 +317,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
         Self::dequeue_all(tx, fullnames).await?;
         // Foreign keys and triggers delete sightings, classifications and scores.
-        let mut delete = QueryBuilder::<DB>::new("DELETE FROM posts WHERE fullname IN (");
+        let mut delete = QueryBuilder::<DB>::new("DELETE FROM things WHERE fullname IN (");
         push_list(&mut delete, fullnames.iter().copied());
         delete.push(" RETURNING fullname");
         let purged = delete
@@ -342,7 +343,7 @@ impl<DB: Dialect> SqlStore<DB> {
             // which starts with the model, instead of reading the whole table.
             let mut delete = QueryBuilder::<DB>::new(
                 "DELETE FROM pair_logits WHERE model_id IN (SELECT id FROM models) AND NOT EXISTS ( \
-                   SELECT 1 FROM classifications c CROSS JOIN posts p WHERE c.text_hash = pair_logits.text_hash \
+                   SELECT 1 FROM classifications c CROSS JOIN things p WHERE c.text_hash = pair_logits.text_hash \
                    AND c.text_hash >= '' \
                       AND p.fullname = c.fullname AND p.text_hash = c.text_hash) AND text_hash IN (",
             );
@@ -362,7 +363,7 @@ impl<DB: Dialect> SqlStore<DB> {
         for chunk in texts.chunks(ROWS_A_STATEMENT) {
             let mut delete = QueryBuilder::<DB>::new(
                 "DELETE FROM text_vectors WHERE model_id IN (SELECT id FROM models) AND NOT EXISTS ( \
-                   SELECT 1 FROM classifications c CROSS JOIN posts p WHERE c.text_hash = text_vectors.text_hash \
+                   SELECT 1 FROM classifications c CROSS JOIN things p WHERE c.text_hash = text_vectors.text_hash \
                    AND c.text_hash >= '' \
                       AND p.fullname = c.fullname AND p.text_hash = c.text_hash AND p.text_purged_at IS NULL) \
                     AND text_hash IN (",

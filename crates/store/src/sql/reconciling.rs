@@ -23,7 +23,7 @@ impl<DB: Dialect> SqlStore<DB> {
     pub async fn count_due(&self, due: Due) -> Result<u64> {
         let (checked_at, _) = checks_with(due.source);
         sqlx::query_scalar::<DB, i64>(AssertSqlSafe(format!(
-            "SELECT COUNT(*) FROM posts WHERE (source = '{SAMPLE}') = $1 AND created_at < $3 \
+            "SELECT COUNT(*) FROM things WHERE (source = '{SAMPLE}') = $1 AND created_at < $3 \
                 AND ({checked_at} IS NULL OR {checked_at} < $2)"
         )))
         .bind(due.source == SAMPLE)
@@ -41,10 +41,10 @@ impl<DB: Dialect> SqlStore<DB> {
         // instead of 1 to 5 s.
         let rows = sqlx::query::<DB>(AssertSqlSafe(format!(
             "SELECT fullname FROM ( \
-               SELECT * FROM (SELECT fullname, {checked_at} FROM posts WHERE {checked_at} IS NULL \
+               SELECT * FROM (SELECT fullname, {checked_at} FROM things WHERE {checked_at} IS NULL \
                   AND created_at < $4 AND (source = '{SAMPLE}') = $1 ORDER BY fullname LIMIT $3) never \
                UNION ALL \
-               SELECT * FROM (SELECT fullname, {checked_at} FROM posts WHERE {checked_at} < $2 \
+               SELECT * FROM (SELECT fullname, {checked_at} FROM things WHERE {checked_at} < $2 \
                   AND created_at < $4 AND (source = '{SAMPLE}') = $1 \
                 ORDER BY {checked_at}, fullname LIMIT $3) longest_ago) due \
               ORDER BY {checked_at} NULLS FIRST, fullname LIMIT $3"
@@ -60,7 +60,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub async fn last_checked(&self, sample: bool, limit: u32) -> Result<Vec<Fullname>> {
         let rows = sqlx::query::<DB>(AssertSqlSafe(format!(
-            "SELECT fullname FROM posts WHERE checked_at IS NOT NULL AND (source = '{SAMPLE}') = $1 \
+            "SELECT fullname FROM things WHERE checked_at IS NOT NULL AND (source = '{SAMPLE}') = $1 \
               ORDER BY checked_at DESC, fullname DESC LIMIT $2"
         )))
         .bind(sample)
@@ -80,7 +80,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let fullname = |name: String| {
             name.parse()
                 .map_err(|error: topicmill_core::FullnameError| StoreError::Corrupt {
-                    table: "posts",
+                    table: "things",
                     row: name,
                     detail: error.to_string(),
                 })
@@ -94,7 +94,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let text = at(due.before).format("%Y-%m-%dT%H:%M:%S+00:00").to_string();
         let done = sqlx::query::<DB>(AssertSqlSafe(format!(
             "INSERT INTO meta (key, value) SELECT '{key}', $1 WHERE NOT EXISTS ( \
-               SELECT 1 FROM posts WHERE ({checked_at} IS NULL OR {checked_at} < $2) AND created_at < $4 \
+               SELECT 1 FROM things WHERE ({checked_at} IS NULL OR {checked_at} < $2) AND created_at < $4 \
                   AND (source <> '{SAMPLE}' OR $3)) \
              ON CONFLICT (key) DO UPDATE SET value = CASE WHEN meta.value > excluded.value \
                THEN meta.value ELSE excluded.value END"

@@ -85,10 +85,10 @@ impl<DB: Dialect> SqlStore<DB> {
                       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, c.score AS score, \
                       CAST(CASE WHEN c.fullname IS NULL THEN CASE WHEN p.has_text THEN 3 ELSE 4 END \
                                 WHEN c.other THEN 1 WHEN c.abstained THEN 2 ELSE 0 END AS BIGINT) AS outcome \
-                 FROM posts p {by} \
+                 FROM things p {by} \
                  LEFT JOIN classifications c ON c.model_id = $3 AND c.label_set_id = $4 \
                       AND c.fullname = p.fullname AND c.text_hash = p.text_hash \
-                WHERE p.created_at >= $1 AND p.created_at < $2) AS each_post \
+                WHERE p.kind = 'post' AND p.created_at >= $1 AND p.created_at < $2) AS each_post \
               GROUP BY bucket, topic, label, outcome",
             by = DB::POSTS_IN_ORDER,
         );
@@ -119,9 +119,9 @@ impl<DB: Dialect> SqlStore<DB> {
         let listed = listed.filter(|kind| kind.traits().listings.len() > 1);
         let listed: Vec<String> = listed.map(|kind| format!("'{kind}'")).collect();
         let select = format!(
-            "SELECT p.subreddit, p.source, MIN(p.created_at), MAX(p.created_at), COUNT(*) FROM posts p {by} \
-              WHERE p.source NOT IN ({listed}) \
-                 OR EXISTS (SELECT 1 FROM sightings s WHERE s.fullname = p.fullname AND s.listing = 'new') \
+            "SELECT p.subreddit, p.source, MIN(p.created_at), MAX(p.created_at), COUNT(*) FROM things p {by} \
+              WHERE p.kind = 'post' AND (p.source NOT IN ({listed}) \
+                 OR EXISTS (SELECT 1 FROM sightings s WHERE s.fullname = p.fullname AND s.listing = 'new')) \
               GROUP BY p.subreddit, p.source",
             by = DB::POSTS_IN_ORDER,
             listed = listed.join(", "),
@@ -133,7 +133,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 .context(WHAT)?;
         let span = |(subreddit, source, first, last, posts): (String, String, _, _, i64)| {
             Ok(SubredditSpan {
-                source: source_kind("posts", &subreddit, &source)?,
+                source: source_kind("things", &subreddit, &source)?,
                 subreddit,
                 first,
                 last,
@@ -179,10 +179,10 @@ impl<DB: Dialect> SqlStore<DB> {
                SELECT CASE WHEN p.created_at < $3 THEN FALSE ELSE TRUE END AS later, p.subreddit AS subreddit, \
                       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, \
                       CAST(CASE WHEN c.other THEN 1 WHEN c.abstained THEN 2 ELSE 0 END AS BIGINT) AS outcome \
-                 FROM posts p {by} \
+                 FROM things p {by} \
                  JOIN classifications c ON c.model_id = $4 AND c.label_set_id = $5 \
                       AND c.fullname = p.fullname AND c.text_hash = p.text_hash \
-                WHERE p.created_at >= $1 AND p.created_at < $2) AS each_post \
+                WHERE p.kind = 'post' AND p.created_at >= $1 AND p.created_at < $2) AS each_post \
               GROUP BY later, subreddit, label, outcome",
             by = DB::POSTS_IN_ORDER,
         );
@@ -217,10 +217,10 @@ impl<DB: Dialect> SqlStore<DB> {
                SELECT CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, \
                       CAST(CASE WHEN c.other THEN 1 WHEN c.abstained THEN 2 ELSE 0 END AS BIGINT) AS outcome, \
                       {bin} AS bin \
-                 FROM posts p {by} \
+                 FROM things p {by} \
                  JOIN classifications c ON c.model_id = $3 AND c.label_set_id = $4 \
                       AND c.fullname = p.fullname AND c.text_hash = p.text_hash \
-                WHERE p.created_at >= $1 AND p.created_at < $2) AS each_post \
+                WHERE p.kind = 'post' AND p.created_at >= $1 AND p.created_at < $2) AS each_post \
               GROUP BY label, outcome, bin",
             by = DB::POSTS_IN_ORDER,
             bin = DB::floor(&format!("c.score * {BINS}")),
@@ -299,9 +299,9 @@ impl<DB: Dialect> SqlStore<DB> {
         let select = format!(
             "SELECT p.fullname, substr(p.title, 1, 1000), p.subreddit, p.permalink, p.source, p.topic, \
                     CASE WHEN c.abstained THEN NULL ELSE c.label END, c.score, c.margin \
-               FROM classifications c JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash \
-              WHERE c.model_id = $3 AND c.label_set_id = $4 AND p.created_at >= $1 AND p.created_at < $2 \
-                AND {QUOTABLE} AND c.score >= $5 AND {condition} {order} LIMIT {DRAWN}"
+               FROM classifications c JOIN things p ON p.fullname = c.fullname AND p.text_hash = c.text_hash \
+              WHERE c.model_id = $3 AND c.label_set_id = $4 AND p.kind = 'post' AND p.created_at >= $1 \
+                AND p.created_at < $2 AND {QUOTABLE} AND c.score >= $5 AND {condition} {order} LIMIT {DRAWN}"
         );
         let (model, set) = query.keys();
         sqlx::query::<DB>(AssertSqlSafe(select))

@@ -21,7 +21,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut tx = self.begin().await?;
         Self::lock_tombstones(&mut tx).await?;
         let mut old: BTreeSet<String> = sqlx::query_scalar::<DB, _>(
-            "SELECT fullname FROM posts WHERE text_purged_at IS NULL AND (collected_at < $1 OR collected_at > $3) \
+            "SELECT fullname FROM things WHERE text_purged_at IS NULL AND (collected_at < $1 OR collected_at > $3) \
                 AND (source <> 'import' OR $4) ORDER BY collected_at LIMIT $2",
         )
         .bind(texts.before)
@@ -51,7 +51,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub async fn count_texts_after(&self, time: Timestamp) -> Result<u64> {
         sqlx::query_scalar::<DB, i64>(
-            "SELECT COUNT(*) FROM posts WHERE text_purged_at IS NULL AND collected_at > $1",
+            "SELECT COUNT(*) FROM things WHERE text_purged_at IS NULL AND collected_at > $1",
         )
         .bind(time)
         .fetch_one(&self.pool)
@@ -68,7 +68,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut unlabelled = 0;
         for chunk in fullnames.chunks(POSTS_A_STATEMENT) {
             let mut count = QueryBuilder::<DB>::new(
-                "SELECT COUNT(*) FROM posts p WHERE p.has_text AND NOT EXISTS ( \
+                "SELECT COUNT(*) FROM things p WHERE p.has_text AND NOT EXISTS ( \
                    SELECT 1 FROM current_target t JOIN classifications c ON c.model_id = t.model_id \
                       AND c.label_set_id = t.label_set_id AND c.fullname = p.fullname AND c.text_hash = p.text_hash) \
                     AND p.fullname IN (",
@@ -95,7 +95,7 @@ impl<DB: Dialect> SqlStore<DB> {
         for chunk in fullnames.chunks(POSTS_A_STATEMENT) {
             Self::dequeue_all(tx, chunk).await?;
             let mut update = QueryBuilder::<DB>::new(
-                "UPDATE posts SET title = '', selftext = '', url = NULL, permalink = NULL, author = NULL, \
+                "UPDATE things SET title = '', selftext = '', url = NULL, permalink = NULL, author = NULL, \
                  text_purged_at = ",
             );
             update
@@ -112,7 +112,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 continue;
             }
             let mut select =
-                QueryBuilder::<DB>::new("SELECT text_hash FROM posts WHERE fullname IN (");
+                QueryBuilder::<DB>::new("SELECT text_hash FROM things WHERE fullname IN (");
             push_list(&mut select, chunk.iter().copied());
             // The hash remains in the row, because it shows which text the label belongs to.
             let hashes = Self::hashes(tx, select).await?;

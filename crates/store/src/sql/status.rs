@@ -52,7 +52,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let (target, [model, label_set, label_set_hash]) = self.named_target().await?;
         // The condition is true: the statement must use each of its parameters.
         let all = self
-            .count_outcomes(target, 0, "FROM posts WHERE $3 = 0")
+            .count_outcomes(target, 0, "FROM things WHERE $3 = 0")
             .await?;
         let waiting = self.count_backlog(target, max_attempts, now).await?;
         Ok(LabellingState {
@@ -86,7 +86,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let each = (posts / SAMPLE).max(1);
         let sample = self.count_outcomes(target, each, DB::SAMPLE_POSTS).await?;
         // The sample would miss a few new posts among a million, but users look for them.
-        let newest = "FROM posts WHERE text_purged_at IS NULL ORDER BY collected_at DESC LIMIT $3";
+        let newest = "FROM things WHERE text_purged_at IS NULL ORDER BY collected_at DESC LIMIT $3";
         let newest = self.count_outcomes(target, NEWEST, newest).await?;
         let backlog = sqlx::query_scalar::<DB, i64>(
             "SELECT COUNT(*) FROM (SELECT 1 FROM backlog WHERE model_id = $1 AND label_set_id = $2 LIMIT $3) waiting",
@@ -210,8 +210,8 @@ impl<DB: Dialect> SqlStore<DB> {
         // Collection times are indexed only for posts with text. If no post has any text left, all posts are read.
         sqlx::query::<DB>(
             "SELECT COALESCE( \
-                      (SELECT MAX(collected_at) FROM posts WHERE text_purged_at IS NULL AND collected_at <= $1), \
-                      (SELECT MAX(collected_at) FROM posts WHERE collected_at <= $1)), \
+                      (SELECT MAX(collected_at) FROM things WHERE text_purged_at IS NULL AND collected_at <= $1), \
+                      (SELECT MAX(collected_at) FROM things WHERE collected_at <= $1)), \
                     (SELECT MAX(created_at) FROM posts WHERE created_at <= $1)",
         )
         .bind(latest)

@@ -89,7 +89,7 @@ impl<DB: Dialect> SqlStore<DB> {
     async fn all_new(tx: &mut Transaction<'static, DB>, first: &str, last: &str) -> Result<bool> {
         // Not `BETWEEN`, for which a generic plan would read the whole table.
         let next = sqlx::query_scalar::<DB, String>(
-            "SELECT fullname FROM posts WHERE fullname >= $1 ORDER BY fullname LIMIT 1",
+            "SELECT fullname FROM things WHERE fullname >= $1 ORDER BY fullname LIMIT 1",
         )
         .bind(first)
         .fetch_optional(&mut **tx)
@@ -104,7 +104,7 @@ impl<DB: Dialect> SqlStore<DB> {
         fullnames: impl Iterator<Item = &str>,
     ) -> Result<HashMap<String, StoredPost>> {
         let known = format!(
-            "SELECT {} FROM posts WHERE fullname IN {} ORDER BY fullname {}",
+            "SELECT {} FROM things WHERE fullname IN {} ORDER BY fullname {}",
             *COLUMNS,
             DB::IN_JSON_ARRAY,
             DB::LOCK_POSTS

@@ -9,7 +9,7 @@ use super::super::dialect::Dialect;
 use super::{ErrorContext, SqlStore};
 
 /// Query for the posts with text after the fullname `$1`.
-pub const TEXTS: &str = "SELECT fullname, text_hash, title, selftext FROM posts \
+pub const TEXTS: &str = "SELECT fullname, text_hash, title, selftext FROM things \
       WHERE text_purged_at IS NULL AND fullname > $1 ORDER BY fullname LIMIT $2";
 /// Posts per transaction. Changed posts are locked until the transaction ends.
 const POSTS: i64 = 2_000;
@@ -41,7 +41,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 if old != hash.as_bytes() {
                     // The conditions skip a post that was edited in the meantime, because its hash is current, and a
                     // purged text, because its hash is kept.
-                    let update = "UPDATE posts SET text_hash = $3 WHERE fullname = $1 AND text_hash = $2 \
+                    let update = "UPDATE things SET text_hash = $3 WHERE fullname = $1 AND text_hash = $2 \
                                   AND text_purged_at IS NULL";
                     let updated = sqlx::query::<DB>(update)
                         .bind(fullname.as_str())

@@ -95,7 +95,7 @@ impl<DB: Dialect> SqlStore<DB> {
             return Ok(Purged::default());
         };
         let stored = format!(
-            "SELECT fullname FROM posts WHERE (has_text OR text_purged_at IS NOT NULL) AND fullname IN {}",
+            "SELECT fullname FROM things WHERE (has_text OR text_purged_at IS NOT NULL) AND fullname IN {}",
             DB::IN_JSON_ARRAY
         );
         let stored: Vec<String> = sqlx::query_scalar::<DB, _>(AssertSqlSafe(stored))
@@ -145,7 +145,7 @@ impl<DB: Dialect> SqlStore<DB> {
             return Ok(0);
         };
         let stored = format!(
-            "SELECT fullname, source FROM posts WHERE fullname IN {}",
+            "SELECT fullname, source FROM things WHERE fullname IN {}",
             DB::IN_JSON_ARRAY
         );
         let stored: Vec<(String, String)> = sqlx::query::<DB>(AssertSqlSafe(stored))
@@ -181,7 +181,7 @@ impl<DB: Dialect> SqlStore<DB> {
     /// Makes these posts the first ones in the next check with Reddit.
     async fn mark_unchecked(tx: &mut Transaction<'static, DB>, fullnames: &[String]) -> Result<()> {
         let update = format!(
-            "UPDATE posts SET checked_at = NULL WHERE fullname IN {}",
+            "UPDATE things SET checked_at = NULL WHERE fullname IN {}",
             DB::IN_JSON_ARRAY
         );
         sqlx::query::<DB>(AssertSqlSafe(update))
@@ -201,7 +201,7 @@ impl<DB: Dialect> SqlStore<DB> {
             return Ok(HashSet::new());
         }
         let taken = format!(
-            "SELECT fullname FROM posts WHERE text_purged_at IS NOT NULL AND fullname IN {}",
+            "SELECT fullname FROM things WHERE text_purged_at IS NOT NULL AND fullname IN {}",
             DB::IN_JSON_ARRAY
         );
         sqlx::query_scalar::<DB, _>(AssertSqlSafe(taken))
@@ -219,7 +219,7 @@ impl<DB: Dialect> SqlStore<DB> {
         crossposts: &[&str],
     ) -> Result<bool> {
         let update = format!(
-            "UPDATE posts SET url = NULL WHERE url IS NOT NULL AND fullname IN {}",
+            "UPDATE things SET url = NULL WHERE url IS NOT NULL AND fullname IN {}",
             DB::IN_JSON_ARRAY
         );
         sqlx::query::<DB>(AssertSqlSafe(update))

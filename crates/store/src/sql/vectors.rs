@@ -169,7 +169,7 @@ impl<DB: Dialect> SqlStore<DB> {
         // page. A scalar subquery is an index lookup for each post. In a join, PostgreSQL's planner would consider the
         // table of labels empty while labels are being written, and would read the whole table repeatedly.
         let rows = sqlx::query::<DB>(
-            "SELECT p.fullname, p.text_hash, v.vector FROM posts p CROSS JOIN text_vectors v \
+            "SELECT p.fullname, p.text_hash, v.vector FROM things p CROSS JOIN text_vectors v \
               WHERE v.model_id = $1 AND v.text_hash = p.text_hash AND p.fullname > $3 \
                 AND (SELECT c.text_hash FROM classifications c WHERE c.model_id = $1 AND c.label_set_id = $2 \
                         AND c.fullname = p.fullname) IS DISTINCT FROM p.text_hash \

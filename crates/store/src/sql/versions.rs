@@ -174,7 +174,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub(crate) async fn count_labelled(&self, target: Target) -> Result<u64> {
         let labelled: i64 = sqlx::query::<DB>(
-            "SELECT COUNT(*) FROM classifications c JOIN posts p ON p.fullname = c.fullname \
+            "SELECT COUNT(*) FROM classifications c JOIN things p ON p.fullname = c.fullname \
               WHERE c.model_id = $1 AND c.label_set_id = $2 AND c.text_hash = p.text_hash",
         )
         .bind(target.model)
@@ -214,7 +214,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let labelled = self.count_labelled(target).await?;
         let mut select = QueryBuilder::<DB>::new(
             "WITH todo AS ( \
-               SELECT p.text_hash, COUNT(*) AS posts FROM posts p WHERE ",
+               SELECT p.text_hash, COUNT(*) AS posts FROM things p WHERE ",
         );
         push_unlabelled(&mut select, target);
         select.push(
@@ -314,7 +314,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .await?;
         // Hashes are random, so the lowest ones are a reproducible random sample.
         let mut some = QueryBuilder::<DB>::new(
-            "WITH open AS (SELECT p.text_hash, MIN(p.fullname) AS fullname FROM posts p \
+            "WITH open AS (SELECT p.text_hash, MIN(p.fullname) AS fullname FROM things p \
               WHERE ",
         );
         let target = Target {
@@ -326,7 +326,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .push_bind(i64::from(sample))
             .push(
                 ") SELECT p.fullname, o.text_hash, p.title, p.selftext FROM open o \
-                 JOIN posts p ON p.fullname = o.fullname \
+                 JOIN things p ON p.fullname = o.fullname \
                  ORDER BY o.text_hash",
             );
         let rows = some.build().fetch_all(&self.pool).await.context(WHAT)?;
@@ -389,7 +389,7 @@ impl<DB: Dialect> SqlStore<DB> {
         });
         let rows = sqlx::query::<DB>(
             "SELECT p.fullname, p.text_hash, p.title, a.label, a.score, a.abstained, b.label, b.score, b.abstained \
-               FROM posts p \
+               FROM things p \
                LEFT JOIN classifications a ON a.model_id = $1 AND a.label_set_id = $2 \
                 AND a.fullname = p.fullname AND a.text_hash = p.text_hash \
                LEFT JOIN classifications b ON b.model_id = $3 AND b.label_set_id = $4 \
@@ -436,7 +436,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut found = Vec::with_capacity(posts.len());
         for chunk in posts.chunks(ROWS_A_STATEMENT) {
             let mut select = QueryBuilder::<DB>::new(
-                "SELECT fullname, text_hash FROM posts WHERE fullname IN (",
+                "SELECT fullname, text_hash FROM things WHERE fullname IN (",
             );
             push_list(&mut select, chunk.iter().map(Fullname::as_str));
             for row in &select.build().fetch_all(&self.pool).await.context(WHAT)? {

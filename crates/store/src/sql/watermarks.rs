@@ -146,7 +146,7 @@ impl<DB: Dialect> SqlStore<DB> {
         subreddit: &str,
     ) -> Result<Option<Timestamp>> {
         sqlx::query_scalar::<DB, _>(
-            "SELECT MAX(created_at) FROM posts WHERE source = $1 AND topic = $2 AND LOWER(subreddit) = LOWER($3) \
+            "SELECT MAX(created_at) FROM things WHERE source = $1 AND topic = $2 AND LOWER(subreddit) = LOWER($3) \
                AND EXISTS (SELECT 1 FROM watermarks WHERE source = $1 AND topic = $2 AND subreddit = $3 \
                  AND newest_created_at IS NULL AND after_cursor IS NULL)",
         )
@@ -167,8 +167,8 @@ impl<DB: Dialect> SqlStore<DB> {
         latest: Timestamp,
     ) -> Result<Option<Timestamp>> {
         sqlx::query_scalar::<DB, _>(
-            "SELECT MAX(created_at) FROM posts WHERE source = $1 AND LOWER(subreddit) = LOWER($2) \
-               AND created_at <= (SELECT MIN(collected_at) FROM posts \
+            "SELECT MAX(created_at) FROM things WHERE source = $1 AND LOWER(subreddit) = LOWER($2) \
+               AND created_at <= (SELECT MIN(collected_at) FROM things \
                  WHERE LOWER(subreddit) = LOWER($2) AND created_at > $3)",
         )
         .bind(source.as_str())
