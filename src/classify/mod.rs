@@ -152,10 +152,8 @@ pub async fn label(
     };
     let targets = Targets::new(run, &mut models[0], set).await?;
     let target = targets.target;
-    // Before the first label is written: readers of the views see one label set that grows, never a mixture of two.
-    current::set_current(store, target, options.make_current).await?;
-    let work = Labelling {
-        current: store.labels().current_target().await?,
+    let mut work = Labelling {
+        current: None,
         run: *run,
         options,
         progress,
@@ -166,6 +164,13 @@ pub async fn label(
         leases: LiveLeases::default(),
         suspects: Arc::new(Semaphore::new(1)),
     };
+    if let Models { large, small: None } = &models[0] {
+        work.label_without_text(&large.folder().kind, set, done)
+            .await?;
+    }
+    // Before the engine labels any post: readers of the views see one label set that grows, never a mixture of two.
+    current::set_current(store, target, options.make_current).await?;
+    work.current = store.labels().current_target().await?;
     // Before the backlog is counted, so that a killed process's posts count as claimable.
     leases::reclaim_from_crashed(store, run.worker).await?;
     if options.retry_failed {

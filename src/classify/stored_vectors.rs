@@ -1,4 +1,5 @@
-//! Labels posts from the stored vectors of their texts, without a lease and without the engine.
+//! Labels posts from the stored vectors of their texts, or from what retention keeps, without a lease and without the
+//! engine.
 //!
 //! Posts are not claimed, because a page takes milliseconds. A page is read and scored while the previous one is being
 //! written, and the write skips posts that another worker has claimed or labelled, or that have changed. Posts without
@@ -9,10 +10,12 @@ use std::sync::atomic::Ordering;
 use super::tally::Tally;
 use super::{LabelStep, Labelling};
 use topicmill_core::record::ClassifyCounts;
+use topicmill_core::{LabelSet, ModelKind};
+use topicmill_review::rescore::Rescorer;
 use topicmill_store::{Classified, StoreError};
 
 /// Maximum number of posts per page.
-const PAGE_POSTS: u64 = 4_000;
+const PAGE_POSTS: u32 = 4_000;
 /// Maximum number of scores per page.
 const PAGE_SCORES: usize = 400_000;
 
@@ -23,6 +26,52 @@ struct Page {
 }
 
 impl Labelling<'_> {
+    /// Labels the posts whose text retention deleted, from their logits, or from their scores under a label set that
+    /// differs only in the threshold and the temperature. The limit of the run does not apply, because the label set
+    /// could not become the current one if some of these labels were missing.
+    pub(super) async fn label_without_text(
+        &self,
+        kind: &ModelKind,
+        set: &LabelSet,
+        done: &mut ClassifyCounts,
+    ) -> Result<(), StoreError> {
+        let (store, target) = (self.run.store, self.targets.target);
+        if store.labels().current_target().await? == Some(target) {
+            return Ok(());
+        }
+        let rescorer = Rescorer::new(store, (kind, target.model), set, None).await?;
+        let mut tally = Tally::new(self.progress);
+        let mut after = String::new();
+        while !self.halt.is_cancelled() {
+            let posts = store
+                .backlog()
+                .unlabelled_without_text(target, &after, PAGE_POSTS)
+                .await?;
+            let Some((last, _)) = posts.last() else {
+                break;
+            };
+            after = last.to_string();
+            let texts = posts.iter().map(|(_, text)| *text).collect();
+            let found = rescorer.evidence(store, texts).await?;
+            let scored = posts.into_iter().filter_map(|(fullname, text_hash)| {
+                let evidence = found.get(&text_hash)?;
+                Some(Classified {
+                    scores: evidence.scores(set.temperature, set.threshold),
+                    fullname,
+                    text_hash,
+                    logits: Vec::new(),
+                    vector: None,
+                })
+            });
+            let scored: Vec<Classified> = scored.collect();
+            (self.progress)(LabelStep::Expect(tally.posts() + scored.len() as u64));
+            self.write(None, &scored, &mut tally).await?;
+        }
+        tally.report();
+        done.add(&tally.into_sum());
+        Ok(())
+    }
+
     /// Labels the posts whose texts have stored vectors. `done` is updated as labels are written; labels that are
     /// already written are kept after an error.
     pub(super) async fn label_from_vectors(
@@ -77,7 +126,7 @@ impl Labelling<'_> {
         let store = self.run.store;
         let targets = &self.targets;
         let labels = targets.labels.max(1);
-        let most = PAGE_POSTS.min((PAGE_SCORES / labels).max(1) as u64);
+        let most = u64::from(PAGE_POSTS).min((PAGE_SCORES / labels).max(1) as u64);
         let most = most.min(self.sizes.left.load(Ordering::Relaxed));
         let most = u32::try_from(most).expect("a page is small");
         if most == 0 {

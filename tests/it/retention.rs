@@ -86,6 +86,11 @@ fn figures_stay_the_same_after_retention() {
                 .all(|row| row["text_purged"] == true && row["title"] == "")
         );
         study.ok("report report.html");
+        // Scores are kept, and serve a label set with another threshold.
+        study.ok("classify --pipeline strict.toml --make-current");
+        let strict = study.json("labels evaluate --limit 0");
+        assert_eq!(strict["evaluation"], before[1]);
+        assert_eq!(study.count("labeled_posts WHERE score IS NOT NULL"), 60);
     }
 }
 
@@ -153,13 +158,14 @@ fn kept_vectors_label_posts_with_a_new_label_set() {
         let purged = study.run_with(&keep, "purge --retention 24");
         assert_eq!(purged.code, 0, "{}", purged.stderr);
         study.ok("labels fit --make-current");
-        study.pipeline("other", "", &[("cats", "cats"), ("dogs", "dogs")]);
+        let labels = [("cats", "cats"), ("dogs", "dogs")];
+        study.pipeline("other", "background = \"reddit\"", &labels);
         let counts = study.classify("--pipeline other.toml");
         assert_eq!(
             (&counts["posts"], &counts["pairs"]),
             (&json!(POSTS), &json!(0))
         );
-        let labels = "labeled_posts WHERE score IS NOT NULL AND label IN ('cats', 'dogs')";
+        let labels = "labeled_posts WHERE outcome IN ('cats', 'dogs', 'other')";
         assert_eq!(study.count(labels), POSTS as u64);
         study.ok("db check");
         // A model that needs the text would lose the labels.

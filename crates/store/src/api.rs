@@ -307,6 +307,9 @@ facade! {
     /// Returns up to `limit` posts after the fullname `after` that have a vector for their text, even if retention deleted
     /// it, but no label under the target and no lease. Ordered by fullname.
     fn unlabelled_vectors(&self, target: Target, after: &str, limit: u32) -> Vec<UnlabelledText>;
+    /// Returns up to `limit` posts after the fullname `after` whose text retention deleted, and that have no label under the
+    /// target. Ordered by fullname.
+    fn unlabelled_without_text(&self, target: Target, after: &str, limit: u32) -> Vec<(Fullname, TextHash)>;
 }
 
 facade! {

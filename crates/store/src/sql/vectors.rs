@@ -195,6 +195,35 @@ impl<DB: Dialect> SqlStore<DB> {
         };
         rows.iter().map(text).collect()
     }
+
+    pub async fn unlabelled_without_text(
+        &self,
+        target: Target,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<(Fullname, TextHash)>> {
+        const WHAT: &str = "read unlabelled posts without text";
+        let rows = sqlx::query::<DB>(
+            "SELECT p.fullname, p.text_hash FROM posts p \
+              WHERE p.text_purged_at IS NOT NULL AND p.fullname > $3 \
+                AND (SELECT c.text_hash FROM classifications c WHERE c.model_id = $1 AND c.label_set_id = $2 \
+                        AND c.fullname = p.fullname) IS DISTINCT FROM p.text_hash \
+              ORDER BY p.fullname LIMIT $4",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .bind(after)
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await
+        .context(WHAT)?;
+        let post = |row: &DB::Row| {
+            let fullname: Fullname = row.try_get(0).context(WHAT)?;
+            let text_hash = Self::text_hash(row, 1, &fullname)?;
+            Ok((fullname, text_hash))
+        };
+        rows.iter().map(post).collect()
+    }
 }
 
 fn no_vector(table: &'static str, row: String) -> StoreError {
