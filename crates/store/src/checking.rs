@@ -107,8 +107,6 @@ const COUNTS: [Count; 9] = [
     Count {
         check: "lengths of vectors",
         sql: "SELECT COUNT(*) FROM (SELECT model_id FROM text_vectors GROUP BY model_id \
-                                    HAVING MIN(length(vector)) <> MAX(length(vector)) \
-               UNION ALL SELECT model_id FROM label_vectors GROUP BY model_id \
                                     HAVING MIN(length(vector)) <> MAX(length(vector))) AS models",
         meaning: "models have vectors of several lengths",
         remedy: "run `topicmill model drop`, then `topicmill classify`, which computes the vectors again",
