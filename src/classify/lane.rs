@@ -3,13 +3,12 @@
 //!
 //! Bounded channels connect three workers, which pass on a window of posts at a time:
 //!
-//! 1. A task, `claim_windows`: claims posts (`Labelling::claim`, then `claim` in the store), looks up stored logits
-//!    (`stored_pairs`), shortlists labels if there is a small model (`apply_shortlist`), and tokenises the texts
-//!    ([`Encoder::encode`]).
+//! 1. A task, `claim_windows`: claims posts (`Labelling::claim`, then `claim` in the store), looks up [`stored_logits`],
+//!    shortlists labels if there is a small model (`apply_shortlist`), and tokenises the texts ([`Encoder::encode`]).
 //! 2. A thread, `score_windows`: scores the texts ([`Labeler::score`]). They become rows (`PreparedLabels::rows`), rows
 //!    become batches (`batch::plan`, `Labeler::compute`), an [`Engine`](topicmill_score::Engine) computes their logits,
 //!    and the logits of a text become its scores (`PreparedLabels::result`).
-//! 3. Another task, `write_events`: writes the labels (`Labelling::write`, then `save_labels` in the store).
+//! 3. Another task, `write_results`: writes the labels (`Labelling::write`, then `save_labels` in the store).
 
 mod shortlist;
 
@@ -23,32 +22,26 @@ use tokio_util::sync::CancellationToken;
 use super::engine_timer::EngineTimer;
 use super::tally::Tally;
 use super::targets::Targets;
-use super::{BacklogError, LabelStep, Labelling};
+use super::{BacklogError, LabelStep, Labelling, blocking};
 use crate::run::Run;
-use topicmill_core::record::{ComputeStats, StageTimes};
-use topicmill_core::{Fullname, PairLogits, TextHash, TextVector};
+use topicmill_core::record::{ClassifyCounts, StageTimes};
+use topicmill_core::{Fullname, PairLogits, TextHash};
 use topicmill_review::rescore::stored_logits;
 use topicmill_score::labeler::{Completion, PairState, Pairs};
 use topicmill_score::text::{EncodedText, Encoder};
 use topicmill_score::{Labeler, LabelerError, Models, Shortlist, TextError, TextResult};
 use topicmill_store::{
-    Claim, Claimant, ClaimedPost, Classified, CrashFilter, LabelWrite, Lease, StoreError, Written,
+    Claimant, ClaimedPost, Classified, CrashFilter, LabelWrite, Lease, StoreError, Written,
 };
 
 /// Maximum number of unwritten windows: one being tokenised, one being computed and one being written.
 const WINDOWS_IN_FLIGHT: usize = 3;
-/// Capacity of the channel for scored posts; the engine waits while it is full.
-const EVENTS: usize = 64;
-/// Maximum number of posts per write.
+/// Capacity of the channel for scored texts; the engine waits while it is full.
+const RESULTS: usize = 64;
+/// Number of posts per write.
 const WRITE_POSTS: usize = 256;
 /// Maximum time between writes, so that a slow model's results soon become visible and durable.
 const WRITE_EVERY: Duration = Duration::from_secs(2);
-
-/// A claim, with the permit for suspects if it is one of suspects.
-struct Claimed {
-    claim: Claim,
-    suspects: Option<OwnedSemaphorePermit>,
-}
 
 /// Claimed posts on their way to the engine.
 struct Window {
@@ -59,8 +52,8 @@ struct Window {
     stored: Vec<Pairs>,
     /// The tokens of each text; none if no pair is wanted.
     texts: Vec<EncodedText>,
-    /// Posts whose texts the small model could not score.
-    failed: Vec<(SameText, TextError)>,
+    /// Results of the texts that the small model could not score.
+    failed: Vec<Results>,
     /// Time spent on the window from the claim to tokenising.
     claiming: StageTimes,
     /// The permit for suspects, released when the window is written.
@@ -73,20 +66,6 @@ struct SameText {
 }
 
 impl SameText {
-    /// Groups posts by text, in the order of each text's first post.
-    fn group(claimed: Vec<ClaimedPost>) -> Vec<Self> {
-        let mut groups: Vec<Self> = Vec::new();
-        let mut index: HashMap<TextHash, usize> = HashMap::new();
-        for post in claimed {
-            let text = *index.entry(post.text_hash).or_insert(groups.len());
-            match groups.get_mut(text) {
-                Some(same) => same.posts.push(post),
-                None => groups.push(Self { posts: vec![post] }),
-            }
-        }
-        groups
-    }
-
     fn text(&self) -> &str {
         &self.posts[0].text
     }
@@ -95,31 +74,55 @@ impl SameText {
         self.posts[0].text_hash
     }
 
-    /// Returns an event for each post, because the text could not be scored.
-    fn failures(&self, error: &str) -> impl Iterator<Item = Event> {
-        self.posts.iter().map(|post| Event::Failed {
-            post: post.fullname.clone(),
-            error: error.to_owned(),
-        })
+    /// Returns the results of the posts, with the logits to store.
+    fn scored(
+        &self,
+        result: &TextResult,
+        model: i64,
+        logits: &[(i64, i64, PairLogits)],
+        computed: usize,
+    ) -> Results {
+        let classified = |post: &ClaimedPost| Classified {
+            fullname: post.fullname.clone(),
+            text_hash: post.text_hash,
+            scores: result.scores.clone(),
+            logits: logits.to_vec(),
+            vector: result.vector.clone().map(|vector| (model, vector)),
+        };
+        let pairs = result.logits.iter().flatten().count() * self.posts.len();
+        Results {
+            posts: self.posts.iter().map(classified).collect(),
+            counts: ClassifyCounts {
+                // The pairs of a text count as computed for its first post, and as known for its other posts.
+                pairs: computed as u64,
+                pairs_reused: (pairs - computed) as u64,
+                ..ClassifyCounts::default()
+            },
+            ..Results::default()
+        }
+    }
+
+    /// Returns the result of a text that could not be scored.
+    fn failed(&self, error: &str) -> Results {
+        let failed = |post: &ClaimedPost| (post.fullname.clone(), error.to_owned());
+        Results {
+            failed: self.posts.iter().map(failed).collect(),
+            ..Results::default()
+        }
     }
 }
 
-/// An event of the engine's thread, sent with the lease of its window.
-enum Event {
-    /// A post was scored.
-    Scored {
-        post: Classified,
-        computed_pairs: usize,
-        known_pairs: usize,
-    },
-    /// A post could not be scored.
-    Failed { post: Fullname, error: String },
-    /// A window ended, complete or stopped.
-    WindowEnd {
-        suspects: Option<OwnedSemaphorePermit>,
-        stages: Box<StageTimes>,
-        computed: ComputeStats,
-    },
+/// Results of the engine's thread for a text, or the end of a window. Sent with the lease of the window.
+#[derive(Default)]
+struct Results {
+    posts: Vec<Classified>,
+    /// Posts that could not be scored, with the error.
+    failed: Vec<(Fullname, String)>,
+    counts: ClassifyCounts,
+    /// True if the window ended, complete or stopped.
+    is_end: bool,
+    /// The window's permit for suspects, at its end.
+    suspects: Option<OwnedSemaphorePermit>,
 }
 
 impl Labelling<'_> {
@@ -134,7 +137,7 @@ impl Labelling<'_> {
         // One window waits while another is being computed. With more, posts would be claimed long before they are
         // scored, and would remain leased for longer after a crash.
         let (window_tx, window_rx) = mpsc::channel(1);
-        let (event_tx, event_rx) = mpsc::channel(EVENTS);
+        let (result_tx, result_rx) = mpsc::channel(RESULTS);
         let encoder = large.encoder();
         let (targets, halt) = (Arc::clone(&self.targets), self.halt.clone());
         let clock = self.run.clock.clone();
@@ -142,18 +145,18 @@ impl Labelling<'_> {
             let mut stages = StageTimes::default();
             let mut timer = EngineTimer::new(&clock, &mut stages);
             let ended = score_windows(
-                &mut large, &targets, window_rx, &event_tx, &halt, &mut timer,
+                &mut large, &targets, window_rx, &result_tx, &halt, &mut timer,
             );
             let computed = large.take_stats();
             Ok::<_, BacklogError>((large, ended, stages, computed))
         });
         // When nothing is left to claim, or after a signal or an error, `claim_windows` ends and closes the channel of
-        // windows. The engine then scores the windows in the channel and closes the channel of events, and the writer
-        // writes those events. So all three end and no result is lost.
+        // windows. The engine then scores the windows in the channel and closes the channel of results, and the writer
+        // writes those results. So all three end and no result is lost.
         let mut claiming = StageTimes::default();
         let (claimed, written) = tokio::join!(
             self.claim_windows(&encoder, small, window_tx, &mut claiming),
-            self.write_events(event_rx, done)
+            self.write_results(result_rx, done)
         );
         let scored = engine.await;
         done.new.stages.add(&claiming);
@@ -174,7 +177,9 @@ impl Labelling<'_> {
         windows: mpsc::Sender<Window>,
         stages: &mut StageTimes,
     ) -> Result<Option<Shortlist>, BacklogError> {
-        let clock = self.run.clock;
+        let Run { store, clock, .. } = self.run;
+        let targets = &self.targets;
+        let (model, hypotheses) = (targets.logits_model, &targets.hypotheses);
         while !self.halt.is_cancelled() {
             // Reserved first, so that posts are claimed only when the engine is about to need them.
             let Ok(permit) = windows.reserve().await else {
@@ -188,19 +193,19 @@ impl Labelling<'_> {
             };
             let claimed = self.claim().await?;
             stages.claim_secs += lap();
-            let Some(Claimed { claim, suspects }) = claimed else {
+            let Some(mut window) = claimed else {
                 break;
             };
-            let posts = SameText::group(claim.posts);
-            let mut window = Window {
-                lease: claim.lease,
-                stored: self.stored_pairs(&posts).await?,
-                posts,
-                texts: Vec::new(),
-                failed: Vec::new(),
-                claiming: StageTimes::default(),
-                suspects,
-            };
+            if targets.prepared.needs_vectors() {
+                let wanted = vec![PairState::Wanted; hypotheses.len()];
+                window.stored = vec![wanted; window.posts.len()];
+            } else {
+                let hashes: Vec<TextHash> = window.posts.iter().map(SameText::hash).collect();
+                let look_up = async || stored_logits(store, model, hypotheses, &hashes).await;
+                let stored = self.retry.run_with_timeout(look_up).await?.into_iter();
+                let pairs = |logits: Vec<_>| logits.into_iter().map(PairState::from).collect();
+                window.stored = stored.map(pairs).collect();
+            }
             stages.look_up_secs += lap();
             if let Some(shortlist) = small {
                 let (shortlist, completion) = self.apply_shortlist(shortlist, &mut window).await?;
@@ -228,9 +233,9 @@ impl Labelling<'_> {
         Ok(small)
     }
 
-    /// Claims posts, or, if none are left, suspects (posts whose workers crashed). `None` if nothing is left or the limit
-    /// is reached.
-    async fn claim(&self) -> Result<Option<Claimed>, StoreError> {
+    /// Claims posts, or, if none are left, suspects (posts whose workers crashed), and groups them by text. `None` if
+    /// nothing is left or the limit is reached.
+    async fn claim(&self) -> Result<Option<Window>, StoreError> {
         let Run { store, clock, .. } = self.run;
         let limit = self.sizes.take();
         if limit == 0 {
@@ -269,49 +274,26 @@ impl Labelling<'_> {
         }
         // From here on the heartbeat renews the lease.
         self.leases.add(claimed.lease);
-        Ok(Some(Claimed {
-            claim: claimed,
+        // In the order of each text's first post.
+        let mut posts: Vec<SameText> = Vec::new();
+        let mut index: HashMap<TextHash, usize> = HashMap::new();
+        for post in claimed.posts {
+            let text = *index.entry(post.text_hash).or_insert(posts.len());
+            match posts.get_mut(text) {
+                Some(same) => same.posts.push(post),
+                None => posts.push(SameText { posts: vec![post] }),
+            }
+        }
+        Ok(Some(Window {
+            lease: claimed.lease,
+            posts,
+            stored: Vec::new(),
+            texts: Vec::new(),
+            failed: Vec::new(),
+            claiming: StageTimes::default(),
             suspects: permit,
         }))
     }
-
-    /// Returns the pairs of each text: known if their logits are stored, otherwise wanted.
-    async fn stored_pairs(&self, posts: &[SameText]) -> Result<Vec<Pairs>, StoreError> {
-        let (store, targets) = (self.run.store, &self.targets);
-        let (model, hypotheses) = (targets.logits_model, &targets.hypotheses);
-        if targets.prepared.needs_vectors() {
-            return Ok(vec![vec![PairState::Wanted; hypotheses.len()]; posts.len()]);
-        }
-        let hashes: Vec<TextHash> = posts.iter().map(SameText::hash).collect();
-        let stored = self
-            .retry
-            .run_with_timeout(async || stored_logits(store, model, hypotheses, &hashes).await);
-        let pair = |logits: Option<PairLogits>| logits.map_or(PairState::Wanted, PairState::Known);
-        let pairs = |logits: Vec<_>| logits.into_iter().map(pair).collect();
-        Ok(stored.await?.into_iter().map(pairs).collect())
-    }
-}
-
-/// Results of the latest windows, which may not be stored yet when the next windows are claimed.
-type RecentResults = VecDeque<HashMap<TextHash, TextResult>>;
-
-/// Marks as known the pairs that a recent window computed, and returns the vectors that it computed.
-fn recall(
-    recent: &RecentResults,
-    posts: &[SameText],
-    pairs: &mut [Pairs],
-) -> Vec<Option<TextVector>> {
-    let result_of = |same: &SameText| recent.iter().find_map(|window| window.get(&same.hash()));
-    let recalled = posts.iter().zip(pairs).map(|(same, pairs)| {
-        let result = result_of(same)?;
-        for (pair, logits) in pairs.iter_mut().zip(&result.logits) {
-            if let (PairState::Wanted, Some(logits)) = (*pair, logits) {
-                *pair = PairState::Known(*logits);
-            }
-        }
-        result.vector.clone()
-    });
-    recalled.collect()
 }
 
 /// Scores windows until the channel closes, and sends the results to the writer.
@@ -319,100 +301,83 @@ fn score_windows(
     labeler: &mut Labeler,
     targets: &Targets,
     mut windows: mpsc::Receiver<Window>,
-    events: &mpsc::Sender<(Lease, Event)>,
+    results: &mpsc::Sender<(Lease, Results)>,
     halt: &CancellationToken,
     timer: &mut EngineTimer<'_>,
 ) -> Result<(), LabelerError> {
-    let mut recent = RecentResults::new();
+    let (model, is_wanted) = (targets.logits_model, |pair: &_| *pair == PairState::Wanted);
+    // Results of the latest windows, which may not be stored yet when the next windows are claimed.
+    let mut recent: VecDeque<HashMap<TextHash, TextResult>> = VecDeque::new();
     // The channel is closed when the writer has ended.
-    let halted = || halt.is_cancelled() || events.is_closed();
+    let halted = || halt.is_cancelled() || results.is_closed();
     while let Some(window) = timer.idle(|| windows.blocking_recv()) {
-        let send = |timer: &mut EngineTimer<'_>, event| {
+        let send = |timer: &mut EngineTimer<'_>, result| {
             // Fails only if the writer has ended, which also ends the scoring.
-            timer.blocked(|| drop(events.blocking_send((window.lease, event))));
+            timer.blocked(|| drop(results.blocking_send((window.lease, result))));
         };
-        for (same, error) in &window.failed {
-            let error = format!("scoring with the small model: {error}");
-            same.failures(&error).for_each(|event| send(timer, event));
+        for failed in window.failed {
+            send(timer, failed);
         }
         // A copy, because `window.stored` also decides which pairs are written.
-        let mut known = window.stored.clone();
-        let mut vectors = recall(&recent, &window.posts, &mut known);
-        let (prepared, mut results) = (&targets.prepared, HashMap::new());
-        labeler.score(
-            prepared,
-            &window.texts,
-            &known,
-            &halted,
-            &mut |text, result| {
-                let same = &window.posts[text];
-                let mut result = match result {
-                    Ok(result) => result,
-                    Err(error) => {
-                        let error = error.to_string();
-                        same.failures(&error).for_each(|event| send(timer, event));
-                        return;
-                    }
-                };
-                let stored = &window.stored[text];
-                let vector = result.vector.take().or_else(|| vectors[text].take());
-                result.vector = vector.filter(|_| stored.contains(&PairState::Wanted));
-                let pairs = stored.iter().zip(&targets.hypotheses).zip(&result.logits);
-                let logits = pairs.filter_map(|((stored, hypothesis), logits)| {
-                    let is_new = *stored == PairState::Wanted;
-                    is_new.then_some((targets.logits_model, *hypothesis, (*logits)?))
-                });
-                let logits: Vec<_> = match &result.vector {
-                    None => logits.collect(),
-                    // An embedding model stores the vector instead of logits.
-                    Some(_) => Vec::new(),
-                };
-                let scored_pairs = result.logits.iter().flatten().count();
-                let computed = known[text].iter();
-                let mut computed = computed.filter(|pair| **pair == PairState::Wanted).count();
-                for post in &same.posts {
-                    let vector = result.vector.clone();
-                    let post = Classified {
-                        fullname: post.fullname.clone(),
-                        text_hash: post.text_hash,
-                        scores: result.scores.clone(),
-                        logits: logits.clone(),
-                        vector: vector.map(|vector| (targets.logits_model, vector)),
-                    };
-                    // The pairs of a text count as computed for its first post, and as known for its other posts.
-                    let computed_pairs = std::mem::take(&mut computed);
-                    let known_pairs = scored_pairs - computed_pairs;
-                    let event = Event::Scored {
-                        post,
-                        computed_pairs,
-                        known_pairs,
-                    };
-                    send(timer, event);
+        let (mut known, mut vectors) = (window.stored.clone(), vec![None; window.posts.len()]);
+        for ((same, pairs), vector) in window.posts.iter().zip(&mut known).zip(&mut vectors) {
+            let Some(result) = recent.iter().find_map(|window| window.get(&same.hash())) else {
+                continue;
+            };
+            for (pair, logits) in pairs.iter_mut().zip(&result.logits) {
+                if let (PairState::Wanted, Some(logits)) = (*pair, logits) {
+                    *pair = PairState::Known(*logits);
                 }
-                // Only the logits and the vector are needed again.
-                result.raw = Vec::new();
-                results.insert(same.hash(), result);
-            },
-        )?;
-        recent.push_front(results);
-        recent.truncate(WINDOWS_IN_FLIGHT);
-        let mut stages = window.claiming;
-        stages.add(&timer.take());
-        let ended = Event::WindowEnd {
-            suspects: window.suspects,
-            stages: Box::new(stages),
-            computed: labeler.take_stats(),
+            }
+            vector.clone_from(&result.vector);
+        }
+        let mut latest = HashMap::new();
+        let mut done = |text: usize, result: Result<TextResult, TextError>| {
+            let same = &window.posts[text];
+            let mut result = match result {
+                Ok(result) => result,
+                Err(error) => return send(timer, same.failed(&error.to_string())),
+            };
+            let stored = &window.stored[text];
+            let vector = result.vector.take().or_else(|| vectors[text].take());
+            result.vector = vector.filter(|_| stored.iter().any(is_wanted));
+            // An embedding model stores the vector instead of logits.
+            let pairs = stored.iter().filter(|_| result.vector.is_none());
+            let pairs = pairs.zip(&targets.hypotheses).zip(&result.logits);
+            let logits = pairs.filter_map(|((stored, hypothesis), logits)| {
+                is_wanted(stored).then_some((model, *hypothesis, (*logits)?))
+            });
+            let logits: Vec<_> = logits.collect();
+            let computed = known[text].iter().filter(|pair| is_wanted(pair)).count();
+            send(timer, same.scored(&result, model, &logits, computed));
+            // Only the logits and the vector are needed again.
+            result.raw = Vec::new();
+            latest.insert(same.hash(), result);
         };
-        send(timer, ended);
+        let prepared = &targets.prepared;
+        labeler.score(prepared, &window.texts, &known, &halted, &mut done)?;
+        recent.push_front(latest);
+        recent.truncate(WINDOWS_IN_FLIGHT);
+        let mut counts = ClassifyCounts::default();
+        counts.add_computed(&labeler.take_stats());
+        counts.stages = window.claiming;
+        counts.stages.add(&timer.take());
+        let end = Results {
+            counts,
+            is_end: true,
+            suspects: window.suspects,
+            ..Results::default()
+        };
+        send(timer, end);
     }
     Ok(())
 }
 
 impl Labelling<'_> {
-    /// Writes scores as they arrive, in transactions of up to [`WRITE_POSTS`] posts.
-    async fn write_events(
+    /// Writes scores as they arrive, in transactions of about [`WRITE_POSTS`] posts.
+    async fn write_results(
         &self,
-        mut events: mpsc::Receiver<(Lease, Event)>,
+        mut results: mpsc::Receiver<(Lease, Results)>,
         done: &mut Tally<'_>,
     ) -> Result<(), BacklogError> {
         let Run { store, clock, .. } = self.run;
@@ -420,55 +385,36 @@ impl Labelling<'_> {
         let mut waiting: Vec<Classified> = Vec::new();
         let mut last_lease = None;
         let mut written_at = clock.elapsed();
-        while let Some((lease, event)) = events.recv().await {
+        while let Some((lease, result)) = results.recv().await {
             last_lease = Some(lease);
-            let (mut ended, mut suspects) = (false, None);
-            match event {
-                Event::Scored {
-                    post,
-                    computed_pairs,
-                    known_pairs,
-                } => {
-                    waiting.push(post);
-                    done.new.pairs += computed_pairs as u64;
-                    done.new.pairs_reused += known_pairs as u64;
-                }
-                Event::Failed { post, error } => {
-                    tracing::error!(fullname = %post, "not scored: {error}");
-                    let failed = [(post, error)];
-                    self.retry
-                        .run_with_timeout(async || store.backlog().fail(lease, &failed).await)
-                        .await?;
-                    done.new.failed += 1;
-                }
-                Event::WindowEnd {
-                    suspects: permit,
-                    stages,
-                    computed,
-                } => {
-                    done.new.stages.add(&stages);
-                    done.new.add_computed(&computed);
-                    (ended, suspects) = (true, permit);
-                }
+            for (post, error) in &result.failed {
+                tracing::error!(fullname = %post, "not scored: {error}");
             }
+            if !result.failed.is_empty() {
+                let fail = async || store.backlog().fail(lease, &result.failed).await;
+                self.retry.run_with_timeout(fail).await?;
+                done.new.failed += result.failed.len() as u64;
+            }
+            waiting.extend(result.posts);
+            done.new.add(&result.counts);
             let due = clock.elapsed().saturating_sub(written_at) >= WRITE_EVERY;
-            if waiting.len() >= WRITE_POSTS || due || ended {
+            if waiting.len() >= WRITE_POSTS || due || result.is_end {
                 let posts = std::mem::take(&mut waiting);
                 self.write(Some(lease), &posts, done).await?;
                 written_at = clock.elapsed();
             }
             // Posts still under the lease return to the backlog: they were edited in the meantime, or were not reached
             // before the run was stopped.
-            if ended {
+            if result.is_end {
                 self.retry
                     .run_with_timeout(async || store.backlog().release(lease).await)
                     .await?;
                 self.leases.remove(lease);
             }
             // Only after the write, so that a process has at most one unwritten window of suspects.
-            drop(suspects);
+            drop(result.suspects);
         }
-        // A failed engine sends no `WindowEnd`.
+        // A failed engine sends no end of its window.
         if !waiting.is_empty() {
             self.write(last_lease, &waiting, done).await?;
         }
@@ -528,19 +474,5 @@ impl Labelling<'_> {
         (self.progress)(LabelStep::Done(finished));
         done.report();
         Ok(stored.posts)
-    }
-}
-
-/// Runs blocking work on another thread.
-pub(super) fn blocking<T: Send + 'static, E: Into<BacklogError> + Send + 'static>(
-    work: impl FnOnce() -> Result<T, E> + Send + 'static,
-) -> impl Future<Output = Result<T, BacklogError>> {
-    // Starts now, not when the future is first polled.
-    let thread = tokio::task::spawn_blocking(work);
-    async {
-        match thread.await {
-            Ok(done) => done.map_err(Into::into),
-            Err(error) => Err(BacklogError::Thread(error.to_string())),
-        }
     }
 }

@@ -1,8 +1,7 @@
 //! Measures, on a sample of the texts, how long labelling will take.
 
-use super::BacklogError;
-use super::lane::blocking;
 use super::targets::{models_row, prepare};
+use super::{BacklogError, blocking};
 use crate::engines::estimate::{self, EstimatedCost};
 use topicmill_core::clock::SharedClock;
 use topicmill_core::{LabelSet, TextHash};

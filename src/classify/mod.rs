@@ -452,6 +452,20 @@ async fn wait_for_posts(
     }
 }
 
+/// Runs blocking work on another thread.
+fn blocking<T: Send + 'static, E: Into<BacklogError> + Send + 'static>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> impl Future<Output = Result<T, BacklogError>> {
+    // Starts now, not when the future is first polled.
+    let thread = tokio::task::spawn_blocking(work);
+    async {
+        match thread.await {
+            Ok(done) => done.map_err(Into::into),
+            Err(error) => Err(BacklogError::Thread(error.to_string())),
+        }
+    }
+}
+
 #[expect(clippy::cast_precision_loss, reason = "a rate for display")]
 fn rate(posts: u64, seconds: f64) -> f64 {
     if seconds > 0.0 {

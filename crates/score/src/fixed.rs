@@ -28,13 +28,15 @@ impl FixedShape {
     }
 }
 
-/// Computes rows of token ids and type ids, in batches of the given shape. A row that is too long for it is an error.
+/// Computes rows of token ids and type ids, in batches of the given shape, and checks the size of the output. A row that
+/// is too long for the shape is an error. `numbers` is the expected size of a row's output, if it is known.
 pub(crate) fn infer<R: IntoIterator<Item = (u32, u32)> + Clone>(
     engine: &mut dyn Engine,
     rows: &[R],
     longest: usize,
     shape: FixedShape,
     pad_id: u32,
+    numbers: Option<usize>,
 ) -> Result<Logits, EngineError> {
     let width = shape.width.unwrap_or(longest);
     if longest > width {
@@ -66,7 +68,17 @@ pub(crate) fn infer<R: IntoIterator<Item = (u32, u32)> + Clone>(
             }
         }
     }
-    all.ok_or_else(|| EngineError::Shape("the batch has no rows".to_owned()))
+    let all = all.ok_or_else(|| EngineError::Shape("the batch has no rows".to_owned()))?;
+    let expected = numbers.unwrap_or(all.width.max(1));
+    if (all.rows, all.width, all.data.len()) == (rows.len(), expected, rows.len() * expected) {
+        return Ok(all);
+    }
+    Err(EngineError::Shape(format!(
+        "the graph returned {} × {} numbers for {} rows; {expected} per row were expected",
+        all.rows,
+        all.width,
+        rows.len()
+    )))
 }
 
 #[cfg(test)]
@@ -97,7 +109,7 @@ mod tests {
                 .map(|len| (1..).take(*len).map(|id| (id, 1)))
                 .collect();
             let longest = *lengths.iter().max().unwrap();
-            infer(self, &rows, longest, FixedShape::from_dims(shape), 9)
+            infer(self, &rows, longest, FixedShape::from_dims(shape), 9, None)
         }
     }
 

@@ -65,16 +65,9 @@ pub(crate) fn check_batch(
     let rows: Vec<_> = rows.collect();
     let longest = vectors.iter().map(|vector| vector.input_ids.len()).max();
     let longest = longest.unwrap_or(0);
-    let found = fixed::infer(engine, &rows, longest, folder.fixed, spec.contract.pad_id)?;
     let classes = kind.width().unwrap_or(vectors[0].logits.len());
-    if (found.rows, found.width) != (vectors.len(), classes) {
-        return Err(EngineError::Shape(format!(
-            "the graph returned {} × {} numbers for {} rows of {classes} classes",
-            found.rows,
-            found.width,
-            vectors.len(),
-        )));
-    }
+    let (shape, pad_id) = (folder.fixed, spec.contract.pad_id);
+    let found = fixed::infer(engine, &rows, longest, shape, pad_id, Some(classes))?;
     let mut errors = MaxErrors::default();
     for (row, vector) in vectors.iter().enumerate() {
         let (found, wanted) = (found.row(row), vector.logits.as_slice());

@@ -55,6 +55,13 @@ pub enum PairState {
     Skipped,
 }
 
+impl From<Option<PairLogits>> for PairState {
+    /// Returns the state of a pair, given its stored logits.
+    fn from(stored: Option<PairLogits>) -> Self {
+        stored.map_or(Self::Wanted, Self::Known)
+    }
+}
+
 /// States of a text's pairs, one per label, then the background's; empty if all are wanted.
 pub type Pairs = Vec<PairState>;
 

@@ -2,8 +2,10 @@
 //! all inference libraries. Out: the [`Input`]s to feed and the name of the output to read, or the reason why the graph
 //! cannot be used.
 
+use std::borrow::Cow;
+
 use super::batch::Batch;
-use super::contract::{Input, InputParams, Tensor};
+use super::contract::{Input, Numbers, Tensor};
 use super::engine::EngineError;
 use super::folder::ModelFolder;
 use topicmill_core::ModelKind;
@@ -23,7 +25,10 @@ pub struct Port {
 #[derive(Debug)]
 pub(crate) struct Feed {
     inputs: Vec<Input>,
-    params: InputParams,
+    /// First id of [`Input::DecoderIds`].
+    decoder_start_id: Option<u32>,
+    /// Value of [`Input::Mask`] for padding.
+    masked: f32,
     vocab_size: Option<usize>,
 }
 
@@ -31,13 +36,11 @@ impl Feed {
     /// Checks a graph's inputs and selects the tensors to feed.
     pub(crate) fn new(inputs: &[Port], folder: &ModelFolder) -> Result<Self, String> {
         let contract = folder.spec.as_ref().map(|spec| &spec.contract);
-        let params = InputParams {
-            decoder_start_id: contract.and_then(|contract| contract.decoder_start_id),
-            masked: contract.map_or(-10_000.0, |contract| contract.masked),
-        };
+        let decoder_start_id = contract.and_then(|contract| contract.decoder_start_id);
         Ok(Self {
-            inputs: inputs_of(inputs, &params, folder)?,
-            params,
+            inputs: inputs_of(inputs, decoder_start_id, folder)?,
+            decoder_start_id,
+            masked: contract.map_or(-10_000.0, |contract| contract.masked),
             vocab_size: folder.vocab_size,
         })
     }
@@ -54,19 +57,73 @@ impl Feed {
                 return Err(EngineError::Token(*id, vocab_size));
             }
         }
-        let inputs = self.inputs.iter();
-        let tensors = inputs.map(|input| (input.name(), input.tensor(batch, &self.params)));
-        Ok(tensors.collect())
+        let (rows, width) = (batch.rows(), batch.width);
+        let tensor = |input: &Input| {
+            let (shape, numbers) = match input {
+                Input::Ids => (vec![rows, width], Numbers::I64(Cow::Borrowed(&batch.ids))),
+                Input::TypeIds => (
+                    vec![rows, width],
+                    Numbers::I64(Cow::Borrowed(&batch.type_ids)),
+                ),
+                Input::AttentionMask => (
+                    vec![rows, width],
+                    Numbers::I64(batch.attention_mask().into()),
+                ),
+                Input::DecoderIds => (
+                    vec![rows, width],
+                    Numbers::I64(self.decoder_ids(batch).into()),
+                ),
+                Input::Lengths => (vec![rows], Numbers::I32(lengths(batch))),
+                Input::Positions => (vec![width], Numbers::I64((0..).take(width).collect())),
+                Input::Last => (vec![rows], Numbers::I64(last(batch).into())),
+                Input::Mask => (vec![rows, 1, width], Numbers::F32(mask(batch, self.masked))),
+            };
+            (input.name(), Tensor { shape, numbers })
+        };
+        Ok(self.inputs.iter().map(tensor).collect())
+    }
+
+    /// Shifts each row right by one, after the start id; the last id is dropped.
+    fn decoder_ids(&self, batch: &Batch) -> Vec<i64> {
+        let start = self
+            .decoder_start_id
+            .expect("checked when the graph was loaded");
+        let mut ids = Vec::with_capacity(batch.ids.len());
+        for row in batch.ids.chunks(batch.width) {
+            ids.push(i64::from(start));
+            ids.extend(&row[..batch.width - 1]);
+        }
+        ids
     }
 }
 
 /// Name and tensor of an input.
 pub(crate) type NamedTensor<'b> = (&'static str, Tensor<'b>);
 
+fn lengths(batch: &Batch) -> Vec<i32> {
+    let length = |len: &usize| i32::try_from(*len).expect("a row is no longer than the window");
+    batch.lens.iter().map(length).collect()
+}
+
+fn last(batch: &Batch) -> Vec<i64> {
+    let rows = batch.lens.iter().enumerate();
+    rows.map(|(row, len)| row * batch.width + len - 1)
+        .map(|index| i64::try_from(index).expect("a batch fits in memory"))
+        .collect()
+}
+
+fn mask(batch: &Batch, masked: f32) -> Vec<f32> {
+    let row = |len: &usize| {
+        let len = *len;
+        (0..batch.width).map(move |i| if i < len { 0.0 } else { masked })
+    };
+    batch.lens.iter().flat_map(row).collect()
+}
+
 /// Returns the inputs of a graph, or the reason why they are not supported.
 fn inputs_of(
     ports: &[Port],
-    params: &InputParams,
+    decoder_start_id: Option<u32>,
     folder: &ModelFolder,
 ) -> Result<Vec<Input>, String> {
     let mut inputs = Vec::new();
@@ -101,8 +158,8 @@ fn inputs_of(
                 Input::Ids.name()
             ));
         }
-        // Checked here rather than with the first batch; `Input::tensor` relies on it.
-        if input == Input::DecoderIds && params.decoder_start_id.is_none() {
+        // Checked here rather than with the first batch; `Feed::tensors` relies on it.
+        if input == Input::DecoderIds && decoder_start_id.is_none() {
             return Err(
                 "it requires `decoder_ids`, but no `manifest.toml` has `decoder_start_id`"
                     .to_owned(),
@@ -183,5 +240,65 @@ fn check_output(port: &Port, folder: &ModelFolder) -> Result<(), String> {
             "its output `{name}` has {} dimensions instead of two (texts × numbers); is it a model without a head?",
             shape.len()
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch() -> Batch {
+        let rows = [
+            vec![(5, 0), (6, 1), (2, 1)],
+            vec![(7, 0)],
+            vec![(8, 0), (9, 0)],
+        ];
+        Batch::new(rows, 3, 1)
+    }
+
+    #[test]
+    fn input_tensors_match_their_documentation() {
+        let batch = batch();
+        let feed = Feed {
+            inputs: Input::ALL.to_vec(),
+            decoder_start_id: Some(2),
+            masked: -10_000.0,
+            vocab_size: None,
+        };
+        let tensors = feed.tensors(&batch).unwrap();
+        let i64s = |numbers: &[i64]| Numbers::I64(Cow::Owned(numbers.to_vec()));
+        let m = -10_000.0;
+        let wanted = [
+            (Input::Ids, vec![3, 3], i64s(&[5, 6, 2, 7, 1, 1, 8, 9, 1])),
+            (
+                Input::AttentionMask,
+                vec![3, 3],
+                i64s(&[1, 1, 1, 1, 0, 0, 1, 1, 0]),
+            ),
+            (
+                Input::TypeIds,
+                vec![3, 3],
+                i64s(&[0, 1, 1, 0, 0, 0, 0, 0, 0]),
+            ),
+            (Input::Lengths, vec![3], Numbers::I32(vec![3, 1, 2])),
+            (Input::Positions, vec![3], i64s(&[0, 1, 2])),
+            (
+                Input::DecoderIds,
+                vec![3, 3],
+                i64s(&[2, 5, 6, 2, 7, 1, 2, 8, 9]),
+            ),
+            (Input::Last, vec![3], i64s(&[2, 3, 7])),
+            (
+                Input::Mask,
+                vec![3, 1, 3],
+                Numbers::F32(vec![0.0, 0.0, 0.0, 0.0, m, m, 0.0, 0.0, m]),
+            ),
+        ];
+        let wanted =
+            wanted.map(|(input, shape, numbers)| (input.name(), Tensor { shape, numbers }));
+        for tensor in &wanted {
+            assert!(tensors.contains(tensor), "{tensor:?}");
+        }
+        assert_eq!(wanted.len(), tensors.len());
     }
 }

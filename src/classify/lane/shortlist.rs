@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{SameText, Window, blocking};
+use super::{SameText, Window};
 use crate::classify::targets::SmallTargets;
-use crate::classify::{BacklogError, Labelling};
+use crate::classify::{BacklogError, Labelling, blocking};
 use topicmill_core::{PairLogits, TextHash};
 use topicmill_review::rescore::vector_logits;
 use topicmill_score::Shortlist;
@@ -42,7 +42,10 @@ impl Labelling<'_> {
                     window.posts.push(same);
                     window.stored.push(pairs);
                 }
-                Err(error) => window.failed.push((same, error)),
+                Err(error) => {
+                    let error = format!("scoring with the small model: {error}");
+                    window.failed.push(same.failed(&error));
+                }
             }
         }
         Ok((small, Completion::Done))

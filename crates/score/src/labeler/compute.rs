@@ -125,25 +125,15 @@ impl Labeler {
         self.infer(&[row])
     }
 
-    /// Computes a batch, padded to a shape that suits the engine, and validates the output.
+    /// Computes a batch, padded to a shape that suits the engine, and checks that its output is finite.
     pub(super) fn infer(&mut self, rows: &[Sequence<'_>]) -> Result<Logits, EngineError> {
         let lens = rows.iter().map(|row| row.tokens());
         let longest = lens.clone().max().unwrap_or(0);
         let (shapes, pad_id) = (self.shapes(), self.encoder.pad_id());
         let shape = shapes.padded_shape(longest, rows.len(), self.folder.fixed);
         let ids: Vec<_> = rows.iter().map(|row| row.ids()).collect();
-        let logits = fixed::infer(&mut *self.engine, &ids, longest, shape, pad_id)?;
-        let expected = self.folder.kind.width().unwrap_or(logits.width.max(1));
-        if (logits.rows, logits.width, logits.data.len())
-            != (rows.len(), expected, rows.len() * expected)
-        {
-            return Err(EngineError::Shape(format!(
-                "the graph returned {} × {} numbers for {} rows; {expected} per row were expected",
-                logits.rows,
-                logits.width,
-                rows.len()
-            )));
-        }
+        let numbers = self.folder.kind.width();
+        let logits = fixed::infer(&mut *self.engine, &ids, longest, shape, pad_id, numbers)?;
         match logits.data.iter().filter(|x| !x.is_finite()).count() {
             0 => {
                 self.computed.tokens += lens.sum::<usize>() as u64;
