@@ -16,16 +16,16 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use futures_util::stream::{self, TryStreamExt};
 
-use crate::run::Run;
+use crate::run::{Run, StageError};
 use topicmill_core::record::Upserted;
 use topicmill_core::{
-    AuthorPolicy, FailureKind, Fullname, Listing, MAX_CLOCK_SKEW, Outcome, ReadyPost, Timestamp,
-    Topic, TopicReport,
+    AuthorPolicy, Fullname, Listing, MAX_CLOCK_SKEW, Outcome, ReadyPost, Timestamp, Topic,
+    TopicReport,
 };
 use topicmill_sources::error::SourceError;
 use topicmill_sources::page::{PAGE_LIMIT, Rejected};
 use topicmill_sources::source::{Paging, Source};
-use topicmill_store::{Page, StoreError};
+use topicmill_store::Page;
 
 pub use self::goal::TimeRange;
 pub use self::import::{ImportPlan, import};
@@ -36,28 +36,7 @@ const MAX_LISTED: u32 = 1_000;
 /// Maximum number of rejected records that are logged separately; the others are only counted.
 const MAX_LOGGED_REJECTIONS: u64 = 5;
 
-/// Errors that end collecting before all topics are read.
-#[derive(Debug, thiserror::Error)]
-pub enum CollectError {
-    /// The database failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The source rejects every request or is not responding.
-    #[error(transparent)]
-    Source(#[from] SourceError),
-}
-
-impl CollectError {
-    /// Returns the kind of this error, which determines the exit code.
-    pub fn kind(&self) -> FailureKind {
-        match self {
-            Self::Store(error) => error.kind(),
-            Self::Source(error) => error.kind(),
-        }
-    }
-}
-
-type Result<T, E = CollectError> = std::result::Result<T, E>;
+type Result<T, E = StageError> = std::result::Result<T, E>;
 
 /// Options for reading topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,7 +112,7 @@ pub async fn collect(
             }
         })
         .await;
-    if let (Err(CollectError::Source(_)), Some(range)) = (&read, options.time_range) {
+    if let (Err(StageError::Source(_)), Some(range)) = (&read, options.time_range) {
         let unread = |report: &TopicReport| report.outcome == Outcome::Stopped;
         for (topic, _) in topics
             .iter()
@@ -244,7 +223,7 @@ impl Reader<'_> {
                     report.outcome = Outcome::Empty;
                     report.detail = Some(format!("r/{subreddit} returned no posts"));
                 }
-                Err(CollectError::Source(error)) => {
+                Err(StageError::Source(error)) => {
                     report.outcome = error.outcome();
                     report.detail = Some(error.to_string());
                     if error.affects_all_topics() || self.is_archive_down(&error).await {
@@ -256,7 +235,7 @@ impl Reader<'_> {
                         break;
                     }
                 }
-                Err(error @ CollectError::Store(_)) => return Err(error),
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -294,7 +273,7 @@ impl Reader<'_> {
             Paging::Archive(archive) => self.read_archive(archive).await,
         };
         // Not for a closed subreddit, because the next subreddit is read instead.
-        if let Err(CollectError::Source(error)) = &read
+        if let Err(StageError::Source(error)) = &read
             && !error.outcome().is_subreddit_specific()
         {
             self.begin_gap().await?;

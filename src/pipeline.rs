@@ -15,23 +15,21 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
-use crate::classify::{self, BacklogError, LabelStep};
-use crate::collect::{self, CollectError, ImportPlan, ReadOptions, RefillPlan};
+use crate::classify::{self, LabelStep};
+use crate::collect::{self, ImportPlan, ReadOptions, RefillPlan};
 use crate::metrics::Metrics;
-use crate::purge::{self, PurgeError};
+use crate::purge;
 use crate::telemetry;
 use topicmill_core::clock::SharedClock;
 use topicmill_core::record::{
     ClassifyCounts, CollectCounts, ImportCounts, PurgeCounts, RunCounts, Traffic,
 };
-use topicmill_core::{
-    AuthorPolicy, FailureKind, LabelSet, Outcome, RunStatus, Stage, Topic, TopicReport, hex,
-};
+use topicmill_core::{AuthorPolicy, LabelSet, Outcome, RunStatus, Stage, Topic, TopicReport, hex};
 
-use crate::run::Run;
+use crate::run::{Run, StageError};
 use topicmill_score::Models;
 use topicmill_sources::Source;
-use topicmill_sources::file::dump::{self, FileError, FileOptions};
+use topicmill_sources::file::dump::{self, FileOptions};
 use topicmill_sources::source::Paging;
 use topicmill_store::{ImportState, RunId, Store, StoreError};
 
@@ -77,27 +75,6 @@ pub struct ImportOrder<'a> {
     pub store_author: bool,
     /// True if files that were imported before are imported again from the start.
     pub again: bool,
-}
-
-/// Reasons why an import ended early.
-#[derive(Debug, thiserror::Error)]
-pub enum ImportError {
-    /// The database failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A file cannot be read.
-    #[error(transparent)]
-    Dump(#[from] FileError),
-}
-
-impl ImportError {
-    /// Returns the kind of this error, which determines the exit code.
-    pub fn kind(&self) -> FailureKind {
-        match self {
-            Self::Store(error) => error.kind(),
-            Self::Dump(_) => FailureKind::Usage,
-        }
-    }
 }
 
 /// Warns if the rows that a run read from an archive say nothing about deletions.
@@ -181,7 +158,7 @@ impl Context {
         options: ReadOptions,
         store_author: bool,
         progress: OnProgress<'_>,
-    ) -> Result<(Vec<TopicReport>, RunStatus), CollectError> {
+    ) -> Result<(Vec<TopicReport>, RunStatus), StageError> {
         quota::share(source, &self.store, &self.clock);
         let archive_newest = OnceLock::new();
         let work = async |run, reports: &mut Vec<TopicReport>| {
@@ -202,7 +179,7 @@ impl Context {
             }
             Ok(())
         };
-        self.recorded(Stage::Collect, work, CollectError::kind, |reports| {
+        self.recorded(Stage::Collect, work, |reports| {
             let all_read = reports.len() == topics.len()
                 && reports.iter().all(|report| report.outcome == Outcome::Ok);
             let section = source.kind().traits().section;
@@ -225,7 +202,7 @@ impl Context {
         &self,
         order: &ImportOrder<'_>,
         progress: OnProgress<'_>,
-    ) -> Result<(ImportCounts, RunStatus), ImportError> {
+    ) -> Result<(ImportCounts, RunStatus), StageError> {
         let work = async |run, total: &mut ImportCounts| {
             let ended = self.import_files(run, order, progress, total).await;
             if total.stored.purged > 0 {
@@ -233,16 +210,11 @@ impl Context {
             }
             ended
         };
-        self.recorded(
-            Stage::Import,
-            work,
-            ImportError::kind,
-            |done: &mut ImportCounts| {
-                let whole = done.rejected.total() == 0;
-                let counts = RunCounts::Import(Box::new(done.clone()));
-                (done_if(whole), counts, json!([]))
-            },
-        )
+        self.recorded(Stage::Import, work, |done: &mut ImportCounts| {
+            let whole = done.rejected.total() == 0;
+            let counts = RunCounts::Import(Box::new(done.clone()));
+            (done_if(whole), counts, json!([]))
+        })
         .await
     }
 
@@ -252,7 +224,7 @@ impl Context {
         order: &ImportOrder<'_>,
         progress: OnProgress<'_>,
         total: &mut ImportCounts,
-    ) -> Result<(), ImportError> {
+    ) -> Result<(), StageError> {
         let authors = self.author_policy(order.store_author).await?;
         collect::record_keywords(&self.run(run), order.topics).await?;
         for path in order.files {
@@ -318,7 +290,7 @@ impl Context {
         path: &Path,
         order: &ImportOrder<'_>,
         run: RunId,
-    ) -> Result<Option<ImportState>, ImportError> {
+    ) -> Result<Option<ImportState>, StageError> {
         if !order.reading.is_resumed(path) {
             return Ok(None);
         }
@@ -374,7 +346,7 @@ impl Context {
         set: &LabelSet,
         options: &classify::Options,
         progress: classify::OnLabelStep<'_>,
-    ) -> Result<(ClassifyCounts, RunStatus), BacklogError> {
+    ) -> Result<(ClassifyCounts, RunStatus), StageError> {
         let work = async |run, done: &mut ClassifyCounts| {
             let run = self.run(run);
             let on_step = |step| match step {
@@ -383,16 +355,11 @@ impl Context {
             };
             classify::label(&run, models, set, options, &on_step, done).await
         };
-        self.recorded(
-            Stage::Classify,
-            work,
-            BacklogError::kind,
-            |done: &mut ClassifyCounts| {
-                let whole = done.failed == 0 && done.parked == 0;
-                let counts = RunCounts::Classify(Box::new(done.clone()));
-                (done_if(whole), counts, json!([]))
-            },
-        )
+        self.recorded(Stage::Classify, work, |done: &mut ClassifyCounts| {
+            let whole = done.failed == 0 && done.parked == 0;
+            let counts = RunCounts::Classify(Box::new(done.clone()));
+            (done_if(whole), counts, json!([]))
+        })
         .await
     }
 
@@ -406,7 +373,7 @@ impl Context {
         plan: &purge::PurgePlan,
         source: Option<&dyn Source>,
         progress: purge::OnChecked<'_>,
-    ) -> Result<(PurgeCounts, RunStatus), PurgeError> {
+    ) -> Result<(PurgeCounts, RunStatus), StageError> {
         if let Some(source) = source {
             quota::share(source, &self.store, &self.clock);
         }
@@ -416,21 +383,16 @@ impl Context {
             warn_without_reports(source);
             Ok(())
         };
-        self.recorded(
-            Stage::Purge,
-            work,
-            PurgeError::kind,
-            |report: &mut PurgeCounts| {
-                // With `leave_file`, or on a server, remaining bytes are expected.
-                let whole =
-                    !report.lingers || plan.leave_file || matches!(self.store, Store::Postgres(_));
-                if let Some(source) = source {
-                    report.traffic = traffic_of(source);
-                }
-                let counts = RunCounts::Purge(Box::new(report.clone()));
-                (done_if(report.unclear == 0 && whole), counts, json!([]))
-            },
-        )
+        self.recorded(Stage::Purge, work, |report: &mut PurgeCounts| {
+            // With `leave_file`, or on a server, remaining bytes are expected.
+            let whole =
+                !report.lingers || plan.leave_file || matches!(self.store, Store::Postgres(_));
+            if let Some(source) = source {
+                report.traffic = traffic_of(source);
+            }
+            let counts = RunCounts::Purge(Box::new(report.clone()));
+            (done_if(report.unclear == 0 && whole), counts, json!([]))
+        })
         .await
     }
 
@@ -443,7 +405,7 @@ impl Context {
         plan: &RefillPlan<'_>,
         source: &dyn Source,
         store_author: bool,
-    ) -> Result<(ImportCounts, RunStatus), CollectError> {
+    ) -> Result<(ImportCounts, RunStatus), StageError> {
         quota::share(source, &self.store, &self.clock);
         let work = async |run, done: &mut ImportCounts| {
             let authors = self.author_policy(store_author).await?;
@@ -454,17 +416,12 @@ impl Context {
             }
             ended
         };
-        self.recorded(
-            Stage::Import,
-            work,
-            CollectError::kind,
-            |done: &mut ImportCounts| {
-                let whole = done.unclear == 0 && done.rejected.total() == 0;
-                done.traffic = traffic_of(source);
-                let counts = RunCounts::Import(Box::new(done.clone()));
-                (done_if(whole), counts, json!([]))
-            },
-        )
+        self.recorded(Stage::Import, work, |done: &mut ImportCounts| {
+            let whole = done.unclear == 0 && done.rejected.total() == 0;
+            done.traffic = traffic_of(source);
+            let counts = RunCounts::Import(Box::new(done.clone()));
+            (done_if(whole), counts, json!([]))
+        })
         .await
     }
 }

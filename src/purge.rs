@@ -8,12 +8,11 @@ use std::collections::{HashMap, HashSet};
 
 use chrono::TimeDelta;
 
-use crate::run::Run;
+use crate::run::{Run, StageError};
 use topicmill_core::record::PurgeCounts;
-use topicmill_core::{AuthorPolicy, FailureKind, Fullname, PurgeReason, SourceKind, Timestamp};
+use topicmill_core::{AuthorPolicy, Fullname, PurgeReason, SourceKind, Timestamp};
 use topicmill_sources::Source;
 use topicmill_sources::arctic_shift::SECOND_READING;
-use topicmill_sources::error::SourceError;
 use topicmill_sources::lookup::{PostState, PostStates};
 use topicmill_sources::source::Paging;
 use topicmill_store::{Checked, Due, OldTexts, Purged, Rewritten, Store, StoreError};
@@ -28,41 +27,6 @@ const MAX_CLOCK_JUMP: TimeDelta = TimeDelta::days(30);
 const LATEST_SECS: i64 = 253_402_300_799;
 /// Maximum age in hours, a little over a century.
 const MAX_HOURS: u32 = 1_000_000;
-
-/// Reasons why a purge ended early. What was already written is kept.
-#[derive(Debug, thiserror::Error)]
-pub enum PurgeError {
-    /// The database failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The source, or the connection to it, failed.
-    #[error(transparent)]
-    Source(#[from] SourceError),
-    /// The machine's clock is far from the last run, so every age may be wrong.
-    #[error(
-        "it is {} by this machine's clock, and the last run on a different day began on {}: set the clock, or add \
-         `--yes` if it is right",
-        now.as_datetime().date_naive(),
-        last.as_datetime().date_naive()
-    )]
-    Clock {
-        /// The time of the machine's clock.
-        now: Timestamp,
-        /// The start of the last run that did not begin within a day of `now`.
-        last: Timestamp,
-    },
-}
-
-impl PurgeError {
-    /// Returns the kind of this error, which determines the exit code.
-    pub fn kind(&self) -> FailureKind {
-        match self {
-            Self::Store(error) => error.kind(),
-            Self::Source(error) => error.kind(),
-            Self::Clock { .. } => FailureKind::Usage,
-        }
-    }
-}
 
 /// The posts to purge.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -107,14 +71,14 @@ pub type OnChecked<'a> = &'a (dyn Fn(u64) + Send + Sync);
 /// Purges the posts of a plan. Only a plan with [`PurgePlan::check`] needs `source`.
 ///
 /// # Errors
-/// See [`PurgeError`]; `report` contains what was done before.
+/// See [`StageError`]; `report` contains what was done before.
 pub async fn purge(
     run: &Run<'_>,
     plan: &PurgePlan,
     source: Option<&dyn Source>,
     progress: OnChecked<'_>,
     report: &mut PurgeCounts,
-) -> Result<(), PurgeError> {
+) -> Result<(), StageError> {
     let ended = run_steps(run, plan, source, progress, report).await;
     // Before `ended?`, because data that was purged before an error must also be removed from the file.
     let rewritten = rewrite(run, plan.leave_file).await;
@@ -171,7 +135,7 @@ async fn run_steps(
     source: Option<&dyn Source>,
     progress: OnChecked<'_>,
     report: &mut PurgeCounts,
-) -> Result<(), PurgeError> {
+) -> Result<(), StageError> {
     // Steps without requests first.
     purge_requested(run, &plan.ids, report).await?;
     if !plan.authors.is_empty() {
@@ -200,7 +164,7 @@ fn hours_before(time: Timestamp, hours: u32) -> Timestamp {
 
 /// Rejects the machine's clock if it is behind the last run, or more than a month ahead of it. With PostgreSQL, the
 /// server's clock is used instead.
-async fn check_clock(run: &Run<'_>) -> Result<(), PurgeError> {
+async fn check_clock(run: &Run<'_>) -> Result<(), StageError> {
     let now = run.now();
     let day = TimeDelta::days(1);
     let (before, after) = (now.as_datetime() - day, now.as_datetime() + day);
@@ -212,7 +176,7 @@ async fn check_clock(run: &Run<'_>) -> Result<(), PurgeError> {
         Some(last)
             if !(-day..MAX_CLOCK_JUMP).contains(&(now.as_datetime() - last.as_datetime())) =>
         {
-            Err(PurgeError::Clock { now, last })
+            Err(StageError::Clock { now, last })
         }
         _ => Ok(()),
     }
@@ -253,7 +217,7 @@ async fn purge_requested(
     run: &Run<'_>,
     ids: &[(Fullname, PurgeReason)],
     report: &mut PurgeCounts,
-) -> Result<(), PurgeError> {
+) -> Result<(), StageError> {
     for chunk in ids.chunks(BATCH as usize) {
         if run.stop.is_cancelled() {
             break;
@@ -309,7 +273,7 @@ async fn purge_old_texts(
     run: &Run<'_>,
     retention: Retention,
     report: &mut PurgeCounts,
-) -> Result<(), PurgeError> {
+) -> Result<(), StageError> {
     // The clocks of machines differ a little. A post that was stored more than a day in the future got its time from a
     // wrong clock. It counts as due, because otherwise it would not be due for a long time.
     let now = run.store.purging().database_now(run.now()).await?;
@@ -344,7 +308,7 @@ async fn check_deleted(
     source: &dyn Source,
     progress: OnChecked<'_>,
     report: &mut PurgeCounts,
-) -> Result<(), PurgeError> {
+) -> Result<(), StageError> {
     let started = run.now();
     let now = run.store.purging().database_now(run.now()).await?;
     let by_archive = matches!(source.paging(), Paging::Archive(_));
@@ -405,7 +369,7 @@ async fn fetch_states(
     due: &[Fullname],
     report: &mut PurgeCounts,
     budget: u64,
-) -> Result<Option<PostStates>, PurgeError> {
+) -> Result<Option<PostStates>, StageError> {
     report.requests += 1;
     let Some(answer) = source.paging().posts(due).await?.states else {
         return Ok(None);

@@ -3,7 +3,7 @@
 //! The current target, which the views show, changes only on request. A run with a different label set or model stores
 //! its labels alongside the current ones, and logs a warning at its start.
 
-use super::BacklogError;
+use super::StageError;
 use topicmill_core::{CALIBRATED, short_hash};
 use topicmill_store::{LabelSetRow, ModelRow, Store, StoreError, Target};
 
@@ -23,11 +23,11 @@ pub enum MakeCurrent {
 /// retention deleted, which cannot be labelled again.
 ///
 /// # Errors
-/// Returns [`BacklogError::LabelsLost`], or an error of the store.
-pub async fn check_no_label_is_lost(store: &Store, target: Target) -> Result<(), BacklogError> {
+/// Returns [`StageError::LabelsLost`], or an error of the store.
+pub async fn check_no_label_is_lost(store: &Store, target: Target) -> Result<(), StageError> {
     match store.labels().count_lost_labels(target).await? {
         0 => Ok(()),
-        posts => Err(BacklogError::LabelsLost(posts)),
+        posts => Err(StageError::LabelsLost(posts)),
     }
 }
 
@@ -36,7 +36,7 @@ pub(super) async fn set_current(
     store: &Store,
     target: Target,
     asked: MakeCurrent,
-) -> Result<(), BacklogError> {
+) -> Result<(), StageError> {
     match asked {
         MakeCurrent::Always => {
             check_no_label_is_lost(store, target).await?;

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::engine_timer::EngineTimer;
 use super::tally::Tally;
 use super::targets::Targets;
-use super::{BacklogError, LabelStep, Labelling, blocking};
+use super::{LabelStep, Labelling, StageError, blocking};
 use crate::run::Run;
 use topicmill_core::record::{ClassifyCounts, StageTimes};
 use topicmill_core::{Fullname, PairLogits, TextHash};
@@ -131,7 +131,7 @@ impl Labelling<'_> {
         &self,
         models: Models,
         done: &mut Tally<'_>,
-    ) -> Result<Models, BacklogError> {
+    ) -> Result<Models, StageError> {
         // Separated, because the two models work concurrently on two threads.
         let Models { mut large, small } = models;
         // One window waits while another is being computed. With more, posts would be claimed long before they are
@@ -148,7 +148,7 @@ impl Labelling<'_> {
                 &mut large, &targets, window_rx, &result_tx, &halt, &mut timer,
             );
             let computed = large.take_stats();
-            Ok::<_, BacklogError>((large, ended, stages, computed))
+            Ok::<_, StageError>((large, ended, stages, computed))
         });
         // When nothing is left to claim, or after a signal or an error, `claim_windows` ends and closes the channel of
         // windows. The engine then scores the windows in the channel and closes the channel of results, and the writer
@@ -176,7 +176,7 @@ impl Labelling<'_> {
         mut small: Option<Shortlist>,
         windows: mpsc::Sender<Window>,
         stages: &mut StageTimes,
-    ) -> Result<Option<Shortlist>, BacklogError> {
+    ) -> Result<Option<Shortlist>, StageError> {
         let Run { store, clock, .. } = self.run;
         let targets = &self.targets;
         let (model, hypotheses) = (targets.logits_model, &targets.hypotheses);
@@ -379,7 +379,7 @@ impl Labelling<'_> {
         &self,
         mut results: mpsc::Receiver<(Lease, Results)>,
         done: &mut Tally<'_>,
-    ) -> Result<(), BacklogError> {
+    ) -> Result<(), StageError> {
         let Run { store, clock, .. } = self.run;
         // The engine scores one window at a time, so all waiting posts are under the same lease.
         let mut waiting: Vec<Classified> = Vec::new();

@@ -1,7 +1,7 @@
 //! Measures, on a sample of the texts, how long labelling will take.
 
 use super::targets::{models_row, prepare};
-use super::{BacklogError, blocking};
+use super::{StageError, blocking};
 use crate::engines::estimate::{self, EstimatedCost};
 use topicmill_core::clock::SharedClock;
 use topicmill_core::{LabelSet, TextHash};
@@ -16,13 +16,13 @@ const SAMPLE: u32 = 2_000;
 /// Estimates the cost of labelling without a shortlist. Writes nothing.
 ///
 /// # Errors
-/// See [`BacklogError`].
+/// See [`StageError`].
 pub async fn dry_run(
     store: &Store,
     clock: &SharedClock,
     mut models: Models,
     set: &LabelSet,
-) -> Result<(WorkEstimate, EstimatedCost), BacklogError> {
+) -> Result<(WorkEstimate, EstimatedCost), StageError> {
     let prepared = prepare(store, &mut models, set).await?;
     let model = models_row(&models);
     let sought = store

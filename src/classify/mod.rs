@@ -34,12 +34,11 @@ use self::retry::Retry;
 use self::tally::Tally;
 use self::targets::Targets;
 pub use self::targets::model_row;
-use crate::run::Run;
+use crate::run::{Run, StageError};
+use topicmill_core::LabelSet;
 use topicmill_core::record::{ClassifyCounts, LabelAgreement, RunSettings};
-use topicmill_core::{FailureKind, LabelSet};
 use topicmill_review::compare::Moves;
-use topicmill_score::text::TokenizeError;
-use topicmill_score::{LabelerError, Models};
+use topicmill_score::Models;
 use topicmill_store::{BacklogCounts, Store, StoreError, Target, Watch, is_cancelled};
 
 /// Interval at which a watcher (a run with `--watch`) polls the backlog, because the lease of a crashed worker expires
@@ -51,41 +50,6 @@ const MAX_IDLE_ROUNDS: u32 = 2;
 /// After a poll, a watcher rests for this multiple of the poll's duration, because polling reads a large part of the
 /// database.
 const REST_FACTOR: u32 = 10;
-
-/// Errors that end labelling early.
-#[derive(Debug, thiserror::Error)]
-pub enum BacklogError {
-    /// The database failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The model or the device failed.
-    #[error(transparent)]
-    Labeler(#[from] LabelerError),
-    /// The tokenizer failed.
-    #[error(transparent)]
-    Tokenize(#[from] TokenizeError),
-    /// Making the label set current would lose this number of labels.
-    #[error(
-        "the label set cannot become the current one: {0} labelled posts have no label of it and cannot get one, because \
-         retention deleted their text, so views, reports and exports would lose them; --yes makes it current nevertheless"
-    )]
-    LabelsLost(u64),
-    /// A thread panicked or was cancelled.
-    #[error("the scoring thread ended without a result: {0}")]
-    Thread(String),
-}
-
-impl BacklogError {
-    /// Returns the kind of this error, which determines the exit code.
-    pub fn kind(&self) -> FailureKind {
-        match self {
-            Self::Store(error) => error.kind(),
-            Self::Labeler(error) => error.kind(),
-            Self::LabelsLost(_) => FailureKind::Usage,
-            Self::Tokenize(_) | Self::Thread(_) => FailureKind::Model,
-        }
-    }
-}
 
 /// Options for labelling the backlog.
 #[derive(Debug, Clone)]
@@ -130,7 +94,7 @@ pub type OnLabelStep<'a> = &'a (dyn Fn(LabelStep) + Send + Sync);
 /// `models` are copies of one model, and each gets a lane. `done` is updated as labels are written.
 ///
 /// # Errors
-/// See [`BacklogError`]. Posts that were scored before the error are written, and the others are released.
+/// See [`StageError`]. Posts that were scored before the error are written, and the others are released.
 ///
 /// # Panics
 /// If `models` is empty.
@@ -141,7 +105,7 @@ pub async fn label(
     options: &Options,
     progress: OnLabelStep<'_>,
     done: &mut ClassifyCounts,
-) -> Result<(), BacklogError> {
+) -> Result<(), StageError> {
     let store = run.store;
     store.posts().apply_text_rule().await?;
     done.settings = RunSettings {
@@ -262,14 +226,14 @@ struct Labelling<'a> {
 
 impl Labelling<'_> {
     /// Ends a run whose database is unreachable.
-    fn end_without_database(&self, ended: Result<(), BacklogError>) -> Result<(), BacklogError> {
+    fn end_without_database(&self, ended: Result<(), StageError>) -> Result<(), StageError> {
         if !self.leases.all().is_empty() {
             tracing::warn!("claimed posts remain claimed until their leases expire");
         }
         match ended {
             // A stopped run does not wait for the database. The unwritten posts are scored again after their leases
             // expire.
-            Err(BacklogError::Store(error))
+            Err(StageError::Store(error))
                 if self.run.stop.is_cancelled() && error.is_transient() =>
             {
                 tracing::warn!("the last scores were not stored: {error}");
@@ -286,7 +250,7 @@ impl Labelling<'_> {
         mut models: Vec<Models>,
         watch: &mut Option<Watch>,
         done: &mut ClassifyCounts,
-    ) -> Result<(), BacklogError> {
+    ) -> Result<(), StageError> {
         let Run { clock, stop, .. } = self.run;
         // With a small model, each text first needs a shortlist, which the large model's vectors cannot provide.
         if models[0].small.is_none() {
@@ -388,7 +352,7 @@ impl Labelling<'_> {
         &self,
         models: Vec<Models>,
         done: &mut ClassifyCounts,
-    ) -> (Vec<Models>, Result<(), BacklogError>) {
+    ) -> (Vec<Models>, Result<(), StageError>) {
         let lanes = models.into_iter().map(async |models| {
             let mut counts = Tally::new(self.progress);
             let ended = self.lane(models, &mut counts).await;
@@ -453,15 +417,15 @@ async fn wait_for_posts(
 }
 
 /// Runs blocking work on another thread.
-fn blocking<T: Send + 'static, E: Into<BacklogError> + Send + 'static>(
+fn blocking<T: Send + 'static, E: Into<StageError> + Send + 'static>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
-) -> impl Future<Output = Result<T, BacklogError>> {
+) -> impl Future<Output = Result<T, StageError>> {
     // Starts now, not when the future is first polled.
     let thread = tokio::task::spawn_blocking(work);
     async {
         match thread.await {
             Ok(done) => done.map_err(Into::into),
-            Err(error) => Err(BacklogError::Thread(error.to_string())),
+            Err(error) => Err(StageError::Thread(error.to_string())),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::BacklogError;
+use super::StageError;
 use crate::run::Run;
 use topicmill_core::labels::hypothesis;
 use topicmill_core::{LabelSet, ModelKind};
@@ -43,7 +43,7 @@ impl Targets {
         run: &Run<'_>,
         models: &mut Models,
         set: &LabelSet,
-    ) -> Result<Self, BacklogError> {
+    ) -> Result<Self, StageError> {
         let Run { store, clock, .. } = *run;
         let prepared = prepare(store, models, set).await?;
         let small = models.small.as_mut();
@@ -116,7 +116,7 @@ pub(super) async fn prepare(
     store: &Store,
     models: &mut Models,
     set: &LabelSet,
-) -> Result<PreparedLabels, BacklogError> {
+) -> Result<PreparedLabels, StageError> {
     let kind = &models.large.folder().kind;
     let mut known = Vec::new();
     if matches!(kind, ModelKind::Embedding(_)) {

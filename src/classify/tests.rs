@@ -71,7 +71,7 @@ async fn an_engine_failure_loses_no_scored_post() {
         _ => Err(EngineError::Run("the device is gone".into())),
     };
     let (ended, done) = scene.label(broken).await;
-    assert!(matches!(ended, Err(BacklogError::Labeler(_))), "{ended:?}");
+    assert!(matches!(ended, Err(StageError::Labeler(_))), "{ended:?}");
     assert!(done.posts > 0 && done.posts < 600, "{done:?}");
     assert_eq!(scene.count("classifications").await, done.posts);
     assert_eq!(scene.count("leases").await, 0, "the rest is released");
@@ -184,7 +184,7 @@ async fn concurrent_engines_give_the_same_scores_as_one() {
     };
     let engines: Vec<Box<dyn Engine>> = vec![Box::new(breaks), Box::new(ScriptedEngine::default())];
     let (ended, done) = scene.label_with(engines, &labels, options()).await;
-    assert!(matches!(ended, Err(BacklogError::Labeler(_))), "{ended:?}");
+    assert!(matches!(ended, Err(StageError::Labeler(_))), "{ended:?}");
     assert_eq!(scene.count("classifications").await, done.posts);
     assert_eq!(scene.count("leases").await, 0);
 }

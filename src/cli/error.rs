@@ -7,16 +7,13 @@ use std::process::ExitCode;
 use super::hints;
 use crate::atomic_file::is_full;
 use crate::backup::BackupError;
-use crate::classify::BacklogError;
-use crate::collect::CollectError;
 use crate::config::ConfigError;
 use crate::engines::EnginesError;
 use crate::export::ExportError;
 use crate::metrics::BindError;
-use crate::pipeline::ImportError;
 use crate::pipeline_file::PipelineError;
-use crate::purge::PurgeError;
 use crate::report_files::ReportError;
+use crate::run::StageError;
 use crate::score_files::FilesError;
 use topicmill_core::FailureKind;
 use topicmill_pages::serve::ServeError;
@@ -112,8 +109,6 @@ pub enum CliError {
     #[error(transparent)]
     Source(#[from] SourceError),
     #[error(transparent)]
-    Collect(#[from] CollectError),
-    #[error(transparent)]
     Dump(#[from] FileError),
     #[error(transparent)]
     Gold(#[from] GoldError),
@@ -129,8 +124,8 @@ pub enum CliError {
     Device(#[from] DeviceError),
     #[error("{0}{hint}", hint = hints::for_labeler(.0))]
     Labeler(#[from] LabelerError),
-    #[error("{0}{hint}", hint = hints::for_backlog(.0))]
-    Backlog(#[from] BacklogError),
+    #[error("{0}{hint}", hint = hints::for_stage(.0))]
+    Stage(#[from] StageError),
     #[error(transparent)]
     Export(#[from] ExportError),
     #[error(transparent)]
@@ -139,10 +134,6 @@ pub enum CliError {
     Serve(#[from] ServeError),
     #[error(transparent)]
     Metrics(#[from] BindError),
-    #[error(transparent)]
-    Import(#[from] ImportError),
-    #[error(transparent)]
-    Purge(#[from] PurgeError),
     #[error("{0}{hint}", hint = hints::for_files(.0))]
     Files(#[from] FilesError),
     /// The reader of stdout has closed the pipe (`topicmill sql … | head`), which is not reported.
@@ -204,14 +195,11 @@ impl CliError {
             Self::Model(_) => FailureKind::Model,
             Self::Onnx(error) => error.kind(),
             Self::Labeler(error) => error.kind(),
-            Self::Backlog(error) => error.kind(),
-            Self::Collect(error) => error.kind(),
+            Self::Stage(error) => error.kind(),
             Self::Export(error) => error.kind(),
             Self::Files(error) => error.kind(),
             Self::Gold(error) => error.kind(),
-            Self::Import(error) => error.kind(),
             Self::Backup(error) => error.kind(),
-            Self::Purge(error) => error.kind(),
             Self::Report(error) => error.kind(),
             Self::Serve(error) => error.kind(),
             Self::Source(error) => error.kind(),

@@ -9,8 +9,8 @@ use topicmill_score::onnx::Library;
 use topicmill_score::{EngineError, LabelerError, ModelError, OnnxError, TextError};
 
 use crate::atomic_file::is_full;
-use crate::classify::BacklogError;
 use crate::engines::EnginesError;
+use crate::run::StageError;
 use crate::score_files::FilesError;
 
 pub fn for_model(error: &ModelError) -> &'static str {
@@ -105,9 +105,9 @@ pub fn for_labeler(error: &LabelerError) -> &'static str {
     }
 }
 
-pub fn for_backlog(error: &BacklogError) -> &'static str {
+pub fn for_stage(error: &StageError) -> &'static str {
     match error {
-        BacklogError::Labeler(error) => for_labeler(error),
+        StageError::Labeler(error) => for_labeler(error),
         _ => "",
     }
 }

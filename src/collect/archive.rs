@@ -13,7 +13,7 @@
 use std::collections::HashSet;
 
 use super::goal::Goal;
-use super::{CollectError, Reader, Result, take};
+use super::{Reader, Result, StageError, take};
 use topicmill_core::Timestamp;
 use topicmill_sources::SourceError;
 use topicmill_sources::arctic_shift::ArcticShift;
@@ -133,7 +133,7 @@ impl Reader<'_> {
             // The archive returned a smaller page than requested each time, or the largest one: no other page would
             // reach further.
             } else if given < limit || limit == LARGEST_PAGE {
-                return Err(CollectError::Source(SourceError::PageOverflow {
+                return Err(StageError::Source(SourceError::PageOverflow {
                     site: site_for(self.source.kind()),
                     what: format!("r/{}", self.subreddit),
                     at: next.as_datetime(),

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Context, heartbeat};
+use crate::run::StageError;
 use crate::telemetry;
 use topicmill_core::record::RunCounts;
 use topicmill_core::{FailureKind, RunStatus, Stage};
@@ -46,13 +47,12 @@ pub(super) fn done_if(is_complete: bool) -> RunStatus {
 impl Context {
     /// Runs a stage and records it. `work` updates its report as it goes, so that a run that fails or panics is
     /// recorded with what it finished. A run that a temporary failure ended is partial, as in a schedule.
-    pub(super) async fn recorded<T: Default, E: std::error::Error + From<StoreError> + 'static>(
+    pub(super) async fn recorded<T: Default>(
         &self,
         stage: Stage,
-        work: impl AsyncFnOnce(RunId, &mut T) -> Result<(), E>,
-        kind_of: fn(&E) -> FailureKind,
+        work: impl AsyncFnOnce(RunId, &mut T) -> Result<(), StageError>,
         result_of: impl FnOnce(&mut T) -> StageResult,
-    ) -> Result<(T, RunStatus), E> {
+    ) -> Result<(T, RunStatus), StageError> {
         // Before this run is recorded, so that `status` is right from here on.
         heartbeat::record_crashed_runs(self).await?;
         // For `db info`. A database role may lack this privilege, which is not an error.
@@ -72,19 +72,18 @@ impl Context {
         if let Some(scheduled_run) = self.scheduled_run {
             self.store.schedules().link_run(id, scheduled_run).await?;
         }
-        let run = self.run_recorded(id, stage, work, kind_of, result_of);
+        let run = self.run_recorded(id, stage, work, result_of);
         telemetry::in_run(id.0, run).await
     }
 
     /// Runs a stage whose start is recorded.
-    async fn run_recorded<T: Default, E: std::error::Error + From<StoreError> + 'static>(
+    async fn run_recorded<T: Default>(
         &self,
         id: RunId,
         stage: Stage,
-        work: impl AsyncFnOnce(RunId, &mut T) -> Result<(), E>,
-        kind_of: fn(&E) -> FailureKind,
+        work: impl AsyncFnOnce(RunId, &mut T) -> Result<(), StageError>,
         result_of: impl FnOnce(&mut T) -> StageResult,
-    ) -> Result<(T, RunStatus), E> {
+    ) -> Result<(T, RunStatus), StageError> {
         let now = || self.clock.now().into();
         let mut report = T::default();
         // A run that panics must not remain `running`, so its end is recorded first and the panic is resumed below.
@@ -102,7 +101,7 @@ impl Context {
         };
         let status = match &ended {
             Ok(Err(error)) if is_cancelled(error) => RunStatus::Stopped,
-            Ok(Err(error)) if kind_of(error) == FailureKind::Temporary => RunStatus::Partial,
+            Ok(Err(error)) if error.kind() == FailureKind::Temporary => RunStatus::Partial,
             Ok(Err(_)) | Err(_) => RunStatus::Failed,
             Ok(Ok(())) if self.stop.is_cancelled() => RunStatus::Stopped,
             Ok(Ok(())) => status,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{SameText, Window};
 use crate::classify::targets::SmallTargets;
-use crate::classify::{BacklogError, Labelling, blocking};
+use crate::classify::{Labelling, StageError, blocking};
 use topicmill_core::{PairLogits, TextHash};
 use topicmill_review::rescore::vector_logits;
 use topicmill_score::Shortlist;
@@ -17,7 +17,7 @@ impl Labelling<'_> {
         &self,
         mut small: Shortlist,
         window: &mut Window,
-    ) -> Result<(Shortlist, Completion), BacklogError> {
+    ) -> Result<(Shortlist, Completion), StageError> {
         let of_small = self.targets.small.as_ref();
         let of_small = of_small.expect("the label set is prepared for the small model");
         let known = self.known_small_pairs(of_small, window).await?;
@@ -56,7 +56,7 @@ impl Labelling<'_> {
         &self,
         small: &SmallTargets,
         window: &Window,
-    ) -> Result<Vec<Pairs>, BacklogError> {
+    ) -> Result<Vec<Pairs>, StageError> {
         let (Some(model), Some(labels)) = (small.vectors, small.prepared.label_vectors()) else {
             return Ok(Vec::new());
         };

@@ -153,7 +153,7 @@ impl Scene {
         self.store.posts().save_pages(&[page], None).await.unwrap();
     }
 
-    pub(super) async fn label<F>(&self, hook: F) -> (Result<(), BacklogError>, ClassifyCounts)
+    pub(super) async fn label<F>(&self, hook: F) -> (Result<(), StageError>, ClassifyCounts)
     where
         F: FnMut(usize) -> Result<(), EngineError> + Send + 'static,
     {
@@ -176,7 +176,7 @@ impl Scene {
         engines: Vec<Box<dyn Engine>>,
         labels: &LabelSet,
         options: Options,
-    ) -> (Result<(), BacklogError>, ClassifyCounts) {
+    ) -> (Result<(), StageError>, ClassifyCounts) {
         let models = engines.into_iter().map(models).collect();
         self.label_by(models, labels, options).await
     }
@@ -186,7 +186,7 @@ impl Scene {
         models: Vec<Models>,
         labels: &LabelSet,
         options: Options,
-    ) -> (Result<(), BacklogError>, ClassifyCounts) {
+    ) -> (Result<(), StageError>, ClassifyCounts) {
         let run = Run {
             store: &self.store,
             clock: &self.clock,

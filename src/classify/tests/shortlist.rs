@@ -29,7 +29,7 @@ async fn shortlisting_stops_on_request_and_a_failing_small_model_ends_the_run() 
     };
     let labelers = vec![shortlisted(broken, 2)];
     let (ended, done) = scene.label_by(labelers, &labels, options()).await;
-    assert!(matches!(ended, Err(BacklogError::Labeler(_))), "{ended:?}");
+    assert!(matches!(ended, Err(StageError::Labeler(_))), "{ended:?}");
     assert_eq!((done.posts, scene.count("leases").await), (0, 0));
 
     let (stop, batches) = (scene.stop.clone(), Arc::new(AtomicU64::new(0)));

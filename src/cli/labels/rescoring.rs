@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::super::CliError;
 use super::super::app::{App, ModelFlags};
-use crate::classify::BacklogError;
+use crate::run::StageError;
 use topicmill_core::labels::hypothesis;
 use topicmill_core::{Fullname, LabelSet, LabelVector, ModelKind};
 use topicmill_review::REVIEW_COMMAND;
@@ -68,7 +68,7 @@ impl<'a> Rescoring<'_, 'a> {
         }
         let mut models = self.app.models(self.flags)?;
         let prepared = models.large.prepare_with_known(self.set, &known);
-        let prepared = prepared.map_err(BacklogError::from)?;
+        let prepared = prepared.map_err(StageError::from)?;
         Ok(prepared.label_vectors().map(<[LabelVector]>::to_vec))
     }
 

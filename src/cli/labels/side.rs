@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::rescoring::Rescoring;
 use super::{NamedSet, WhichModel, find_stored_model, named_model, settings_json, short_hash};
-use crate::classify::BacklogError;
 use crate::cli::CliError;
 use crate::cli::app::{App, ModelFlags, run_blocking};
+use crate::run::StageError;
 use crate::telemetry::Progress;
 use topicmill_core::reddit::post_text;
 use topicmill_core::{Fullname, LabelSet, ModelKind};
@@ -210,7 +210,7 @@ impl Side {
                 (labeler, scored)
             });
             let scored = scored.await;
-            let (back, scored) = scored.map_err(|error| BacklogError::Thread(error.to_string()))?;
+            let (back, scored) = scored.map_err(|error| StageError::Thread(error.to_string()))?;
             labeler = back;
             let Some(scored) = scored? else {
                 return Ok(None);

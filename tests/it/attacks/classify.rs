@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use topicmill::classify::{self, BacklogError, Options};
+use topicmill::classify::{self, Options};
 use topicmill::pipeline::Context;
 use topicmill::run::Run;
+use topicmill::run::StageError;
 use topicmill_core::clock::{Clock, SharedClock, Sleep, SystemClock};
 use topicmill_core::record::ClassifyCounts;
 use topicmill_core::{Fullname, RunStatus, Stage};
@@ -41,7 +42,7 @@ async fn label(
     clock: &SharedClock,
     stop: &CancellationToken,
     options: &Options,
-) -> (Result<(), BacklogError>, ClassifyCounts) {
+) -> (Result<(), StageError>, ClassifyCounts) {
     let name = topicmill_store::worker_name();
     let run = Run {
         store,
@@ -322,7 +323,7 @@ async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_on_a_signal(
         proxy.set_down(true);
     };
     let ((ended, _), ()) = tokio::join!(labelling, outage);
-    assert!(matches!(&ended, Err(BacklogError::Store(error)) if error.is_transient()));
+    assert!(matches!(&ended, Err(StageError::Store(error)) if error.is_transient()));
 
     // A watcher stopped during an outage exits cleanly, even with claimed posts: their leases expire.
     proxy.set_down(false);

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
-use topicmill::collect::{CollectError, ReadOptions};
+use topicmill::collect::ReadOptions;
 use topicmill::pipeline::{Context, RunRecord};
+use topicmill::run::StageError;
 use topicmill_core::clock::ManualClock;
 use topicmill_core::{Topic, TopicReport};
 use topicmill_sources::Source;
@@ -76,7 +77,7 @@ impl<F, S: Source> Scene<F, S> {
     }
 
     /// Collects, and returns the error that ended the run.
-    pub async fn try_collect(&self, topics: &[Topic]) -> Result<(), CollectError> {
+    pub async fn try_collect(&self, topics: &[Topic]) -> Result<(), StageError> {
         let (source, context) = (&self.source, &self.context);
         let collected = context.collect(source, topics, READ_OPTIONS, false, &|_| {});
         collected.await.map(drop)
