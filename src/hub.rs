@@ -21,7 +21,7 @@ use reqwest::header::{CONTENT_RANGE, RANGE};
 use reqwest::{Client, Response, StatusCode, Url};
 
 pub use self::error::PullError;
-use self::listing::{GraphChoice, Listing, Sibling, is_name};
+use self::listing::{Listing, Sibling, is_name};
 use crate::telemetry::Progress;
 use topicmill_core::FailureKind;
 use topicmill_core::clock::SharedClock;
@@ -130,8 +130,7 @@ impl Hub {
         let label_vectors = label_vectors.map(|name| listing.file(&name)).transpose()?;
         // The manifest is one of these files and lists the graphs.
         let manifest = Manifest::read(&folder)?;
-        let choice = GraphChoice::parse(precision);
-        let mut large = listing.graph_files(choice, manifest.as_ref())?;
+        let mut large = listing.graph_files(precision, manifest.as_ref())?;
         large.extend(label_vectors);
         large.retain(|file| !files.contains(file));
         files.extend(&large);

@@ -46,7 +46,6 @@ pub mod metrics;
 pub mod pipeline;
 pub mod pipeline_file;
 pub mod purge;
-pub mod report_files;
 pub mod run;
 pub mod schedule;
 pub mod score_files;

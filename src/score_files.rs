@@ -57,8 +57,6 @@ pub struct FileJob {
 pub struct Reading {
     /// The format; `None` to detect it from the file extension or, failing that, from the first bytes.
     pub format: Option<TableFormat>,
-    /// The delimiter; `None` to detect it from the header line.
-    pub delimiter: Option<u8>,
     /// The id column; `None` for `id` or, if there is no such column, row numbers.
     pub id: Option<String>,
     /// The text columns, joined by a blank line; empty for `text`, `title` with a body, or a similar name.

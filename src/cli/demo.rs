@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::app::{App, ModelFlags};
 use super::collect::{CollectFlags, Collector};
-use super::report::database_name;
+use super::report::{database_name, write_page};
 use super::source::SourceFlag;
 use super::{CliError, Exit, backlog, output};
 use crate::config::Origin;
@@ -98,7 +98,7 @@ async fn write_report(app: &App, store: &Store, url: &str) -> Result<Option<Path
     let now = app.clock.now().into();
     let options = ReportOptions::all_posts(store, &database_name(url), now).await?;
     let page = report::render_page(&report::gather(store, &options).await?);
-    match crate::report_files::write_page(&path, &page, false) {
+    match write_page(&path, &page, false) {
         Ok(()) => Ok(Some(path)),
         Err(error) => {
             tracing::warn!("the report was not written: {error}");

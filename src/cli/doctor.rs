@@ -15,7 +15,6 @@ use topicmill_score::onnx::{FoundBy, OnnxError, load_runtime};
 use topicmill_score::openvino::load_openvino;
 use topicmill_sources::Source;
 use topicmill_sources::arctic_shift::ArcticShift;
-use topicmill_sources::reddit::Credentials;
 use topicmill_store::{Access, Address, Store, StoreError};
 
 const AFTER_HELP: &str = "Examples:
@@ -57,7 +56,11 @@ struct Finding {
 
 impl Doctor {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
-        let mut findings = vec![library(app), model(app), pipeline(app, &self.pipeline)];
+        let mut findings = vec![
+            finding("ONNX Runtime", library(app)),
+            finding("model", model(app)),
+            finding("pipeline", pipeline(app, &self.pipeline)),
+        ];
         findings.extend(database(app).await);
         // Listed before the model, because it may be the engine that runs the model.
         if let Some(openvino) = openvino(app) {
@@ -65,7 +68,9 @@ impl Doctor {
         }
         match self.source.choose(app).0 {
             SourceKind::Reddit => findings.push(credentials(app, self.offline).await),
-            SourceKind::ArcticShift => findings.push(archive(app, self.offline).await),
+            SourceKind::ArcticShift => {
+                findings.push(finding("Arctic Shift", archive(app, self.offline).await));
+            }
             SourceKind::Sample | SourceKind::Import => {}
         }
         let rows = findings.iter();
@@ -100,19 +105,18 @@ fn missing(what: &'static str, exit: Option<Exit>, detail: String) -> Finding {
     }
 }
 
-fn library(app: &App) -> Finding {
-    let found = load_runtime(app.library().as_deref())
-        .map_err(CliError::from)
-        .map(|runtime| {
-            let cuda = if runtime.has_cuda() {
-                "with CUDA"
-            } else {
-                "CPU only"
-            };
-            let by = library_origin(runtime.found_by(), "onnxruntime.library");
-            format!("{} ({cuda}; from {by})", runtime.library().display())
-        });
-    finding("ONNX Runtime", found)
+fn library(app: &App) -> Result<String, CliError> {
+    let runtime = load_runtime(app.library().as_deref())?;
+    let cuda = if runtime.has_cuda() {
+        "with CUDA"
+    } else {
+        "CPU only"
+    };
+    let by = library_origin(runtime.found_by(), "onnxruntime.library");
+    Ok(format!(
+        "{} ({cuda}; from {by})",
+        runtime.library().display()
+    ))
 }
 
 /// Checks OpenVINO, if it is installed or the settings require it.
@@ -145,46 +149,39 @@ fn library_origin(by: FoundBy, setting: &str) -> String {
     }
 }
 
-fn model(app: &App) -> Finding {
+fn model(app: &App) -> Result<String, CliError> {
     // Open a session, because only that shows that the graph is intact.
-    let flags = ModelFlags::default();
-    let found = app
-        .model_choice(&flags)
-        .and_then(|choice| Ok(choice.open_one(choice.devices[0])?));
-    finding(
-        "model",
-        found.map(|engine| {
-            let (folder, chosen) = (engine.labeler.folder(), &engine.chosen);
-            format!(
-                "{}: {}, graph {} in {}, {} tokens, on {} ({})",
-                folder.dir.display(),
-                folder.kind.as_str(),
-                folder.graph.file_name().unwrap_or_default().display(),
-                folder.precision,
-                folder.max_tokens,
-                chosen.device,
-                chosen.reason
-            )
-        }),
-    )
+    let choice = app.model_choice(&ModelFlags::default())?;
+    let engine = choice.open_one(choice.devices[0])?;
+    let (folder, chosen) = (engine.labeler.folder(), &engine.chosen);
+    Ok(format!(
+        "{}: {}, graph {} in {}, {} tokens, on {} ({})",
+        folder.dir.display(),
+        folder.kind.as_str(),
+        folder.graph.file_name().unwrap_or_default().display(),
+        folder.precision,
+        folder.max_tokens,
+        chosen.device,
+        chosen.reason
+    ))
 }
 
-fn pipeline(app: &App, flags: &PipelineFlags) -> Finding {
-    let found = app.pipeline(flags).map(|pipeline| {
-        let file = match app.pipeline_path(flags) {
-            None => "built in".to_owned(),
-            Some(path) if flags.pipeline.is_some() => path.display().to_string(),
-            Some(path) => {
-                let origin = &app.loaded.values["pipeline"].1;
-                format!("{}, as set in {origin}", path.display())
-            }
-        };
-        let (name, labels) = (&pipeline.name, pipeline.label_set.labels.len());
-        let read = pipeline.topics.iter().filter(|t| !t.subreddits.is_empty());
-        let read = read.count();
-        format!("{name} ({file}): {labels} labels, {read} topics with subreddits")
-    });
-    finding("pipeline", found)
+fn pipeline(app: &App, flags: &PipelineFlags) -> Result<String, CliError> {
+    let pipeline = app.pipeline(flags)?;
+    let file = match app.pipeline_path(flags) {
+        None => "built in".to_owned(),
+        Some(path) if flags.pipeline.is_some() => path.display().to_string(),
+        Some(path) => {
+            let origin = &app.loaded.values["pipeline"].1;
+            format!("{}, as set in {origin}", path.display())
+        }
+    };
+    let (name, labels) = (&pipeline.name, pipeline.label_set.labels.len());
+    let read = pipeline.topics.iter().filter(|t| !t.subreddits.is_empty());
+    let read = read.count();
+    Ok(format!(
+        "{name} ({file}): {labels} labels, {read} topics with subreddits"
+    ))
 }
 
 /// Checks the database, and says what limited its latest runs.
@@ -230,12 +227,8 @@ async fn speed(store: &Store, stage: Stage) -> Option<Finding> {
         Stage::Collect => "collect speed",
         _ => "classify speed",
     };
-    Some(finding(
-        what,
-        Ok(format!(
-            "run {run} is limited by the {limit}: {why}; {change}"
-        )),
-    ))
+    let limited = format!("run {run} is limited by the {limit}: {why}; {change}");
+    Some(finding(what, Ok(limited)))
 }
 
 fn is_missing_file(url: &str) -> bool {
@@ -243,40 +236,28 @@ fn is_missing_file(url: &str) -> bool {
 }
 
 /// Asks the archive for its newest post.
-async fn archive(app: &App, offline: bool) -> Finding {
-    const WHAT: &str = "Arctic Shift";
+async fn archive(app: &App, offline: bool) -> Result<String, CliError> {
     let set = app.source_settings().arctic_shift;
-    let archive = match ArcticShift::new(&set, app.clock.clone()) {
-        Ok(archive) => archive,
-        Err(error) => return finding(WHAT, Err(error.into())),
-    };
+    let archive = ArcticShift::new(&set, app.clock.clone())?;
     if offline {
-        return finding(WHAT, Ok("not tested because of --offline".into()));
+        return Ok("not tested because of --offline".into());
     }
-    let answer = match archive.newest_post().await {
-        Ok(newest) => newest,
-        Err(error) => return finding(WHAT, Err(error.into())),
-    };
-    let newest = answer.map_or_else(
-        || "it has no post of a busy subreddit".to_owned(),
-        |newest| {
+    let newest = match archive.newest_post().await? {
+        None => "it has no post of a busy subreddit".to_owned(),
+        Some(newest) => {
             let age = app.clock.now() - newest.as_datetime();
             let age = format_duration(age.max(TimeDelta::zero()));
             format!("the newest post of a busy subreddit is {age} old")
-        },
-    );
-    let quota = archive.traffic().quota;
-    let quota = quota.map_or_else(
-        || "no rate limit is reported".to_owned(),
-        |quota| {
+        }
+    };
+    let quota = match archive.traffic().quota {
+        None => "no rate limit is reported".to_owned(),
+        Some(quota) => {
             let secs = secs_left(quota, app);
             format!("{:.0} requests left for the next {secs} s", quota.remaining)
-        },
-    );
-    finding(
-        WHAT,
-        Ok(format!("{} responds; {newest}; {quota}", set.api_url)),
-    )
+        }
+    };
+    Ok(format!("{} responds; {newest}; {quota}", set.api_url))
 }
 
 /// Returns the seconds until a quota is reset.
@@ -292,26 +273,17 @@ async fn credentials(app: &App, offline: bool) -> Finding {
                       the source arctic-shift needs no credentials";
         return missing(WHAT, Some(Exit::Policy), detail.into());
     }
-    let reddit = match app.reddit() {
-        Ok(reddit) => reddit,
-        Err(error) => return finding(WHAT, Err(error)),
-    };
-    if offline {
-        return finding(WHAT, Ok("set; not tested because of --offline".into()));
-    }
-    // As `collect` would, request a token and then a subreddit: here, the first of the built-in topics.
-    let response = async {
-        let subreddit = &app.load_pipeline(None)?.topics[0].subreddits[0];
-        Ok(reddit.check_credentials(subreddit).await?)
-    };
-    let response: Result<Credentials, CliError> = response.await;
-    finding(
-        WHAT,
-        response.map(|credentials| describe_credentials(&credentials, app)),
-    )
+    finding(WHAT, test_credentials(app, offline).await)
 }
 
-fn describe_credentials(credentials: &Credentials, app: &App) -> String {
+async fn test_credentials(app: &App, offline: bool) -> Result<String, CliError> {
+    let reddit = app.reddit()?;
+    if offline {
+        return Ok("set; not tested because of --offline".into());
+    }
+    // As `collect` would, request a token and then a subreddit: here, the first of the built-in topics.
+    let subreddit = &app.load_pipeline(None)?.topics[0].subreddits[0];
+    let credentials = reddit.check_credentials(subreddit).await?;
     let who = if credentials.account {
         "the account of reddit.username"
     } else {
@@ -329,9 +301,9 @@ fn describe_credentials(credentials: &Credentials, app: &App) -> String {
         }
     };
     let ends_at = credentials.ends_at.as_datetime();
-    format!(
+    Ok(format!(
         "accepted for {who}, scope `{}`, token until {}; {quota}",
         credentials.scope,
         ends_at.format("%Y-%m-%d %H:%M UTC")
-    )
+    ))
 }

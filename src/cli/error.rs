@@ -12,7 +12,6 @@ use crate::engines::EnginesError;
 use crate::export::ExportError;
 use crate::metrics::BindError;
 use crate::pipeline_file::PipelineError;
-use crate::report_files::ReportError;
 use crate::run::StageError;
 use crate::score_files::FilesError;
 use topicmill_core::FailureKind;
@@ -129,8 +128,6 @@ pub enum CliError {
     #[error(transparent)]
     Export(#[from] ExportError),
     #[error(transparent)]
-    Report(#[from] ReportError),
-    #[error(transparent)]
     Serve(#[from] ServeError),
     #[error(transparent)]
     Metrics(#[from] BindError),
@@ -200,7 +197,6 @@ impl CliError {
             Self::Files(error) => error.kind(),
             Self::Gold(error) => error.kind(),
             Self::Backup(error) => error.kind(),
-            Self::Report(error) => error.kind(),
             Self::Serve(error) => error.kind(),
             Self::Source(error) => error.kind(),
             Self::Store(error) => error.kind(),

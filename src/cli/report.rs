@@ -1,5 +1,7 @@
-//! `topicmill report`: writes a report with charts as one HTML page.
+//! `topicmill report`: writes a report with charts as one HTML page, and the charts as files, each atomically.
 
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -9,9 +11,13 @@ use serde_json::json;
 use super::labels::selected_labels;
 use super::time_range::parse_times;
 use super::{App, CliError, Exit, OutputFormat, output};
+use crate::atomic_file::{self, IfExists};
 use topicmill_core::redact_url;
-use topicmill_pages::report::{self, Report as Numbers, ReportOptions};
+use topicmill_pages::report::{self, Chart, GENERATOR, Report as Numbers, ReportOptions};
 use topicmill_store::{Access, Grouping};
+
+/// Number of bytes at the start of a file that are searched for the report marker, which precedes the style sheet.
+const HEAD: u64 = 1_024;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -92,11 +98,11 @@ impl Report {
             return Ok(Exit::Done);
         }
         let page = report::render_page(&numbers);
-        crate::report_files::write_page(&self.out, &page, self.overwrite)?;
+        write_page(&self.out, &page, self.overwrite)?;
         let charts = match &self.svg {
             Some(folder) => {
                 let charts = report::charts(&numbers);
-                crate::report_files::write_charts(folder, &charts)?
+                write_charts(folder, &charts)?
             }
             None => Vec::new(),
         };
@@ -138,4 +144,48 @@ pub fn database_name(url: &str) -> String {
     } else {
         name.to_owned()
     }
+}
+
+/// Returns true if a file is a report written by this program.
+fn is_report(path: &Path) -> bool {
+    let mut head = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
+    let mut parts = head.windows(GENERATOR.len());
+    read.is_ok() && parts.any(|part| part == GENERATOR.as_bytes())
+}
+
+/// Writes a page atomically. Replaces an earlier report, and any other file if `overwrite` is true.
+pub fn write_page(path: &Path, page: &str, overwrite: bool) -> Result<(), CliError> {
+    if path.symlink_metadata().is_ok() && !overwrite && !is_report(path) {
+        return Err(CliError::Usage(format!(
+            "`{}` exists and is not a report: choose a different file, or replace it with --overwrite",
+            path.display()
+        )));
+    }
+    atomic_file::write(path, page, IfExists::Replace).map_err(|error| not_written(path, &error))
+}
+
+/// Writes each chart to its own file in a folder, which is created if necessary. Replaces earlier charts, but no other
+/// file. Returns their paths.
+fn write_charts(folder: &Path, charts: &[Chart]) -> Result<Vec<PathBuf>, CliError> {
+    fs::create_dir_all(folder).map_err(|error| not_written(folder, &error))?;
+    let mut written = Vec::new();
+    for chart in charts {
+        let path = folder.join(format!("{}.svg", chart.id));
+        if path.symlink_metadata().is_ok() && !is_report(&path) {
+            return Err(CliError::Usage(format!(
+                "`{}` exists and is not a chart of a report: choose a different folder, or move the file",
+                path.display()
+            )));
+        }
+        write_page(&path, &chart.file(), true)?;
+        written.push(path);
+    }
+    Ok(written)
+}
+
+fn not_written(path: &Path, error: &io::Error) -> CliError {
+    let path = path.display();
+    let text = format!("cannot write `{path}`: {error}; nothing was written");
+    CliError::Message(Exit::Partial, text)
 }

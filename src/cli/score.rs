@@ -100,9 +100,6 @@ pub struct Score {
         value_name = "FORMAT"
     )]
     output_format: Option<topicmill_tables::TableFormat>,
-    /// Set the CSV delimiter, a character or `tab` [default: detected]
-    #[arg(help_heading = "Input", hide_short_help = true, long, value_name = "CHAR", value_parser = delimiter)]
-    delimiter: Option<u8>,
     /// Add a column with each label's score (CSV, TSV, Parquet)
     #[arg(help_heading = "Output", long)]
     label_scores: bool,
@@ -130,15 +127,6 @@ fn format(
     })
 }
 
-fn delimiter(given: &str) -> Result<u8, String> {
-    match given.as_bytes() {
-        _ if ["tab", "\\t"].contains(&given) => Ok(b'\t'),
-        [b'"' | b'\n' | b'\r'] => Err("a quote or a line end cannot separate values".into()),
-        [byte] if byte.is_ascii() => Ok(*byte),
-        _ => Err("use one ASCII character, such as `;`, or `tab`".into()),
-    }
-}
-
 impl Score {
     pub async fn run(mut self, app: &App) -> Result<Exit, CliError> {
         let set = app.label_set(&self.model, self.label_set(app)?)?;
@@ -156,7 +144,6 @@ impl Score {
             output,
             reading: Reading {
                 format: self.format,
-                delimiter: self.delimiter,
                 id: self.id.take(),
                 text: std::mem::take(&mut self.text),
                 reddit_text: self.reddit_text,

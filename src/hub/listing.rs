@@ -68,36 +68,6 @@ pub(super) struct Listing {
     pub siblings: Vec<Sibling>,
 }
 
-/// The graphs to download.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum GraphChoice<'a> {
-    All,
-    /// The float32 graph, or the only one if there is no manifest.
-    Default,
-    /// The graph in this precision, as the hub names it.
-    Precision(&'a str),
-}
-
-impl<'a> GraphChoice<'a> {
-    /// Parses the value of `--precision`.
-    pub fn parse(precision: Option<&'a str>) -> Self {
-        match precision {
-            None => Self::Default,
-            Some("all") => Self::All,
-            Some(name) => Self::Precision(name),
-        }
-    }
-
-    /// Returns the name of the precision, for messages too.
-    fn name(self) -> &'a str {
-        match self {
-            Self::All => "all",
-            Self::Default => "fp32",
-            Self::Precision(name) => name,
-        }
-    }
-}
-
 impl Sibling {
     /// Returns true if a local file matches the list by size and hash. The hub lists SHA-256 for LFS files, and the git
     /// blob id for others.
@@ -160,49 +130,38 @@ impl Listing {
         Ok(names.filter_map(|name| self.find(name)).collect())
     }
 
-    /// Returns the chosen graphs with their external weights, or an error if there are none.
+    /// Returns the graphs of a precision with their external weights, or an error if there are none. `all` selects all
+    /// graphs; `None` selects the float32 graph, or the only one if there is no manifest.
     pub fn graph_files(
         &self,
-        choice: GraphChoice<'_>,
+        precision: Option<&str>,
         manifest: Option<&Manifest>,
     ) -> Result<Vec<&Sibling>, PullError> {
         let names = self.siblings.iter().map(|file| file.name.as_str());
         let graphs: Vec<&str> = names.filter(|name| is_graph(name)).collect();
-        let files = match manifest {
-            Some(manifest) => self.graphs_in_manifest(choice, manifest),
-            None => self.graphs_by_name(choice, &graphs),
+        let (name, is_all) = (precision.unwrap_or("fp32"), precision == Some("all"));
+        let chosen: Vec<&str> = match manifest {
+            Some(manifest) => {
+                let all = manifest.graphs.values();
+                let chosen = all.filter(|graph| is_all || graph.precision == name);
+                chosen.flat_map(Graph::files).collect()
+            }
+            None if is_all => graphs.clone(),
+            None => select_graph(&graphs, precision).into_iter().collect(),
         };
+        let belongs = |file: &str, graph: &str| {
+            file == graph || manifest.is_none() && is_external_data(file, graph)
+        };
+        let is_chosen = |file: &&Sibling| chosen.iter().any(|graph| belongs(&file.name, graph));
+        let files: Vec<&Sibling> = self.siblings.iter().filter(is_chosen).collect();
         if files.is_empty() {
             return Err(unusable(format!(
-                "the repository `{}` has no graph of precision `{}` (there is {}): choose with --precision",
+                "the repository `{}` has no graph of precision `{name}` (there is {}): choose with --precision",
                 self.repo,
-                choice.name(),
                 graphs.join(", ")
             )));
         }
         Ok(files)
-    }
-
-    fn graphs_in_manifest(&self, choice: GraphChoice<'_>, manifest: &Manifest) -> Vec<&Sibling> {
-        let is_chosen = |graph: &&Graph| match choice {
-            GraphChoice::All => true,
-            one => graph.precision == one.name(),
-        };
-        let chosen = manifest.graphs.values().filter(is_chosen);
-        let names: Vec<&str> = chosen.flat_map(Graph::files).collect();
-        let files = self.siblings.iter();
-        files.filter(|file| names.contains(&&*file.name)).collect()
-    }
-
-    fn graphs_by_name(&self, choice: GraphChoice<'_>, graphs: &[&str]) -> Vec<&Sibling> {
-        let chosen = match choice {
-            GraphChoice::All => graphs.to_vec(),
-            GraphChoice::Default => select_graph(graphs, None).into_iter().collect(),
-            GraphChoice::Precision(name) => select_graph(graphs, Some(name)).into_iter().collect(),
-        };
-        let belongs = |name: &str, graph| name == graph || is_external_data(name, graph);
-        let is_chosen = |file: &&Sibling| chosen.iter().any(|graph| belongs(&file.name, graph));
-        self.siblings.iter().filter(is_chosen).collect()
     }
 
     /// Checks that files may be downloaded into one folder: none may be outside it, collide with another file, or

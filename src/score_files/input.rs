@@ -65,16 +65,12 @@ pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
     Ok(())
 }
 
-/// Returns the first input's delimiter, or the requested one.
+/// Returns the first input's delimiter, if it is CSV.
 pub(super) fn delimiter(job: &FileJob) -> Option<u8> {
     let path = &job.inputs[0];
     let about = path.metadata().ok().filter(std::fs::Metadata::is_file);
-    let input = about.and_then(|_| open(job, path, false).ok());
-    match input {
-        Some((table, _)) if table.format == TableFormat::Tsv => None,
-        Some((table, _)) => table.delimiter.or(job.reading.delimiter),
-        None => job.reading.delimiter,
-    }
+    let (table, _) = about.and_then(|_| open(job, path, false).ok())?;
+    table.delimiter.filter(|_| table.format == TableFormat::Csv)
 }
 
 /// Opens an input, and detects its columns if it has a header line. With `copied`, reads only the Parquet columns that
@@ -86,7 +82,7 @@ fn open(
 ) -> Result<(OpenTable, Option<InputColumns>), FilesError> {
     let failed = |source: TableError| FilesError::from_table(path, source);
     let reading = &job.reading;
-    let table = topicmill_tables::open(path, reading.format, reading.delimiter).map_err(failed)?;
+    let table = topicmill_tables::open(path, reading.format).map_err(failed)?;
     let mut table = table.ok_or_else(|| FilesError::Empty(vec![path.to_owned()]))?;
     let Some(names) = table.rows.names() else {
         return Ok((table, None));

@@ -296,15 +296,11 @@ pub(crate) const NOT_UTF8: &str =
 
 /// Opens a table, or stdin for `-`; returns `None` if it is empty.
 ///
-/// If `format` or `delimiter` is `None`, it is detected from the file name and the first bytes.
+/// If `format` is `None`, it is detected from the file name and the first bytes.
 ///
 /// # Errors
 /// See [`TableError`].
-pub fn open(
-    path: &Path,
-    format: Option<TableFormat>,
-    delimiter: Option<u8>,
-) -> Result<Option<OpenTable>, TableError> {
+pub fn open(path: &Path, format: Option<TableFormat>) -> Result<Option<OpenTable>, TableError> {
     let Some((format, text)) = detect_format(path, bytes::open(path)?, format)? else {
         return Ok(None);
     };
@@ -313,7 +309,7 @@ pub fn open(
         TableFormat::Json | TableFormat::Ndjson => Box::new(JsonRecords::new(text)),
         TableFormat::Csv | TableFormat::Tsv => {
             let tab = (format == TableFormat::Tsv).then_some(b'\t');
-            let rows = Csv::new(text, delimiter.or(tab))?;
+            let rows = Csv::new(text, tab)?;
             found_delimiter = Some(rows.delimiter());
             Box::new(rows)
         }

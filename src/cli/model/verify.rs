@@ -49,24 +49,6 @@ struct Row {
     is_fault: bool,
 }
 
-/// The outcome of a graph.
-struct GraphOutcome {
-    /// `None` if it did not run, or there is nothing to compare with.
-    errors: Option<MaxErrors>,
-    state: String,
-    is_fault: bool,
-}
-
-impl GraphOutcome {
-    fn not_run(why: &str) -> Self {
-        Self {
-            errors: None,
-            state: format!("not run: {why}"),
-            is_fault: false,
-        }
-    }
-}
-
 impl Verify {
     pub(super) async fn run(self, app: &App) -> Result<Exit, CliError> {
         let folder = find_model(&self.folder);
@@ -108,31 +90,19 @@ fn verify(folder: &Path, options: &EngineOptions) -> Result<Vec<Row>, CliError> 
     }
     for (name, graph) in &manifest.graphs {
         let mut files = graph.files().chain(["config.json", "tokenizer.json"]);
-        let outcome = if files.any(|file| faulty.contains(file)) {
-            GraphOutcome::not_run("a file is missing or wrong")
-        } else {
-            run_graph(folder, graph, options)
-        };
-        // With three decimals, small numbers would show as zero.
-        let small = |x: f64| format!("{x:.1e}");
-        let GraphOutcome {
-            errors,
-            state,
-            is_fault,
-        } = outcome;
-        let cells = json!({
-            "file": graph.file, "graph": name, "precision": graph.precision,
-            "logits off": errors.map(|errors| small(errors.logits)),
-            "scores off": errors.map(|errors| small(errors.scores)),
-            "allowed": small(graph.tolerance), "state": state,
-        });
-        rows.push(Row { cells, is_fault });
+        let is_damaged = files.any(|file| faulty.contains(file));
+        rows.push(graph_row(folder, (name, graph), is_damaged, options));
     }
     Ok(rows)
 }
 
-/// Runs a graph on its target device, and compares the logits with the manifest.
-fn run_graph(folder: &Path, graph: &Graph, options: &EngineOptions) -> GraphOutcome {
+/// Runs a graph on its target device, unless one of its files is damaged, and compares the logits with the manifest.
+fn graph_row(
+    folder: &Path,
+    (name, graph): (&str, &Graph),
+    is_damaged: bool,
+    options: &EngineOptions,
+) -> Row {
     let (processor, device) = if graph.device == Processor::Cuda.as_str() {
         (Processor::Cuda, Device::Cuda(0))
     } else {
@@ -152,31 +122,33 @@ fn run_graph(folder: &Path, graph: &Graph, options: &EngineOptions) -> GraphOutc
         let errors = graph_check::check_alone_and_batched(&mut *engine, &model, spec);
         Ok(Some(errors.map_err(LabelerError::from)?))
     };
-    match tried() {
-        Ok(errors) if errors.is_some_and(|errors| errors.logits > graph.tolerance) => {
+    let tried = (!is_damaged).then(tried);
+    let errors = tried.as_ref().and_then(|tried| *tried.as_ref().ok()?);
+    let (state, is_fault) = match tried {
+        None => ("not run: a file is missing or wrong".to_owned(), false),
+        Some(Ok(_)) if errors.is_some_and(|errors| errors.logits > graph.tolerance) => {
             let state = "wrong: its logits differ from those of the original model";
-            GraphOutcome {
-                errors,
-                state: state.to_owned(),
-                is_fault: true,
-            }
+            (state.to_owned(), true)
         }
-        Ok(errors) => GraphOutcome {
-            errors,
-            state: "ok".to_owned(),
-            is_fault: false,
-        },
-        Err(CliError::Onnx(OnnxError::Cuda { detail, .. })) => GraphOutcome::not_run(&detail),
+        Some(Ok(_)) => ("ok".to_owned(), false),
+        Some(Err(CliError::Onnx(OnnxError::Cuda { detail, .. }))) => {
+            (format!("not run: {detail}"), false)
+        }
         // The engine does not support GPUs.
-        Err(CliError::Onnx(error @ OnnxError::CpuOnly(_))) => {
-            GraphOutcome::not_run(&error.to_string())
+        Some(Err(CliError::Onnx(error @ OnnxError::CpuOnly(_)))) => {
+            (format!("not run: {error}"), false)
         }
-        Err(error) => GraphOutcome {
-            errors: None,
-            state: error.to_string(),
-            is_fault: true,
-        },
-    }
+        Some(Err(error)) => (error.to_string(), true),
+    };
+    // With three decimals, small numbers would show as zero.
+    let small = |x: f64| format!("{x:.1e}");
+    let cells = json!({
+        "file": graph.file, "graph": name, "precision": graph.precision,
+        "logits off": errors.map(|errors| small(errors.logits)),
+        "scores off": errors.map(|errors| small(errors.scores)),
+        "allowed": small(graph.tolerance), "state": state,
+    });
+    Row { cells, is_fault }
 }
 
 /// Checks a folder without a manifest: only that the graph can be loaded.

@@ -26,7 +26,7 @@ pub fn read_rows(path: &Path) -> Result<Vec<GoldRow>, GoldError> {
         path: path.to_owned(),
         source,
     };
-    let Some(table) = open(path, None, None).map_err(failed)? else {
+    let Some(table) = open(path, None).map_err(failed)? else {
         return Err(GoldError::Empty);
     };
     let mut table = table.rows;
