@@ -8,13 +8,13 @@ use std::sync::atomic::AtomicU64;
 
 use self::scene::*;
 use super::*;
-use topicmill_core::examples::set;
 use topicmill_core::model_kind::NliClasses;
+use topicmill_core::test_examples::set;
 use topicmill_core::{AuthorPolicy, Mode, ModelKind, Post, SourceKind, Stage, Timestamp};
 use topicmill_score::batch::Batch;
 use topicmill_score::engine::{Engine, EngineError, Logits};
 use topicmill_score::folder::ModelFolder;
-use topicmill_score::scripted::{ScriptedEngine, nli_folder};
+use topicmill_score::test_engine::{ScriptedEngine, nli_folder};
 use topicmill_score::{Labeler, Shortlist};
 use topicmill_store::{Access, Page};
 

@@ -329,9 +329,24 @@ impl App {
 }
 
 impl RunFlags {
+    /// Runs stages on a store that it opens, and writes their records, also if they fail.
+    pub async fn record<T>(
+        &self,
+        app: &App,
+        access: Access,
+        work: impl AsyncFnOnce(&Context) -> Result<T, CliError>,
+    ) -> Result<T, CliError> {
+        self.check(app)?;
+        let context = app.context(app.store(access).await?);
+        let ended = work(&context).await;
+        self.write(&context)?;
+        context.store.close().await?;
+        ended
+    }
+
     /// Opens the `--run-json` file for writing, so that a bad path fails before any work is done. An existing file is
     /// kept until [`Self::write`].
-    pub fn check(&self, app: &App) -> Result<(), CliError> {
+    fn check(&self, app: &App) -> Result<(), CliError> {
         let Some(path) = &self.run_json else {
             return Ok(());
         };
@@ -352,7 +367,7 @@ impl RunFlags {
     }
 
     /// Writes the run records to the `--run-json` file: one record as an object, several as an array.
-    pub fn write(&self, context: &Context) -> Result<(), CliError> {
+    fn write(&self, context: &Context) -> Result<(), CliError> {
         let Some(path) = &self.run_json else {
             return Ok(());
         };
@@ -389,17 +404,8 @@ fn head(path: &Path) -> Vec<u8> {
 }
 
 /// Starts of the names of variables that are read here, by the driver of PostgreSQL, or by the HTTP client.
-const READ_VARIABLES: [&str; 9] = [
-    "TOPICMILL__",
-    "DATABASE_URL",
-    "PGHOST",
-    "PGPORT",
-    "PGUSER",
-    "PGPASS",
-    "PGDATABASE",
-    "PGSSL",
-    "PGOPTIONS",
-];
+const READ_VARIABLES: &str =
+    "TOPICMILL__ DATABASE_URL PGHOST PGPORT PGUSER PGPASS PGDATABASE PGSSL PGOPTIONS";
 
 /// Converts an environment variable to text. Returns `None` for a foreign variable that is not UTF-8; to ignore one
 /// that is read would, for example, use another database.
@@ -409,7 +415,10 @@ fn utf8_variable(
     let shown = name.to_string_lossy().into_owned();
     match (name.into_string(), value.into_string()) {
         (Ok(name), Ok(value)) => Some(Ok((name, value))),
-        _ if READ_VARIABLES.iter().any(|start| shown.starts_with(start)) => {
+        _ if READ_VARIABLES
+            .split(' ')
+            .any(|start| shown.starts_with(start)) =>
+        {
             let message =
                 format!("the environment variable `{shown}` is not UTF-8: correct or unset it");
             Some(Err(CliError::Usage(message)))

@@ -145,7 +145,8 @@ impl Workload {
                 })
             })
             .collect();
-        let table = output::table_from_objects(&rows);
+        let columns = "precision, batch by, size, texts/s, peak MiB, labels as in fp32";
+        let table = output::table_from_objects(columns, &rows);
         let Some((precision, batch_tokens)) = suggested(&found, fp32.as_deref()) else {
             output::print_table(&table, format)?;
             return Ok(Exit::Partial);

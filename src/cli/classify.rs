@@ -10,6 +10,7 @@ use super::metrics::MetricsFlags;
 use super::{App, CliError, Exit, OutputFormat, backlog, output};
 use crate::classify::{self, Options};
 use crate::engines::estimate::{CostEstimate, EstimatedCost};
+use crate::pipeline::Context;
 use topicmill_core::labels::hypothesis::Pass;
 use topicmill_store::{Access, Table, WorkEstimate};
 
@@ -97,15 +98,15 @@ impl Classify {
             make_current: self.current.make_current(),
             ..app.backlog_options()
         };
-        self.record.check(app)?;
-        let context = app.context(app.store(Access::Existing).await?);
-        let metrics = self.metrics.start(app).await?;
-        let labelled = backlog::label(&context, engines, &set, &options).await;
-        if let Some(metrics) = metrics {
-            metrics.close().await;
-        }
-        self.record.write(&context)?;
-        context.store.close().await?;
+        let label = async |context: &Context| {
+            let metrics = self.metrics.start(app).await?;
+            let labelled = backlog::label(context, engines, &set, &options).await;
+            if let Some(metrics) = metrics {
+                metrics.close().await;
+            }
+            labelled
+        };
+        let labelled = self.record.record(app, Access::Existing, label).await;
         if matches!(labelled, Ok(Exit::Done)) {
             app.log_default_pipeline(&self.pipeline, self.current.make_current());
         }

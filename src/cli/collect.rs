@@ -59,12 +59,8 @@ impl Collect {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let pipeline = app.pipeline(&self.pipeline)?;
         let collector = Collector::open(app, &pipeline, &self.flags).await?;
-        self.record.check(app)?;
-        let context = app.context(app.store(Access::Create).await?);
-        let collected = collector.run(app, &context).await;
-        self.record.write(&context)?;
-        context.store.close().await?;
-        collected
+        let collect = async |context: &Context| collector.run(app, context).await;
+        self.record.record(app, Access::Create, collect).await
     }
 }
 

@@ -10,7 +10,7 @@ use super::purge::read_ids;
 use super::source::{self, SourceFlag};
 use super::{CliError, Exit};
 use crate::collect::RefillPlan;
-use crate::pipeline::ImportOrder;
+use crate::pipeline::{Context, ImportOrder};
 use crate::telemetry::Progress;
 use topicmill_core::record::ImportCounts;
 use topicmill_core::{RunStatus, Timestamp, Topic};
@@ -135,8 +135,6 @@ impl Import {
         for path in &self.files {
             bytes += dump::check(path, &reading)?;
         }
-        self.record.check(app)?;
-        let context = app.context(app.store(Access::Create).await?);
         let order = ImportOrder {
             files: &self.files,
             reading: &reading,
@@ -145,15 +143,15 @@ impl Import {
             store_author: app.settings().collect.store_author,
             again: self.again,
         };
-        let bar = Progress::bytes("import", bytes);
-        let imported = context.import(&order, &|n| bar.add(n)).await;
-        drop(bar);
-        // Before returning an error, because a failed run is recorded too.
-        self.record.write(&context)?;
-        context.store.close().await?;
-        let (done, status) = imported?;
-        context.log_summary(|| self.log_result(&done));
-        Ok(Exit::done_if(status == RunStatus::Done))
+        let import = async |context: &Context| {
+            let bar = Progress::bytes("import", bytes);
+            let imported = context.import(&order, &|n| bar.add(n)).await;
+            drop(bar);
+            let (done, status) = imported?;
+            context.log_summary(|| self.log_result(&done));
+            Ok(Exit::done_if(status == RunStatus::Done))
+        };
+        self.record.record(app, Access::Create, import).await
     }
 
     /// Looks up the posts whose ids are in the files and stores them.
@@ -175,24 +173,22 @@ impl Import {
             ids.extend(read_ids(file)?.into_iter().map(|(fullname, _)| fullname));
         }
         let source = source::open(app, self.source.choose_and_log(app)).await?;
-        self.record.check(app)?;
-        let context = app.context(app.store(Access::Create).await?);
-        let bar = Progress::counter("import", "posts");
-        let progress = |n| bar.add(n);
-        let plan = RefillPlan {
-            ids: &ids,
-            refresh: self.refresh,
-            topics,
-            progress: &progress,
+        let refill = async |context: &Context| {
+            let bar = Progress::counter("import", "posts");
+            let plan = RefillPlan {
+                ids: &ids,
+                refresh: self.refresh,
+                topics,
+                progress: &|n| bar.add(n),
+            };
+            let store_author = app.settings().collect.store_author;
+            let refilled = context.refill(&plan, &*source, store_author).await;
+            drop(bar);
+            let (done, status) = refilled?;
+            context.log_summary(|| log_refilled(&done));
+            Ok(Exit::done_if(status == RunStatus::Done))
         };
-        let store_author = app.settings().collect.store_author;
-        let refilled = context.refill(&plan, &*source, store_author).await;
-        drop(bar);
-        self.record.write(&context)?;
-        context.store.close().await?;
-        let (done, status) = refilled?;
-        context.log_summary(|| log_refilled(&done));
-        Ok(Exit::done_if(status == RunStatus::Done))
+        self.record.record(app, Access::Create, refill).await
     }
 
     fn log_result(&self, done: &ImportCounts) {

@@ -142,16 +142,8 @@ fn model_table(app: &App) -> Table {
             "folder": folder.display().to_string(),
         })
     });
-    let columns = [
-        "model",
-        "kind",
-        "graph",
-        "of",
-        "max tokens",
-        "state",
-        "folder",
-    ];
-    output::table_with_columns(&columns, &rows.collect::<Vec<_>>())
+    let columns = "model, kind, graph, of, max tokens, state, folder";
+    output::table_from_objects(columns, &rows.collect::<Vec<_>>())
 }
 
 impl Pull {

@@ -66,16 +66,9 @@ pub fn table<'c>(
     }
 }
 
-/// Makes a table of objects, with the fields of the first one as columns.
-pub fn table_from_objects(rows: &[Value]) -> Table {
-    let first = rows.first().and_then(Value::as_object);
-    let columns: Vec<&str> =
-        first.map_or(Vec::new(), |row| row.keys().map(String::as_str).collect());
-    table_with_columns(&columns, rows)
-}
-
-/// Makes a table of objects with these columns, even if there are no rows.
-pub fn table_with_columns(columns: &[&str], rows: &[Value]) -> Table {
+/// Makes a table of objects with these columns, separated by commas, even if there are no rows.
+pub fn table_from_objects(columns: &str, rows: &[Value]) -> Table {
+    let columns: Vec<&str> = columns.split(", ").collect();
     let row = |row: &Value| columns.iter().map(|column| row[*column].clone()).collect();
     table(columns.iter().copied(), rows.iter().map(row))
 }

@@ -7,6 +7,7 @@ use clap::{ArgGroup, Args};
 use super::app::{App, RunFlags};
 use super::source::{self, SourceFlag};
 use super::{CliError, Exit};
+use crate::pipeline::Context;
 use crate::purge::{Check, PurgePlan, Retention};
 use crate::telemetry::Progress;
 use topicmill_core::record::PurgeCounts;
@@ -128,26 +129,25 @@ impl Purge {
             None => None,
             Some(_) => Some(source::open(app, self.source.choose_and_log(app)).await?),
         };
-        self.record.check(app)?;
-        let context = app.context(app.store(Access::Existing).await?);
-        let bar = Progress::counter("purge", "posts");
-        let on_checked = |posts| bar.add(posts);
-        let purged = context.purge(&plan, source.as_deref(), &on_checked).await;
-        drop(bar);
-        self.record.write(&context)?;
-        context.store.close().await?;
-        let (report, status) = purged?;
-        let by_archive = source.is_some_and(|source| source.kind() == SourceKind::ArcticShift);
-        context.log_summary(|| {
-            log_result(&report);
-            if by_archive {
-                tracing::warn!(
-                    "Arctic Shift does not see deletions later than about 36 hours after posting: to delete such posts \
-                     too, use `purge --retention`, or `--check-deleted` with a Reddit key"
-                );
-            }
-        });
-        Ok(Exit::done_if(status == RunStatus::Done))
+        let purge = async |context: &Context| {
+            let bar = Progress::counter("purge", "posts");
+            let on_checked = |posts| bar.add(posts);
+            let purged = context.purge(&plan, source.as_deref(), &on_checked).await;
+            drop(bar);
+            let (report, status) = purged?;
+            let by_archive = source.is_some_and(|source| source.kind() == SourceKind::ArcticShift);
+            context.log_summary(|| {
+                log_result(&report);
+                if by_archive {
+                    tracing::warn!(
+                        "Arctic Shift does not see deletions later than about 36 hours after posting: to delete such \
+                         posts too, use `purge --retention`, or `--check-deleted` with a Reddit key"
+                    );
+                }
+            });
+            Ok(Exit::done_if(status == RunStatus::Done))
+        };
+        self.record.record(app, Access::Existing, purge).await
     }
 }
 
@@ -195,18 +195,7 @@ pub(super) fn log_result(report: &PurgeCounts) {
 }
 
 /// Column names that mark a header line. Most of them would also be valid ids.
-const HEADINGS: [&str; 10] = [
-    "fullname",
-    "id",
-    "ids",
-    "post",
-    "posts",
-    "post_id",
-    "name",
-    "url",
-    "link",
-    "permalink",
-];
+const HEADINGS: &str = "fullname id ids post posts post_id name url link permalink";
 
 /// Reads a file of post ids with their purge reasons. One bad line rejects the whole file, because a typo must not
 /// leave a post in the database that was meant to be purged.
@@ -220,7 +209,10 @@ pub(super) fn read_ids(path: &Path) -> Result<Vec<(Fullname, PurgeReason)>, CliE
     for (number, line) in lines {
         let (id, reason) = line.split_once([',', ';', '\t']).unwrap_or((line, ""));
         let [id, reason] = [id, reason].map(|word| word.trim().trim_matches('"'));
-        let is_heading = || reason == "reason" || HEADINGS.contains(&&*id.to_ascii_lowercase());
+        let is_heading = || {
+            let lower = id.to_ascii_lowercase();
+            reason == "reason" || HEADINGS.split(' ').any(|heading| heading == lower)
+        };
         if id.is_empty() || number == 1 && is_heading() {
             continue;
         }

@@ -72,10 +72,8 @@ impl Run {
                 return Err(error);
             }
         };
-        self.record.check(app)?;
-        let context = app.context(app.store(Access::Create).await?);
-        let both = async {
-            let collected = collector.run(app, &context).await;
+        let both = async |context: &Context| {
+            let collected = collector.run(app, context).await;
             let of_database = |error: &CliError| error.exit() == Exit::Database;
             if app.stop.is_cancelled() || collected.as_ref().is_err_and(of_database) {
                 return collected;
@@ -85,17 +83,15 @@ impl Run {
                 make_current: self.current.make_current(),
                 ..app.backlog_options()
             };
-            let labelled = backlog::label(&context, engines, &set, &options).await;
+            let labelled = backlog::label(context, engines, &set, &options).await;
             // After labelling, but also if it failed.
-            let retained = retain(app, &context).await?;
+            let retained = retain(app, context).await?;
             let labelled = labelled?;
             let exits = [collected?, labelled, retained];
             let bad = exits.into_iter().find(|exit| *exit != Exit::Done);
             Ok(bad.unwrap_or(Exit::Done))
         };
-        let exit = both.await;
-        self.record.write(&context)?;
-        context.store.close().await?;
+        let exit = self.record.record(app, Access::Create, both).await;
         if matches!(exit, Ok(Exit::Done)) {
             app.log_default_pipeline(&self.pipeline, self.current.make_current());
         }

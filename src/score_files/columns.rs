@@ -11,32 +11,11 @@ use topicmill_core::reddit;
 use topicmill_tables::{Cell, Row};
 
 /// Names to try for the body column that accompanies a title column, most likely first.
-const BODIES: [&str; 6] = [
-    "selftext",
-    "body",
-    "content",
-    "description",
-    "summary",
-    "abstract",
-];
+const BODIES: &str = "selftext body content description summary abstract";
 
 /// Names to try for the text column when there is neither `text` nor `title`, most likely first.
-const TEXTS: [&str; 14] = [
-    "body",
-    "content",
-    "comment",
-    "message",
-    "review",
-    "selftext",
-    "description",
-    "sentence",
-    "document",
-    "tweet",
-    "question",
-    "headline",
-    "summary",
-    "abstract",
-];
+const TEXTS: &str = "body content comment message review selftext description sentence document tweet question \
+                     headline summary abstract";
 
 /// The location of a row's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -243,10 +222,10 @@ fn guess_texts(names: &[Arc<str>]) -> Option<Texts> {
         return Some(Texts::Joined(vec![text]));
     }
     if let Some(title) = find(names, "title") {
-        let body = BODIES.iter().find_map(|body| find(names, body));
+        let body = BODIES.split(' ').find_map(|body| find(names, body));
         return Some(Texts::Post { title, body });
     }
-    let text = TEXTS.iter().find_map(|text| find(names, text))?;
+    let text = TEXTS.split(' ').find_map(|text| find(names, text))?;
     Some(Texts::Joined(vec![text]))
 }
 

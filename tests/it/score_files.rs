@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use topicmill::score_files::{FileJob, FileReport, FilesError, Reading, Writing, score_files};
-use topicmill_core::examples::set;
-use topicmill_score::scripted::{ScriptedEngine, nli_folder};
+use topicmill_core::test_examples::set;
+use topicmill_score::test_engine::{ScriptedEngine, nli_folder};
 use topicmill_score::{Labeler, Models, Shortlist};
 
 struct Bench {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 #[cfg(any(test, feature = "test-util"))]
-pub use self::manual::ManualClock;
+pub use self::test_clock::ManualClock;
 
 /// A boxed future, so that [`Clock`] can be a trait object.
 pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
@@ -66,4 +66,4 @@ impl Clock for SystemClock {
 }
 
 #[cfg(any(test, feature = "test-util"))]
-mod manual;
+mod test_clock;

@@ -388,7 +388,7 @@ mod tests {
     use super::*;
 
     fn set(labels: &[&str], template: &str) -> LabelSet {
-        let mut set = crate::examples::set(labels);
+        let mut set = crate::test_examples::set(labels);
         set.labels
             .iter_mut()
             .for_each(|label| label.descriptions.clear());
@@ -408,7 +408,7 @@ mod tests {
         assert_ne!(a.hash(), with(|set| set.mode = Mode::Multi).hash());
         assert_ne!(a.hash(), set(&["y", "x"], "About {}.").hash());
         assert_ne!(a.hash(), with(|set| set.temperature = 1.5).hash());
-        let with_background = with(|set| set.background = Some(crate::examples::background()));
+        let with_background = with(|set| set.background = Some(crate::test_examples::background()));
         assert_ne!(a.hash(), with_background.hash());
         let mut later = with_background.clone();
         later.background.as_mut().unwrap().version = 2;
@@ -423,7 +423,7 @@ mod tests {
     #[test]
     fn a_calibrated_copy_has_the_same_labels() {
         let mut original = set(&["x", "y"], "About {}.");
-        original.background = Some(crate::examples::background());
+        original.background = Some(crate::test_examples::background());
         let mut copy = LabelSet {
             name: format!("{}-calibrated", original.name),
             threshold: 0.5,
@@ -461,7 +461,7 @@ mod tests {
         assert_eq!(raw.validate(), Ok(()));
         raw.threshold = 0.5;
         assert_eq!(raw.validate(), Err(LabelSetError::Raw));
-        raw.background = Some(crate::examples::background());
+        raw.background = Some(crate::test_examples::background());
         let kind = ModelKind::Classifier(head);
         assert!(raw.background_for(&kind).is_empty() && raw.prior_for(&kind).is_none());
     }
@@ -484,12 +484,12 @@ mod tests {
     #[test]
     fn a_topic_that_shares_a_word_with_a_label_is_left_out() {
         let mut set = set(&["Gaming", "cooking at home", "Olympics"], "{}");
-        set.background = Some(crate::examples::background());
+        set.background = Some(crate::test_examples::background());
         assert_eq!(
             set.omitted_topics(),
             [("video games", "Gaming"), ("food", "cooking at home")]
         );
-        let kind = crate::examples::nli();
+        let kind = crate::test_examples::nli();
         let topics = set.background_for(&kind);
         let topics: Vec<&str> = topics.iter().map(|topic| topic.label.as_str()).collect();
         assert_eq!(topics, ["sports"], "music is not for NLI models");
@@ -497,10 +497,10 @@ mod tests {
 
     #[test]
     fn the_prior_balances_all_topics_and_all_labels() {
-        let kind = crate::examples::nli();
+        let kind = crate::test_examples::nli();
         let mut set = set(&["a1", "a2", "a3", "a4"], "{}");
         assert_eq!(set.prior_for(&kind), None);
-        set.background = Some(crate::examples::background());
+        set.background = Some(crate::test_examples::background());
         assert_eq!(set.prior_for(&kind), Some(2f64.ln()));
         set.labels[0].label = "sports, food, games".into();
         assert_eq!(set.prior_for(&kind), None, "no topic remains");

@@ -8,8 +8,6 @@ mod string_enum;
 mod cells;
 pub mod clock;
 mod duration;
-#[cfg(any(test, feature = "test-util"))]
-pub mod examples;
 mod failure_kind;
 mod fullname;
 mod gold;
@@ -30,6 +28,8 @@ mod spreadsheet;
 #[cfg(feature = "columns")]
 mod sqlx_types;
 mod stage;
+#[cfg(any(test, feature = "test-util"))]
+pub mod test_examples;
 mod text;
 mod timestamp;
 mod topic;

@@ -162,8 +162,8 @@ mod tests {
     use super::*;
     use crate::ModelKind;
     use crate::PairLogits;
-    use crate::examples::embedding;
     use crate::score::fold;
+    use crate::test_examples::embedding;
 
     /// Pseudo-random numbers in the range of a model's output.
     fn raw(seed: u64, dimensions: usize) -> Vec<f32> {

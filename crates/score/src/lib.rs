@@ -41,9 +41,9 @@ pub mod onnx;
 pub mod opened;
 pub mod openvino;
 mod ports;
-#[cfg(any(test, feature = "scripted"))]
-pub mod scripted;
 pub mod shortlist;
+#[cfg(any(test, feature = "scripted"))]
+pub mod test_engine;
 pub mod text;
 
 pub use self::device::{Device, EngineName};

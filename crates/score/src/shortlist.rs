@@ -142,8 +142,8 @@ impl Shortlist {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scripted::{ScriptedEngine, nli_folder};
-    use topicmill_core::examples::set;
+    use crate::test_engine::{ScriptedEngine, nli_folder};
+    use topicmill_core::test_examples::set;
 
     #[test]
     fn only_the_first_labels_of_a_ranking_are_scored() {

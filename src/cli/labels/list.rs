@@ -41,22 +41,14 @@ pub struct Use {
     yes: bool,
 }
 
-const COLUMNS: [&str; 8] = [
-    "label_set",
-    "version",
-    "model",
-    "model_hash",
-    "number_format",
-    "posts",
-    "current",
-    "created_at",
-];
+const COLUMNS: &str =
+    "label_set, version, model, model_hash, number_format, posts, current, created_at";
 
 impl List {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let store = app.store(Access::ReadOnly).await?;
         let rows = stored_label_sets(&store, self.format == OutputFormat::Table).await?;
-        output::print_table(&output::table_with_columns(&COLUMNS, &rows), self.format)?;
+        output::print_table(&output::table_from_objects(COLUMNS, &rows), self.format)?;
         if rows.is_empty() {
             tracing::info!(
                 "no label set is stored yet: `topicmill classify` labels posts and stores one"

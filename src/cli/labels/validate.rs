@@ -157,7 +157,9 @@ fn printout(set: &LabelSet, folder: Option<&ModelFolder>, tokens: &[Option<usize
     json["background_left_out"] = out.collect();
     let checked = ("checked with the model".to_owned(), model);
     let all = settings(set).into_iter().chain([checked]);
-    let labels = output::table_from_objects(json["labels"].as_array().map_or(&[], Vec::as_slice));
+    let columns = "slug, hypothesis, descriptions, tokens";
+    let labels = json["labels"].as_array().map_or(&[][..], Vec::as_slice);
+    let labels = output::table_from_objects(columns, labels);
     let mut found = Printout::new(json).with("", output::key_value_table("what", all));
     found.add_csv("", labels);
     found

@@ -32,16 +32,7 @@ pub struct Verify {
 }
 
 /// The columns of the table: files, then graphs.
-const COLUMNS: [&str; 8] = [
-    "file",
-    "hash",
-    "graph",
-    "precision",
-    "logits off",
-    "scores off",
-    "allowed",
-    "state",
-];
+const COLUMNS: &str = "file, hash, graph, precision, logits off, scores off, allowed, state";
 
 /// A row of the table.
 struct Row {
@@ -59,7 +50,7 @@ impl Verify {
         let rows = run_blocking(move || verify(&folder, &options)).await?;
         let is_faulty = rows.iter().any(|row| row.is_fault);
         let cells: Vec<Value> = rows.into_iter().map(|row| row.cells).collect();
-        output::print_table(&output::table_with_columns(&COLUMNS, &cells), self.format)?;
+        output::print_table(&output::table_from_objects(COLUMNS, &cells), self.format)?;
         Ok(if is_faulty { Exit::Model } else { Exit::Done })
     }
 }

@@ -37,10 +37,13 @@ impl List {
             rows.push(row(entry, &state, last));
         }
         store.close().await?;
-        output::print_table(&output::table_from_objects(&rows), self.format)?;
+        output::print_table(&output::table_from_objects(COLUMNS, &rows), self.format)?;
         Ok(Exit::Done)
     }
 }
+
+const COLUMNS: &str = "schedule, next_due_at, last_due_at, last_started_at, last_finished_at, last_status, last_error, \
+                       overdue_since";
 
 fn row(entry: &ScheduleEntry, state: &ScheduleState, last: Option<&ScheduledRunRow>) -> Value {
     let is_lost = state.running.as_ref().is_some_and(|held| held.is_expired);

@@ -228,8 +228,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::examples::{background, embedding, gliclass, nli, set};
     use crate::model_kind::{LearnedLabel, LearnedLabels};
+    use crate::test_examples::{background, embedding, gliclass, nli, set};
 
     #[test]
     fn line_breaks_within_a_text_are_escaped_in_its_key() {

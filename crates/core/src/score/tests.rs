@@ -1,8 +1,8 @@
 //! Tests of scores for every kind of model.
 
 use super::*;
-use crate::examples::embedding;
 use crate::model_kind::{ClassifierHead, NliClasses};
+use crate::test_examples::embedding;
 
 const NLI: ModelKind = ModelKind::Nli(NliClasses {
     count: 3,

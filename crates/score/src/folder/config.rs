@@ -26,38 +26,15 @@ const EMBEDDING: &str = "embedding";
 const NLI: &str = "nli";
 
 /// Model types that number positions from the padding id, so two positions are never used.
-const OFFSET_POSITIONS: &[&str] = &[
-    "camembert",
-    "data2vec-text",
-    "ibert",
-    "lilt",
-    "longformer",
-    "luke",
-    "mpnet",
-    "roberta",
-    "roberta-prelayernorm",
-    "xlm-roberta",
-    "xlm-roberta-xl",
-    "xmod",
-];
+const OFFSET_POSITIONS: &str = "camembert data2vec-text ibert lilt longformer luke mpnet roberta roberta-prelayernorm \
+                                xlm-roberta xlm-roberta-xl xmod";
 
 /// Suffix of a classifier's architecture.
 const CLASSIFIER: &str = "ForSequenceClassification";
-/// Suffixes of architectures that do not label whole texts.
-const OTHER_HEADS: &[&str] = &[
-    "ForTokenClassification",
-    "ForQuestionAnswering",
-    "ForMultipleChoice",
-    "ForNextSentencePrediction",
-    "ForMaskedLM",
-    "ForCausalLM",
-    "ForConditionalGeneration",
-    "ForPreTraining",
-    "ForImageClassification",
-    "ForAudioClassification",
-    // This model has no head.
-    "Model",
-];
+/// Suffixes of architectures that do not label whole texts. `Model` has no head.
+const OTHER_HEADS: &str = "ForTokenClassification ForQuestionAnswering ForMultipleChoice ForNextSentencePrediction \
+                           ForMaskedLM ForCausalLM ForConditionalGeneration ForPreTraining ForImageClassification \
+                           ForAudioClassification Model";
 
 /// The keys of `config.json` that are used here.
 #[derive(Debug, Deserialize)]
@@ -169,7 +146,8 @@ impl Config {
 
     fn other_head(&self) -> Option<&str> {
         let mut architectures = self.architectures.iter().flatten();
-        let other = architectures.find(|name| OTHER_HEADS.iter().any(|head| name.ends_with(head)));
+        let other =
+            architectures.find(|name| OTHER_HEADS.split(' ').any(|head| name.ends_with(head)));
         other.map(String::as_str)
     }
 
@@ -225,7 +203,10 @@ impl Config {
     }
 
     pub fn max_tokens(&self, tokenizer: &TokenizerConfig) -> usize {
-        let unused = if OFFSET_POSITIONS.contains(&self.model_type.as_str()) {
+        let unused = if OFFSET_POSITIONS
+            .split(' ')
+            .any(|kind| kind == self.model_type)
+        {
             2
         } else {
             0

@@ -18,18 +18,8 @@ const MAX_DEPTH: u32 = 64;
 const MAX_ENTRY: u64 = 64 << 10;
 
 /// Operators that compute with 8-bit integers.
-const INT8: [&str; 10] = [
-    "ConvInteger",
-    "DynamicQuantizeLSTM",
-    "DynamicQuantizeLinear",
-    "DynamicQuantizeMatMul",
-    "MatMulInteger",
-    "MatMulIntegerToFloat",
-    "QAttention",
-    "QGemm",
-    "QLinearConv",
-    "QLinearMatMul",
-];
+const INT8: &str = "ConvInteger DynamicQuantizeLSTM DynamicQuantizeLinear DynamicQuantizeMatMul MatMulInteger \
+                    MatMulIntegerToFloat QAttention QGemm QLinearConv QLinearMatMul";
 
 /// The ONNX data types for 8-bit integers, unsigned and signed.
 const EIGHT_BITS: [u64; 2] = [2, 3];
@@ -225,7 +215,7 @@ impl Reader {
                         (_, _, Some(inner)) => self.message(inner, stop, depth + 1)?,
                         (Message::Node, 4, _) => {
                             let operator = self.bytes(length)?;
-                            self.is_int8 |= INT8.iter().any(|int8| int8.as_bytes() == operator);
+                            self.is_int8 |= INT8.split(' ').any(|int8| int8.as_bytes() == operator);
                         }
                         (Message::Input, 1, _) => self.name = self.bytes(length)?,
                         _ => self.skip(length, end)?,

@@ -1,8 +1,8 @@
 //! Tests of the labeler with a scripted engine.
 
 use super::*;
-use crate::scripted::{ScriptedEngine, nli_folder};
-use topicmill_core::examples::{embedding, set};
+use crate::test_engine::{ScriptedEngine, nli_folder};
+use topicmill_core::test_examples::{embedding, set};
 use topicmill_core::{LabelSet, ModelKind};
 
 fn labeler(engine: ScriptedEngine, budget: usize) -> Labeler {

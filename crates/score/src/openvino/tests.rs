@@ -10,7 +10,7 @@ use crate::batch::MIN_ROWS;
 use crate::labeler::Labeler;
 use crate::onnx::OnnxEngine;
 use crate::onnx::library::Library;
-use topicmill_core::examples::set;
+use topicmill_core::test_examples::set;
 
 const MODELS: [&str; 4] = [
     "models/minilm-reddit-topics",

@@ -12,8 +12,8 @@ fn read_text(text: &str) -> Result<LabelSet, LabelFileError> {
 
 /// Returns a label set with a background and a fit whose numbers have no short decimal form.
 fn fitted() -> LabelSet {
-    let mut set = crate::examples::set(&["games", "food"]);
-    set.background = Some(crate::examples::background());
+    let mut set = crate::test_examples::set(&["games", "food"]);
+    set.background = Some(crate::test_examples::background());
     set.temperature = 1.0 / 3.0;
     set.threshold = 0.1 + 0.2;
     let mut random = fastrand::Rng::with_seed(7);

@@ -89,6 +89,6 @@ impl Engine for ScriptedEngine {
 pub fn nli_folder() -> ModelFolder {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/minilm-reddit-topics");
     let mut folder = ModelFolder::open(&dir, None).unwrap();
-    folder.kind = topicmill_core::examples::nli();
+    folder.kind = topicmill_core::test_examples::nli();
     folder
 }
