@@ -24,14 +24,17 @@ use topicmill_core::clock::SharedClock;
 use topicmill_core::record::{
     ClassifyCounts, CollectCounts, ImportCounts, PurgeCounts, RunCounts, Traffic,
 };
-use topicmill_core::{AuthorPolicy, LabelSet, Outcome, RunStatus, Stage, Topic, TopicReport, hex};
+use topicmill_core::{
+    AuthorPolicy, LabelSet, Outcome, RunStatus, SECOND_READING, Stage, Timestamp, Topic,
+    TopicReport, hex,
+};
 
 use crate::run::{Run, StageError};
 use topicmill_score::Models;
 use topicmill_sources::Source;
 use topicmill_sources::file::dump::{self, FileOptions};
 use topicmill_sources::source::Paging;
-use topicmill_store::{ImportState, RunId, Store, StoreError};
+use topicmill_store::{Due, ImportState, RunId, Store, StoreError};
 
 pub use self::heartbeat::crashed_runs;
 use self::recording::done_if;
@@ -87,6 +90,21 @@ fn warn_without_reports(source: Option<&dyn Source>) {
             "the archive reported no deletions: no post older than 36 hours has `_meta`, so use `purge --retention`"
         );
     }
+}
+
+/// Records that all stored posts have been compared with the archive's second reading, which is its last, if they have.
+async fn note_second_readings(run: &Run<'_>, source: &dyn Source) -> Result<(), StoreError> {
+    if !matches!(source.paging(), Paging::Archive(_)) {
+        return Ok(());
+    }
+    let now = run.now();
+    let due = Due {
+        source: source.kind(),
+        before: Timestamp::EPOCH,
+        created_before: (now.as_datetime() - SECOND_READING).into(),
+    };
+    run.store.purging().note_reconciled(due, now).await?;
+    Ok(())
 }
 
 /// Returns a source's traffic, for a run's counts.
@@ -171,6 +189,7 @@ impl Context {
             }
             ended?;
             warn_without_reports(Some(source));
+            note_second_readings(&run, source).await?;
             // An archive that has failed every topic is not asked again.
             if reports.iter().any(|report| report.outcome == Outcome::Ok)
                 && let Some(newest) = collect::archive_newest(&run, source).await

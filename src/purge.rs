@@ -10,9 +10,8 @@ use chrono::TimeDelta;
 
 use crate::run::{Run, StageError};
 use topicmill_core::record::PurgeCounts;
-use topicmill_core::{AuthorPolicy, Fullname, PurgeReason, SourceKind, Timestamp};
+use topicmill_core::{AuthorPolicy, Fullname, PurgeReason, SECOND_READING, SourceKind, Timestamp};
 use topicmill_sources::Source;
-use topicmill_sources::arctic_shift::SECOND_READING;
 use topicmill_sources::lookup::{PostState, PostStates};
 use topicmill_sources::source::Paging;
 use topicmill_store::{Checked, Due, OldTexts, Purged, Rewritten, Store, StoreError};
@@ -355,7 +354,7 @@ async fn check_deleted(
         );
     }
     report.left = run.store.purging().count_due(due).await?;
-    report.reconciled = run.store.purging().note_reconciled(due).await?;
+    report.reconciled = run.store.purging().note_reconciled(due, due.before).await?;
     Ok(())
 }
 

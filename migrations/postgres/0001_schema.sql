@@ -86,9 +86,9 @@ CREATE TABLE things (
     collected_at     topicmill_time NOT NULL, -- when it was first stored
     updated_at       topicmill_time NOT NULL, -- when its source last returned it
     checked_at       topicmill_time, -- when Reddit last returned it; NULL if it has not been checked or has been removed
-    archive_checked_at topicmill_time, -- when `purge --check-deleted` last compared it with Arctic Shift; NULL if it has not
+    archive_checked_at topicmill_time, -- when it was last compared with Arctic Shift's second reading; NULL if it has not
     removed_at       topicmill_time, -- when Reddit first returned it as removed or deleted
-    text_purged_at   topicmill_time, -- when retention deleted its title, body, links, author and flair; NULL if they are still stored
+    text_purged_at   topicmill_time, -- when retention deleted its title, body, links and author; NULL if they are still stored
     has_text         BOOLEAN NOT NULL GENERATED ALWAYS AS (text_purged_at IS NULL AND text_hash <> '\xe3b0c44298fc1c149afbf4c8996fb924') STORED, -- false if there is nothing to label: the text was purged, or Reddit replaced it with a placeholder such as `[removed]`
     PRIMARY KEY (fullname) INCLUDE (kind, text_hash, created_at, topic, has_text, subreddit, source)
 );
@@ -482,9 +482,9 @@ SELECT fullname, -- text: Reddit's name for the post
        collected_at, -- time: when it was first stored
        updated_at, -- time: when its source last returned it
        checked_at, -- time or NULL: when Reddit last returned it; NULL if it has not been checked or has been removed
-       archive_checked_at, -- time or NULL: when `purge --check-deleted` last compared it with Arctic Shift; NULL if it has not
+       archive_checked_at, -- time or NULL: when it was last compared with Arctic Shift's second reading; NULL if it has not
        removed_at, -- time or NULL: when Reddit first returned it as removed or deleted
-       text_purged_at, -- time or NULL: when retention deleted its title, body, links, author and flair; NULL if they are still stored
+       text_purged_at, -- time or NULL: when retention deleted its title, body, links and author; NULL if they are still stored
        has_text -- boolean: false if there is nothing to label: the text was purged, or Reddit replaced it with a placeholder such as `[removed]`
   FROM things WHERE kind = 'post';
 
@@ -507,9 +507,9 @@ SELECT fullname, -- text: Reddit's name for the comment
        collected_at, -- time: when it was first stored
        updated_at, -- time: when its source last returned it
        checked_at, -- time or NULL: when Reddit last returned it; NULL if it has not been checked or has been removed
-       archive_checked_at, -- time or NULL: when `purge --check-deleted` last compared it with Arctic Shift; NULL if it has not
+       archive_checked_at, -- time or NULL: when it was last compared with Arctic Shift's second reading; NULL if it has not
        removed_at, -- time or NULL: when Reddit first returned it as removed or deleted
-       text_purged_at, -- time or NULL: when retention deleted its title, body, links, author and flair; NULL if they are still stored
+       text_purged_at, -- time or NULL: when retention deleted its title, body, links and author; NULL if they are still stored
        has_text -- boolean: false if there is nothing to label: the text was purged, or Reddit replaced it with a placeholder such as `[removed]`
   FROM things WHERE kind = 'comment';
 

@@ -60,7 +60,9 @@ pub use self::spreadsheet::spreadsheet_safe;
 pub use self::stage::{RunStatus, Stage};
 pub use self::string_enum::UnknownVariant;
 pub use self::text::{InvalidTextHash, TextHash, hex};
-pub use self::timestamp::{MAX_CLOCK_SETBACK, MAX_CLOCK_SKEW, Timestamp, parse_time};
+pub use self::timestamp::{
+    MAX_CLOCK_SETBACK, MAX_CLOCK_SKEW, SECOND_READING, Timestamp, parse_time,
+};
 pub use self::topic::{Outcome, Topic, TopicReport};
 pub use self::vectors::{LabelVector, TextVector, unit};
 

@@ -24,13 +24,13 @@ use super::page::{
 use super::post::{Fields, decode_post};
 use super::reddit::check_user_agent;
 use topicmill_core::clock::SharedClock;
-use topicmill_core::{Fullname, Outcome, Post, RejectReason, SourceKind, Timestamp};
+use topicmill_core::{
+    Fullname, Outcome, Post, RejectReason, SECOND_READING, SourceKind, Timestamp,
+};
 use topicmill_http::{
     ClientSettings, HttpResponse, Payload, PoliteClient, Purpose, RetryDecision, RetryableFailure,
     append_path, base_url, is_loopback, retry_after,
 };
-
-pub use super::post::SECOND_READING;
 
 /// Maximum number of posts in a request by id.
 pub const IDS_LIMIT: u32 = 500;

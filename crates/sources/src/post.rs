@@ -5,13 +5,13 @@
 
 mod fields;
 
-use chrono::TimeDelta;
 use serde_json::Value;
 
 pub use self::fields::Fields;
 pub(super) use self::fields::{Field, flag_of, integer_of, is_null, number_of};
 use topicmill_core::{
-    Fullname, Post, PurgeReason, RejectReason, SourceKind, Timestamp, author_name, parse_time,
+    Fullname, Post, PurgeReason, RejectReason, SECOND_READING, SourceKind, Timestamp, author_name,
+    parse_time,
 };
 
 /// The first second of June 2005, the month of Reddit's first post.
@@ -19,9 +19,6 @@ const FIRST_POST: f64 = 1_117_584_000.0;
 /// The last second of the year 9999; a larger number is not in seconds.
 #[expect(clippy::cast_precision_loss, reason = "the number has 38 bits")]
 const LATEST_SECS: f64 = Timestamp::LATEST_SECS as f64;
-
-/// Age of a post when Arctic Shift and the makers of the dumps since November 2023 read it again.
-pub const SECOND_READING: TimeDelta = TimeDelta::hours(36);
 
 const A_COMMENT: &str = "a comment, not a post";
 

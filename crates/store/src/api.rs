@@ -255,8 +255,8 @@ facade! {
     fn count_texts_after(&self, time: Timestamp) -> u64;
     /// Returns the time of the database's clock, or `now` if the database has none.
     fn database_now(&self, now: Timestamp) -> Timestamp;
-    /// Records `due.before` as the time of the last reconciliation; returns false if any post is still due.
-    fn note_reconciled(&self, due: Due) -> bool;
+    /// Records the time of the last reconciliation; returns false if any post is still due.
+    fn note_reconciled(&self, due: Due, as_of: Timestamp) -> bool;
     /// Counts the posts that were purged, or lost their text to retention.
     fn count_purged(&self) -> u64;
     /// Counts the given posts that have a tombstone.

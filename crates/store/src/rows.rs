@@ -336,7 +336,7 @@ pub struct LabellingState {
     pub claimed: i64,
     /// Posts without a label and without text: retention deleted it, or it is only a placeholder.
     pub without_text: i64,
-    /// Posts that have not been checked with Reddit yet, or were removed there.
+    /// Posts older than 36 hours that have been checked neither with Reddit nor with the archive.
     pub unchecked: i64,
     /// Time of the last reconciliation: every stored post has been checked with Reddit since then. A complete
     /// `purge --check-deleted` records it.

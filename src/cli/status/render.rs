@@ -266,18 +266,22 @@ fn deletions(status: &StatusReport) -> Option<String> {
     if backlog.posts == 0 {
         return None;
     }
-    let mut text = match backlog.reconciled_at {
-        Some(at) => format!("compared with Reddit as of {}", day(at)),
-        None => "never compared with Reddit".to_owned(),
-    };
-    if let Some(at) = status.archive_reconciled_at {
-        text.extend([format!("; with Arctic Shift as of {}", day(at))]);
+    let compared = [
+        ("Reddit", backlog.reconciled_at),
+        ("Arctic Shift", status.archive_reconciled_at),
+    ];
+    let compared = compared
+        .into_iter()
+        .filter_map(|(with, at)| Some(format!("compared with {with} as of {}", day(at?))));
+    let mut parts: Vec<String> = compared.collect();
+    if parts.is_empty() {
+        parts.push("never compared".to_owned());
     }
     if backlog.unchecked > 0 {
         let unchecked = about(status, backlog.unchecked);
-        text.extend([format!("; {unchecked} not checked yet")]);
+        parts.push(format!("{unchecked} older than 36 hours not checked yet"));
     }
-    Some(text)
+    Some(parts.join("; "))
 }
 
 fn failing(topics: &[FailedTopic]) -> Option<String> {

@@ -57,15 +57,22 @@ async fn a_deletion_that_the_second_reading_reports_is_a_purge_at_once() {
     let program = Program::new();
     let collect = "collect --source arctic-shift --topic climate --run-json run.json";
     let counts = || program.read_json("run.json")["counts"].clone();
+    let compared = || {
+        let status = program.json("status");
+        let at = &status["archive_reconciled_at"];
+        (at.is_string(), status["backlog"]["unchecked"].clone())
+    };
     let file = program.url().trim_start_matches("sqlite:").to_owned();
 
     archive.state.set_now(posted + HOUR);
     run(&program, &archive, collect);
     assert_eq!(program.classify("")["posts"], 4);
     assert!(holds(&file, "zqgoneqz") && holds(&file, "zqkeptqz"));
+    assert_eq!(compared(), (false, json!(4)));
 
     archive.state.set_now(now);
     run(&program, &archive, collect);
+    assert_eq!(compared(), (true, json!(0)));
     assert_eq!(
         (&counts()["purged"], &counts()["new"]),
         (&json!(3), &json!(1)),

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use super::super::Page;
 use super::super::bulk::{Insert, Keys, Values};
 use super::at;
-use topicmill_core::{Fullname, Post, ReadyPost, SourceKind, Timestamp};
+use topicmill_core::{Fullname, Post, ReadyPost, SECOND_READING, SourceKind, Timestamp};
 
 /// The update of a stored post.
 ///
@@ -48,7 +48,8 @@ pub(super) static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
      removed_at = CASE WHEN excluded.removed_at IS NULL AND excluded.source IN {live} THEN NULL \
        ELSE COALESCE(things.removed_at, excluded.removed_at) END, \
      checked_at = CASE WHEN excluded.removed_at IS NOT NULL THEN NULL \
-       ELSE COALESCE(excluded.checked_at, things.checked_at) END \
+       ELSE COALESCE(excluded.checked_at, things.checked_at) END, \
+     archive_checked_at = COALESCE(excluded.archive_checked_at, things.archive_checked_at) \
      WHERE excluded.source IN {live} OR things.source NOT IN {live}"
     )
 });
@@ -149,6 +150,14 @@ pub(super) fn posts_insert<'a>(rows: &[Row<'a>], keys: Keys) -> Insert<'a> {
             time(|row| {
                 let is_shown = row.post.source.is_live() && row.post.removal.is_none();
                 is_shown.then_some(row.page.now)
+            }),
+        ),
+        (
+            "archive_checked_at",
+            time(|row| {
+                let age = row.page.now.as_datetime() - row.post.created_at.as_datetime();
+                let is_second = age >= SECOND_READING && !row.post.score_is_placeholder;
+                (is_second && row.post.source == SourceKind::ArcticShift).then_some(row.page.now)
             }),
         ),
         (

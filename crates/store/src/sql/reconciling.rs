@@ -88,10 +88,10 @@ impl<DB: Dialect> SqlStore<DB> {
         names.into_iter().map(fullname).collect()
     }
 
-    pub async fn note_reconciled(&self, due: Due) -> Result<bool> {
+    pub async fn note_reconciled(&self, due: Due, as_of: Timestamp) -> Result<bool> {
         let (checked_at, key) = checks_with(due.source);
         // Times in this form sort as text.
-        let text = at(due.before).format("%Y-%m-%dT%H:%M:%S+00:00").to_string();
+        let text = at(as_of).format("%Y-%m-%dT%H:%M:%S+00:00").to_string();
         let done = sqlx::query::<DB>(AssertSqlSafe(format!(
             "INSERT INTO meta (key, value) SELECT '{key}', $1 WHERE NOT EXISTS ( \
                SELECT 1 FROM things WHERE ({checked_at} IS NULL OR {checked_at} < $2) AND created_at < $4 \

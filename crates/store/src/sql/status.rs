@@ -13,7 +13,7 @@ use super::super::{
 };
 use super::claims::max_crashes;
 use super::{ErrorContext, SqlStore, at, count};
-use topicmill_core::{RunStatus, SourceKind, Stage, Timestamp};
+use topicmill_core::{RunStatus, SECOND_READING, SourceKind, Stage, Timestamp};
 
 /// Maximum number of posts that are counted exactly, which takes 0.2 s.
 const COUNTED: i64 = 200_000;
@@ -52,7 +52,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let (target, [model, label_set, label_set_hash]) = self.named_target().await?;
         // The condition is true: the statement must use each of its parameters.
         let all = self
-            .count_outcomes(target, 0, "FROM things WHERE $3 = 0")
+            .count_outcomes(target, now, 0, "FROM things WHERE $3 = 0")
             .await?;
         let waiting = self.count_backlog(target, max_attempts, now).await?;
         Ok(LabellingState {
@@ -84,10 +84,12 @@ impl<DB: Dialect> SqlStore<DB> {
         const WHAT: &str = "estimate the progress of labelling";
         let (target, [model, label_set, label_set_hash]) = self.named_target().await?;
         let each = (posts / SAMPLE).max(1);
-        let sample = self.count_outcomes(target, each, DB::SAMPLE_POSTS).await?;
+        let sample = self
+            .count_outcomes(target, now, each, DB::SAMPLE_POSTS)
+            .await?;
         // The sample would miss a few new posts among a million, but users look for them.
         let newest = "FROM things WHERE text_purged_at IS NULL ORDER BY collected_at DESC LIMIT $3";
-        let newest = self.count_outcomes(target, NEWEST, newest).await?;
+        let newest = self.count_outcomes(target, now, NEWEST, newest).await?;
         let backlog = sqlx::query_scalar::<DB, i64>(
             "SELECT COUNT(*) FROM (SELECT 1 FROM backlog WHERE model_id = $1 AND label_set_id = $2 LIMIT $3) waiting",
         )
@@ -150,6 +152,7 @@ impl<DB: Dialect> SqlStore<DB> {
     async fn count_outcomes(
         &self,
         target: Target,
+        now: Timestamp,
         number: i64,
         from: &str,
     ) -> Result<OutcomeCounts> {
@@ -158,9 +161,9 @@ impl<DB: Dialect> SqlStore<DB> {
                     COUNT(CASE WHEN c.abstained AND NOT c.other THEN 1 END), \
                     COUNT(CASE WHEN c.fullname IS NULL AND p.has_text THEN 1 END), \
                     COUNT(CASE WHEN c.fullname IS NULL AND NOT p.has_text THEN 1 END), \
-                    COUNT(CASE WHEN p.checked_at IS NULL THEN 1 END), \
+                    COUNT(CASE WHEN COALESCE(p.checked_at, p.archive_checked_at) IS NULL AND p.created_at < $4 THEN 1 END), \
                     MIN(CASE WHEN c.fullname IS NULL AND p.has_text THEN p.collected_at END) \
-               FROM (SELECT fullname, text_hash, has_text, checked_at, collected_at {from}) p \
+               FROM (SELECT fullname, text_hash, has_text, checked_at, archive_checked_at, created_at, collected_at {from}) p \
                LEFT JOIN classifications c ON c.model_id = $1 AND c.label_set_id = $2 \
                     AND c.fullname = p.fullname AND c.text_hash = p.text_hash"
         );
@@ -168,6 +171,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(target.model)
             .bind(target.label_set)
             .bind(number)
+            .bind(at(now) - SECOND_READING)
             .try_map(
                 row_as!(OutcomeCounts: posts, labelled, other, unsure, unlabelled, without_text, unchecked,
                 oldest_unlabelled),

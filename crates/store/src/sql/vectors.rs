@@ -204,7 +204,7 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<Vec<(Fullname, TextHash)>> {
         const WHAT: &str = "read unlabelled posts without text";
         let rows = sqlx::query::<DB>(
-            "SELECT p.fullname, p.text_hash FROM posts p \
+            "SELECT p.fullname, p.text_hash FROM things p \
               WHERE p.text_purged_at IS NOT NULL AND p.fullname > $3 \
                 AND (SELECT c.text_hash FROM classifications c WHERE c.model_id = $1 AND c.label_set_id = $2 \
                         AND c.fullname = p.fullname) IS DISTINCT FROM p.text_hash \
