@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use topicmill_core::labels::background::REDDIT;
 use topicmill_core::labels::label_file;
 use topicmill_core::labels::label_file::{DEFAULT_TEMPLATE, LabelFileError};
 use topicmill_core::{Background, FailureKind, Label, LabelSet, Mode};
@@ -69,7 +68,7 @@ impl Settings {
                 }
                 set
             }
-            (None, Some(labels), head) => LabelSet {
+            (None, Some(labels), _) => LabelSet {
                 name: "python".to_owned(),
                 template: folder
                     .template
@@ -79,11 +78,7 @@ impl Settings {
                 threshold: 0.0,
                 temperature: 1.0,
                 labels: labels.iter().map(label).collect(),
-                // The same default as in topicmill.
-                background: match head {
-                    None => Background::named(REDDIT.0, no_file).map_err(value_error)?,
-                    Some(_) => None,
-                },
+                background: Background::default_for(&folder.kind),
                 fitted: None,
             },
             (None, None, Some(head)) => LabelSet::of_classifier(&folder.name, head),

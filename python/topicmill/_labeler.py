@@ -163,8 +163,8 @@ class Labeler:
     :param threshold: Minimum score; a text whose best score is lower gets no label. None for the threshold of the
         pipeline file, or 0.
     :param background: "reddit" also compares each text with common Reddit topics; a text that fits these topics
-        better than any label gets no label. "none" compares only labels. None for "reddit" with `labels`, unless the
-        model is a classifier.
+        better than any label gets no label. "none" compares only labels. With `labels`, None is "reddit" for an
+        embedding model and "none" for the other kinds.
     :param batch_tokens: Maximum padded tokens in a batch; None for a default that suits the device.
     :param engine: The inference library: "onnxruntime"; "openvino", on CPUs only, which `topicmill[openvino]` installs;
         "auto" for ONNX Runtime, or OpenVINO if ONNX Runtime does not support the precision. Both compute the same

@@ -15,7 +15,7 @@ use crate::score_files::{
     self, FileJob, FilesError, Reading, ScoredRows, WINDOW_PAIRS, Writing, score_files,
 };
 use crate::telemetry::Progress;
-use topicmill_core::{Label, LabelSet, Mode};
+use topicmill_core::{Background, Label, LabelSet, Mode};
 use topicmill_score::LabelerError;
 use topicmill_tables::bytes;
 
@@ -57,16 +57,15 @@ pub struct Score {
     /// Also compare each text with ordinary topics
     ///
     /// A text that fits no --label then gets no label. NAME is reddit, none, or a file like
-    /// pipelines/background/reddit.toml.
+    /// pipelines/background/reddit.toml [default: reddit for an embedding model, else none].
     #[arg(
         help_heading = "Labels",
         hide_short_help = true,
         long,
         value_name = "NAME",
-        requires = "labels",
-        default_value = "reddit"
+        requires = "labels"
     )]
-    background: String,
+    background: Option<String>,
     /// Read the text from COLUMN; repeatable
     ///
     /// Several columns are joined [default: text, title with body, or a similar column].
@@ -130,6 +129,15 @@ fn format(
 impl Score {
     pub async fn run(mut self, app: &App) -> Result<Exit, CliError> {
         let set = app.label_set(&self.model, self.label_set(app)?)?;
+        let background = set.background.as_ref();
+        tracing::info!(
+            "comparing each text with {} labels and {}",
+            set.labels.len(),
+            background.map_or("no background".to_owned(), |one| format!(
+                "the background {}",
+                one.tag()
+            ))
+        );
         let output = self.files.pop().expect("clap requires two or more files");
         let stdin = self.files.iter().filter(|path| bytes::is_stdin(path));
         if stdin.count() > 1 {
@@ -217,9 +225,12 @@ impl Score {
             threshold: 0.0,
             temperature: 1.0,
             labels: self.labels.iter().map(label).collect(),
-            background: background(&self.background, Path::new("")).map_err(|error| {
-                CliError::Usage(format!("--background `{}`: {error}", self.background))
-            })?,
+            background: match (&self.background, app.model_kind(&self.model)) {
+                (Some(named), _) => background(named, Path::new(""))
+                    .map_err(|error| CliError::Usage(format!("--background `{named}`: {error}")))?,
+                (None, Some((_, kind))) => Background::default_for(&kind),
+                (None, None) => None,
+            },
             fitted: None,
         })
     }

@@ -217,19 +217,44 @@ fn an_invalid_background_is_rejected() {
 }
 
 #[test]
-fn a_text_that_fits_no_command_line_label_gets_none() {
+fn a_text_that_fits_no_command_line_label_gets_none_from_an_embedding_model() {
     let program = Program::new().with_default_model();
     let texts = "The weather is nice\nHow to roast a chicken with lemon\n";
     program.write("texts.txt", texts);
     let score = "score texts.txt - --label cooking --label football";
-    let outcomes = |more: &str| -> Vec<Value> {
+    // Each text's outcome, the sum of its scores, and the background that the log names.
+    let scored = |more: &str| -> (Vec<Value>, f64, bool) {
         let ran = program.ok(&format!("{score} {more}"));
-        let rows = ran.stdout.lines();
-        let row = |line| serde_json::from_str::<Value>(line).unwrap()["outcome"].take();
-        rows.map(row).collect()
+        let rows = ran
+            .stdout
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap());
+        let rows: Vec<Value> = rows.collect();
+        let scores =
+            ["cooking", "football"].map(|label| rows[0]["scores"][label].as_f64().unwrap());
+        let outcomes = rows.into_iter().map(|mut row| row["outcome"].take());
+        (
+            outcomes.collect(),
+            scores.iter().sum(),
+            ran.stderr.contains("reddit@1"),
+        )
     };
-    assert_eq!(outcomes(""), ["other", "cooking"]);
-    assert_eq!(outcomes("--background none"), ["cooking", "cooking"]);
+    let (outcomes, _, named) = scored("");
+    assert_eq!(
+        (outcomes, named),
+        (vec!["other".into(), "cooking".into()], true)
+    );
+    let (outcomes, _, named) = scored("--background none");
+    assert_eq!(
+        (outcomes, named),
+        (vec!["cooking".into(), "cooking".into()], false)
+    );
+    let nli = format!("--model {}", repository(NLI).display());
+    // The scores of the reference pipeline add up to 1.
+    let (_, sum, named) = scored(&nli);
+    assert!((sum - 1.0).abs() < 1e-6 && !named, "{sum}");
+    let (_, sum, named) = scored(&format!("{nli} --background reddit"));
+    assert!(sum < 0.9 && named, "{sum}");
     let ran = program.run(&format!("{score} --background nowhere.toml"));
     ran.expect_exit(2, "`nowhere.toml`");
 }

@@ -156,12 +156,18 @@ impl App {
         })
     }
 
-    /// Returns the model's name and head if it is a classifier. An unreadable folder is reported when it is opened.
-    pub fn classifier(&self, flags: &ModelFlags) -> Option<(String, ClassifierHead)> {
+    /// Returns the model's name and kind. An unreadable folder is reported when it is opened.
+    pub fn model_kind(&self, flags: &ModelFlags) -> Option<(String, ModelKind)> {
         let named = flags.model.as_ref();
         let folder = find_model(named.unwrap_or(&self.settings().classify.model));
-        match folder::read_kind(&folder) {
-            Ok(ModelKind::Classifier(head)) => Some((folder::model_name(&folder), head)),
+        let kind = folder::read_kind(&folder).ok()?;
+        Some((folder::model_name(&folder), kind))
+    }
+
+    /// Returns the model's name and head if it is a classifier.
+    pub fn classifier(&self, flags: &ModelFlags) -> Option<(String, ClassifierHead)> {
+        match self.model_kind(flags)? {
+            (name, ModelKind::Classifier(head)) => Some((name, head)),
             _ => None,
         }
     }

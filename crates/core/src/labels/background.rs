@@ -105,6 +105,14 @@ impl Background {
         background.map(Some)
     }
 
+    /// Returns the background of labels that come without one: the built-in background for an embedding model, where
+    /// it costs nothing. To the other kinds it adds a pair or more tokens per text and topic, and the scores would not
+    /// be those of the model's reference pipeline.
+    pub fn default_for(kind: &ModelKind) -> Option<Self> {
+        matches!(kind, ModelKind::Embedding(_))
+            .then(|| Self::parse(REDDIT.1).expect("the built-in background is valid"))
+    }
+
     /// Validates the fields.
     ///
     /// # Errors
