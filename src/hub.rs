@@ -21,7 +21,7 @@ use reqwest::header::{CONTENT_RANGE, RANGE};
 use reqwest::{Client, Response, StatusCode, Url};
 
 pub use self::error::PullError;
-use self::listing::{Listing, Sibling, is_name};
+use self::listing::{Listing, Sibling, is_repository};
 use crate::telemetry::Progress;
 use topicmill_core::FailureKind;
 use topicmill_core::clock::SharedClock;
@@ -99,7 +99,7 @@ impl Hub {
         to: &Path,
     ) -> Result<(), PullError> {
         let wrong = |text: String| Err(PullError::Message(FailureKind::Usage, text));
-        if repo.split('/').count() > 2 || !repo.split('/').all(is_name) {
+        if !is_repository(repo) {
             return wrong(format!(
                 "`{repo}` is not a repository name: write it as `owner/name`"
             ));

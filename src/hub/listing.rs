@@ -54,6 +54,7 @@ struct Lfs {
 /// The hub's list of files, as received.
 #[derive(Debug, Deserialize)]
 struct WireListing {
+    id: Option<String>,
     sha: String,
     siblings: Vec<Sibling>,
 }
@@ -61,7 +62,7 @@ struct WireListing {
 /// The hub's list of a repository's files, at one commit.
 #[derive(Debug)]
 pub(super) struct Listing {
-    /// The repository.
+    /// The repository, under its present name.
     pub repo: String,
     /// The commit hash.
     pub sha: String,
@@ -86,14 +87,19 @@ impl Listing {
     /// Parses a list and checks its bounds.
     pub fn read(bytes: &[u8], repo: &str) -> Result<Self, PullError> {
         let wrong = |detail: &str| PullError::listing(repo, detail);
-        let WireListing { sha, siblings } =
+        let WireListing { id, sha, siblings } =
             serde_json::from_slice(bytes).map_err(|error| wrong(&error.to_string()))?;
         // The commit becomes part of a path and of a URL.
         if !(1..=64).contains(&sha.len()) || !sha.bytes().all(|b| b.is_ascii_alphanumeric()) {
             return Err(wrong("its commit is invalid"));
         }
+        // The hub redirects requests for the list of a renamed repository.
+        let now = id.filter(|id| id != repo && is_repository(id));
+        if let Some(now) = &now {
+            tracing::info!("the hub has `{repo}` as `{now}`");
+        }
         Ok(Self {
-            repo: repo.to_owned(),
+            repo: now.unwrap_or_else(|| repo.to_owned()),
             sha,
             siblings,
         })
@@ -202,9 +208,14 @@ fn git_hash(path: &Path) -> io::Result<String> {
 
 /// Returns true if a name is valid on every operating system, and not hidden: `.hashes.toml` is trusted when a model is
 /// loaded.
-pub(super) fn is_name(name: &str) -> bool {
+fn is_name(name: &str) -> bool {
     let is_letter = |b: u8| b.is_ascii_alphanumeric() || b"-_.+=@,()".contains(&b);
     (1..=MAX_NAME).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(is_letter)
+}
+
+/// Returns true if a text is the name of a repository, `owner/name` or `name`.
+pub(super) fn is_repository(text: &str) -> bool {
+    text.split('/').count() <= 2 && text.split('/').all(is_name)
 }
 
 /// Returns true if a name is a plain file name in the folder or its `onnx` subfolder, on every operating system, and is
@@ -255,7 +266,6 @@ mod tests {
 
     #[test]
     fn repository_names_cannot_traverse_paths() {
-        let is_repository = |name: &str| name.split('/').all(is_name);
         for name in ["facebook/bart-large-mnli", "gpt2", "a.b/c_d-1"] {
             assert!(is_repository(name), "{name}");
         }

@@ -9,7 +9,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use futures_util::{StreamExt, stream};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use serde_json::json;
@@ -126,6 +126,11 @@ async fn answer(State(state): State<Arc<Mutex<HubState>>>, request: Request) -> 
             None => return StatusCode::NOT_FOUND.into_response(),
         },
     };
+    // As for a repository whose owner has a new name. Its files are requested under that name.
+    if let Some(name) = repo.strip_prefix("former/") {
+        return Redirect::temporary(&format!("/api/models/someone/{name}/revision/main"))
+            .into_response();
+    }
     if let Some(token) = state.gated.get(repo)
         && authorization != Some(format!("Bearer {token}"))
     {
@@ -142,7 +147,7 @@ async fn answer(State(state): State<Arc<Mutex<HubState>>>, request: Request) -> 
                 large.then(|| json!({"sha256": hex(&Sha256::digest(bytes)), "size": bytes.len()}));
             json!({"rfilename": name, "size": bytes.len(), "blobId": git_blob_id(bytes), "lfs": lfs})
         });
-        let listing = json!({"sha": COMMIT, "siblings": siblings.collect::<Vec<_>>()});
+        let listing = json!({"id": repo, "sha": COMMIT, "siblings": siblings.collect::<Vec<_>>()});
         return axum::Json(listing).into_response();
     };
     let Some(bytes) = files.get(file) else {
