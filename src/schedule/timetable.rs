@@ -72,6 +72,26 @@ impl Timetable {
         Ok(timetable)
     }
 
+    /// Returns a warning about a step that does not divide the hour or the day: cron starts again at each of them, so
+    /// `*/90` is due every hour.
+    pub fn caveat(&self) -> Option<String> {
+        let ranges = [(60, "minutes", "hour"), (24, "hours", "day")];
+        let mut steps = self
+            .line
+            .split(' ')
+            .zip(ranges)
+            .filter_map(|(field, range)| {
+                let step: usize = field.strip_prefix("*/")?.parse().ok()?;
+                (range.0 % step != 0).then_some((field, step, range))
+            });
+        let (field, step, (whole, units, range)) = steps.next()?;
+        let due: Vec<String> = (0..whole).step_by(step).map(|n| n.to_string()).collect();
+        let due = due.join(", ");
+        Some(format!(
+            "`{field}` starts again with every {range}: it is due at the {units} {due}"
+        ))
+    }
+
     /// Returns the line, with fields separated by one space.
     pub fn line(&self) -> &str {
         &self.line
@@ -124,8 +144,20 @@ mod tests {
             let error = Timetable::new(line, Tz::UTC).unwrap_err();
             assert!(error.contains(says), "{line}: {error}");
         }
-        for line in ["0 0 */2 * ?", "0 0 * * 1-5", "0 4 L * *", "@daily"] {
-            assert!(Timetable::new(line, Tz::UTC).is_ok(), "{line}");
+        for (line, due) in [
+            ("0 0 */2 * ?", None),
+            ("*/20 */6 * * 1-5", None),
+            ("@daily", None),
+            ("*/90 * * * *", Some("minutes 0")),
+            ("5 */9 * * *", Some("hours 0, 9, 18")),
+        ] {
+            let caveat = Timetable::new(line, Tz::UTC).unwrap().caveat();
+            assert_eq!(caveat.is_some(), due.is_some(), "{line}: {caveat:?}");
+            assert!(
+                caveat
+                    .unwrap_or_default()
+                    .ends_with(due.unwrap_or_default())
+            );
         }
     }
 

@@ -47,6 +47,9 @@ fn checked_schedules(app: &App, pipeline: &PipelineFlags) -> Result<Vec<Schedule
         ));
     }
     for schedule in &schedules {
+        if let Some(caveat) = schedule.timetable.caveat() {
+            tracing::warn!("schedule `{}`: `cron`: {caveat}", schedule.name);
+        }
         for words in &schedule.stages {
             stage::check(words).map_err(|why| {
                 CliError::Usage(format!(
