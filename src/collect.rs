@@ -28,7 +28,7 @@ use topicmill_sources::source::{Paging, Source};
 use topicmill_store::Page;
 
 pub use self::goal::TimeRange;
-pub use self::import::{ImportPlan, import};
+pub use self::import::{ImportPlan, import, preview};
 pub use self::refill::{RefillPlan, refill};
 
 /// Maximum number of posts that Reddit lists for any client.

@@ -4,12 +4,14 @@ use std::path::PathBuf;
 
 use chrono::NaiveDate;
 use clap::{Args, ValueEnum};
+use serde_json::Value;
 
 use super::app::{App, PipelineFlags, RunFlags};
+use super::output::{self, OutputFormat};
 use super::purge::read_ids;
 use super::source::{self, SourceFlag};
 use super::{CliError, Exit};
-use crate::collect::RefillPlan;
+use crate::collect::{RefillPlan, preview};
 use crate::pipeline::{Context, ImportOrder};
 use crate::telemetry::Progress;
 use topicmill_core::record::ImportCounts;
@@ -18,8 +20,12 @@ use topicmill_sources::file::dump::{self, FileOptions};
 use topicmill_sources::file::filter::Filter;
 use topicmill_sources::file::names::{Column, FIELDS};
 use topicmill_sources::file::table::DefaultValue;
+use topicmill_sources::page::Rejected;
 use topicmill_store::Access;
 use topicmill_tables::bytes;
+
+/// Number of posts of each file that --dry-run prints.
+const PREVIEWED: usize = 3;
 
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "a flag each")]
@@ -62,6 +68,9 @@ pub struct Import {
     /// Read a dump from its start, even if it was imported before
     #[arg(hide_short_help = true, long)]
     again: bool,
+    /// Store nothing, and print the first three posts of each file as they would be stored
+    #[arg(long)]
+    dry_run: bool,
     /// With --format ids, also look up posts that are already stored
     #[arg(help_heading = "Ids", hide_short_help = true, long)]
     refresh: bool,
@@ -135,6 +144,9 @@ impl Import {
         for path in &self.files {
             bytes += dump::check(path, &reading)?;
         }
+        if self.dry_run {
+            return self.show(app, &reading, &pipeline.topics);
+        }
         let order = ImportOrder {
             files: &self.files,
             reading: &reading,
@@ -154,6 +166,23 @@ impl Import {
         self.record.record(app, Access::Create, import).await
     }
 
+    /// Prints the first posts of each file as they would be stored.
+    fn show(&self, app: &App, reading: &FileOptions, topics: &[Topic]) -> Result<Exit, CliError> {
+        let store_author = app.settings().collect.store_author;
+        let (mut posts, mut rejected) = (Vec::new(), 0);
+        for path in &self.files {
+            let block = dump::blocks(path, reading)?.next_block();
+            rejected += block.rejected.len();
+            for Rejected { at, reason } in block.rejected.iter().take(PREVIEWED) {
+                tracing::error!(file = %path.display(), %at, "skipped: {reason}");
+            }
+            let shown = |record| preview(record, topics, self.topics_from_subreddits, store_author);
+            posts.extend(block.records.into_iter().filter_map(shown).take(PREVIEWED));
+        }
+        output::print_json(&Value::Array(posts), OutputFormat::Json)?;
+        Ok(Exit::done_if(rejected == 0))
+    }
+
     /// Looks up the posts whose ids are in the files and stores them.
     async fn refill(self, app: &App, topics: &[Topic]) -> Result<Exit, CliError> {
         let not_for_ids = self.again
@@ -162,10 +191,11 @@ impl Import {
             || !self.subreddits.is_empty()
             || !self.columns.is_empty()
             || !self.given.is_empty()
+            || self.dry_run
             || self.from.or(self.to).is_some();
         if not_for_ids {
             let text = "--format ids cannot be combined with --subreddit, --all-subreddits, --from, --to, --map, \
-                        --set, --topics-from-subreddits or --again: leave them out";
+                        --set, --topics-from-subreddits, --dry-run or --again: leave them out";
             return Err(CliError::Usage(text.into()));
         }
         let mut ids = Vec::new();

@@ -1,5 +1,7 @@
 //! Imports files into the store, block by block.
 
+use serde_json::{Value, json};
+
 use super::{MAX_LOGGED_REJECTIONS, stored_among};
 use crate::run::Run;
 use topicmill_core::record::ImportCounts;
@@ -143,16 +145,9 @@ impl Preparer {
         let posts = block.records.len() as u64;
         let (mut placed, mut unmatched, mut topics_differ) = (Vec::new(), Vec::new(), 0);
         for Record { post, topic } in std::mem::take(&mut block.records) {
-            let read = place(&post, None, &self.topics);
-            let is_listed = !matches!(read, Place::In(None));
-            if let (Some(named), Place::In(Some(read))) = (&topic, &read) {
-                topics_differ += u64::from(named != read);
-            }
-            let place = match topic {
-                Some(_) if self.topics_from_subreddits && is_listed => read,
-                Some(named) => place(&post, Some(named), &self.topics),
-                None => read,
-            };
+            let (place, differs) =
+                place_in_file(&post, topic, &self.topics, self.topics_from_subreddits);
+            topics_differ += u64::from(differs);
             match place {
                 Place::In(topic) => placed.push((topic, post)),
                 Place::Unmatched => unmatched.push(post),
@@ -272,6 +267,62 @@ pub(super) async fn store_by_topic(
         })
         .collect();
     run.store.posts().save_pages(&pages, state).await
+}
+
+/// Returns the place of a file's post, and true if the file and the subreddit name different topics.
+fn place_in_file(
+    post: &Post,
+    named: Option<String>,
+    topics: &[Topic],
+    topics_from_subreddits: bool,
+) -> (Place, bool) {
+    let read = place(post, None, topics);
+    let is_listed = !matches!(read, Place::In(None));
+    let differs = matches!((&named, &read), (Some(named), Place::In(Some(read))) if named != read);
+    match named {
+        Some(_) if topics_from_subreddits && is_listed => (read, differs),
+        Some(_) => (place(post, named, topics), differs),
+        None => (read, differs),
+    }
+}
+
+/// Returns the columns of a record as they would be stored, or `None` if it matches no topic that lists its subreddit.
+/// A hash depends on the database, so a
+/// name to hash is shown as `u_…`.
+pub fn preview(
+    record: Record,
+    topics: &[Topic],
+    from_subreddits: bool,
+    store_author: bool,
+) -> Option<Value> {
+    let Record { post, topic } = record;
+    let Place::In(topic) = place_in_file(&post, topic, topics, from_subreddits).0 else {
+        return None;
+    };
+    let author = post.author.map(|name| {
+        if store_author {
+            name
+        } else {
+            "u_…".to_owned()
+        }
+    });
+    Some(json!({
+        "fullname": post.fullname.to_string(),
+        "subreddit": post.subreddit,
+        "topic": topic,
+        "title": post.title,
+        "selftext": post.selftext,
+        "url": post.url,
+        "permalink": post.permalink,
+        "author": author,
+        "reddit_score": post.score,
+        "upvote_ratio": post.upvote_ratio,
+        "num_comments": post.num_comments,
+        "flair": post.flair,
+        "over_18": post.over_18,
+        "is_self": post.is_self,
+        "created_at": post.created_at.as_datetime().to_rfc3339(),
+    }))
 }
 
 /// The place of a post in the sampling frame.
