@@ -25,7 +25,7 @@ use self::error::write_error;
 use self::input::Order;
 use self::output::OutputLayout;
 pub use self::paths::expand_paths;
-use self::run::{Run, Sink, nothing_scored};
+use self::run::{Run, Sink};
 use crate::atomic_file::{self, IfExists, folder_of};
 use topicmill_core::LabelSet;
 use topicmill_score::Models;
@@ -222,6 +222,7 @@ fn score_rows(
         report: FileReport::default(),
         shown: 0,
         reason: String::new(),
+        by_model: true,
     };
     thread::scope(|scope| {
         // At most one window is waiting, one is being computed and one is being read, so memory is bounded.
@@ -230,12 +231,12 @@ fn score_rows(
         scope.spawn(move || input::read(order, &sender));
         run.score_windows(windows, stop, progress)
     })?;
-    let (report, reason) = (run.report, run.reason);
+    let report = &run.report;
     if report.lines == 0 && !report.stopped {
         return Err(FilesError::Empty(job.inputs.clone()));
     }
     if report.failed == report.lines && !report.stopped {
-        return Err(nothing_scored(job, &report, reason));
+        return Err(run.nothing_scored());
     }
-    Ok(report)
+    Ok(run.report)
 }

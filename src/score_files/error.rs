@@ -25,9 +25,13 @@ pub enum FilesError {
     Table(PathBuf, #[source] TableError),
     /// No row could be scored.
     #[error(
-        "cannot score {}: no row can be scored ({rows} tried; {reason}); correct the file, or specify with `--text`, \
-         `--id` and `--format` how to read it",
-        list(.inputs)
+        "cannot score {}: no row can be scored ({rows} tried; {reason}); {}",
+        list(.inputs),
+        if *.by_model {
+            "use a different model, or export this one again"
+        } else {
+            "correct the file, or specify with `--text`, `--id` and `--format` how to read it"
+        }
     )]
     NothingScored {
         /// The inputs.
@@ -36,6 +40,8 @@ pub enum FilesError {
         rows: u64,
         /// The error for the first row.
         reason: String,
+        /// True if every row has a text, so that the model is to blame.
+        by_model: bool,
     },
     /// The output cannot be used. The fields are the file, and the error with what to do.
     #[error("cannot write `{0}`: {1}")]
@@ -65,9 +71,12 @@ impl FilesError {
             | Self::Read(..)
             | Self::Empty(_)
             | Self::Table(..)
-            | Self::NothingScored { .. }
+            | Self::NothingScored {
+                by_model: false, ..
+            }
             | Self::Output(..)
             | Self::Write { .. } => FailureKind::Usage,
+            Self::NothingScored { by_model: true, .. } => FailureKind::Model,
             Self::Full(_) => FailureKind::Unfinished,
             Self::Labeler(error) => error.kind(),
         }

@@ -56,6 +56,8 @@ pub(super) struct Run<'a> {
     pub(super) shown: usize,
     /// The first error.
     pub(super) reason: String,
+    /// True unless a row has no text.
+    pub(super) by_model: bool,
 }
 
 type Outcome = Result<TextResult, String>;
@@ -141,7 +143,10 @@ impl Run<'_> {
         for entry in entries {
             let scored = match &entry.problem {
                 None => outcomes.next().expect("a row without a problem has a text"),
-                Some(problem) => Err(problem.clone()),
+                Some(problem) => {
+                    self.by_model = false;
+                    Err(problem.clone())
+                }
             };
             let line = match &scored {
                 Ok(result) => self.layout.result_line(&entry.kept, self.set, result),
@@ -152,8 +157,7 @@ impl Run<'_> {
             let nothing_scored_yet =
                 self.report.failed == self.report.lines && self.report.lines >= MAX_FAILED_ROWS;
             if nothing_scored_yet {
-                let reason = std::mem::take(&mut self.reason);
-                return Err(nothing_scored(self.job, &self.report, reason));
+                return Err(self.nothing_scored());
             }
         }
         // The reader of a pipe gets each window as soon as it is scored.
@@ -175,13 +179,14 @@ impl Run<'_> {
         self.layout
             .failure_line(&entry.kept, input, entry.line, problem)
     }
-}
 
-/// Returns the error for inputs in which no row could be scored.
-pub(super) fn nothing_scored(job: &FileJob, report: &FileReport, reason: String) -> FilesError {
-    FilesError::NothingScored {
-        inputs: job.inputs.clone(),
-        rows: report.lines,
-        reason,
+    /// Returns the error for inputs in which no row could be scored.
+    pub(super) fn nothing_scored(&mut self) -> FilesError {
+        FilesError::NothingScored {
+            inputs: self.job.inputs.clone(),
+            rows: self.report.lines,
+            reason: std::mem::take(&mut self.reason),
+            by_model: self.by_model,
+        }
     }
 }

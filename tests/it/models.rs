@@ -13,6 +13,7 @@ use crate::support::program::{Program, RunOutput, finished};
 
 const MADE: &str = "tests/it/fixtures/models/tiny-bart-made";
 const EXPORTED: &str = "tests/it/fixtures/models/tiny-bart-mnli";
+const NLI: &str = "tests/it/fixtures/models/tiny-bert-nli";
 const WRONG: &str = "tests/it/fixtures/wrong/tiny-bart-mnli-stock-fusion.onnx";
 
 /// Copies the prepared model folder, for the test to change.
@@ -141,6 +142,74 @@ fn model_errors_are_reported_before_any_text_is_scored() {
 }
 
 #[test]
+fn model_folders_that_other_tools_leave_are_read_or_explained() {
+    if !has_onnx_runtime("layouts of model folders") {
+        return;
+    }
+    let program = Program::new();
+    let scored = |change: &dyn Fn(&Path)| {
+        let dir = tempfile::tempdir().unwrap();
+        for name in [
+            "config.json",
+            "tokenizer.json",
+            "tokenizer_config.json",
+            "model.onnx",
+        ] {
+            fs::copy(repository(NLI).join(name), dir.path().join(name)).unwrap();
+        }
+        change(dir.path());
+        score(&program, dir.path(), "")
+    };
+    let written = || program.read_lines("scores.ndjson")[0]["scores"].take();
+    let plain = scored(&|_| {});
+    assert!(
+        plain.code == 0 && !plain.stderr.contains("WARN"),
+        "{}",
+        plain.stderr
+    );
+    let expected = written();
+    // The inputs are declared as int32: element type 6 instead of 7.
+    let narrow = scored(&|dir| {
+        change(dir, "model.onnx", false, |bytes| {
+            let mut bytes = bytes.to_vec();
+            for name in ["input_ids", "attention_mask", "token_type_ids"] {
+                let name = name.as_bytes();
+                let places = bytes.windows(name.len());
+                let at = places.into_iter().rposition(|place| place == name).unwrap();
+                let kind = bytes[at..]
+                    .windows(2)
+                    .position(|pair| pair == [8, 7])
+                    .unwrap();
+                bytes[at + kind + 1] = 6;
+            }
+            bytes
+        });
+    });
+    assert_eq!((narrow.code, written()), (0, expected), "{}", narrow.stderr);
+    for file in ["model.onnx", "tokenizer.json"] {
+        let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n";
+        let ran = scored(&|dir| fs::write(dir.join(file), pointer).unwrap());
+        ran.expect_exit(5, "git lfs pull");
+    }
+    let ran = scored(&|dir| {
+        fs::rename(dir.join("model.onnx"), dir.join("model.safetensors")).unwrap();
+    });
+    ran.expect_exit(5, "tools/model.py");
+    let swapped = r#""label2id": {"contradiction": 0, "neutral": 1, "entailment": 2}, "x": {"#;
+    let ran = scored(&|dir| replace(dir, "config.json", r#""label2id": {"#, swapped));
+    ran.expect_exit(0, "contradicts itself");
+    // Some weights are NaN; the texts are not to blame.
+    let ran = scored(&|dir| {
+        change(dir, "model.onnx", false, |bytes| {
+            let mut bytes = bytes.to_vec();
+            bytes[60_000..62_000].fill(0xff);
+            bytes
+        });
+    });
+    ran.expect_exit(5, "not finite");
+}
+
+#[test]
 fn one_label_or_a_thousand_are_scored_and_a_template_without_braces_is_rejected() {
     if !has_onnx_runtime("few and many labels") {
         return;
@@ -259,7 +328,7 @@ async fn a_plain_hub_export_is_downloaded_and_used() {
         "someone/tiny",
         others.map(|name| (name.to_owned(), vec![0; 9])),
     );
-    let ran = pulled(&program, &hub, "someone/tiny").await;
+    let ran = pulled(&program, &hub, "former/tiny").await;
     assert_eq!(ran.stdout, "models/tiny\n");
     let folder = program.path("models/tiny");
     let tokenizer = ["tokenizer.json", "tokenizer_config.json"];

@@ -143,6 +143,12 @@ impl ModelFolder {
         let manifest = Manifest::read(dir)?;
         let declared = manifest.as_ref().map(Manifest::kind);
         let (kind, label_vectors) = kind_in(dir, &config, declared)?;
+        if let Some(contradiction) = config.contradiction() {
+            tracing::warn!(
+                "`{}` contradicts itself: {contradiction}; the scores may belong to other labels, so correct one of the two",
+                dir.join("config.json").display()
+            );
+        }
         if manifest.is_none() && matches!(kind, ModelKind::Gliclass(_)) {
             return Err(ModelError::unsuitable(dir, GLICLASS_EXPORT.to_owned()));
         }
@@ -274,6 +280,7 @@ fn hash_all(files: &[PathBuf], manifest: Option<&Manifest>) -> Result<Sha256, Mo
     let mut hasher = Sha256::new();
     for path in files {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
+        bounds::check_not_pointer(path)?;
         let hash = cached_hash(path)?;
         if let Some(manifest) = manifest
             // A file missing from the manifest counts as changed, because it affects a score.

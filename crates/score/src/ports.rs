@@ -21,10 +21,15 @@ pub struct Port {
     pub shape: Option<Vec<i64>>,
 }
 
+/// A type that a graph may declare for an int64 input.
+const INT32: &str = "int32";
+
 /// The inputs to feed to a loaded graph, for any inference library.
 #[derive(Debug)]
 pub(crate) struct Feed {
     inputs: Vec<Input>,
+    /// Inputs that the graph declares as int32.
+    narrow: Vec<Input>,
     /// First id of [`Input::DecoderIds`].
     decoder_start_id: Option<u32>,
     /// Value of [`Input::Mask`] for padding.
@@ -37,8 +42,12 @@ impl Feed {
     pub(crate) fn new(inputs: &[Port], folder: &ModelFolder) -> Result<Self, String> {
         let contract = folder.spec.as_ref().map(|spec| &spec.contract);
         let decoder_start_id = contract.and_then(|contract| contract.decoder_start_id);
+        let of_graph = inputs_of(inputs, decoder_start_id, folder)?;
+        let ports = of_graph.iter().zip(inputs);
+        let narrow = ports.filter(|(_, port)| port.kind.as_deref() == Some(INT32));
         Ok(Self {
-            inputs: inputs_of(inputs, decoder_start_id, folder)?,
+            narrow: narrow.map(|(input, _)| *input).collect(),
+            inputs: of_graph,
             decoder_start_id,
             masked: contract.map_or(-10_000.0, |contract| contract.masked),
             vocab_size: folder.vocab_size,
@@ -77,6 +86,15 @@ impl Feed {
                 Input::Positions => (vec![width], Numbers::I64((0..).take(width).collect())),
                 Input::Last => (vec![rows], Numbers::I64(last(batch).into())),
                 Input::Mask => (vec![rows, 1, width], Numbers::F32(mask(batch, self.masked))),
+            };
+            let numbers = match numbers {
+                // An id that does not fit is outside every vocabulary, and the library rejects it.
+                Numbers::I64(wide) if self.narrow.contains(input) => Numbers::I32(
+                    wide.iter()
+                        .map(|n| i32::try_from(*n).unwrap_or(i32::MAX))
+                        .collect(),
+                ),
+                numbers => numbers,
             };
             (input.name(), Tensor { shape, numbers })
         };
@@ -138,7 +156,8 @@ fn inputs_of(
                 port.name
             ));
         };
-        if port.kind.as_deref() != Some(input.kind()) {
+        let may_be_narrow = input.kind() == "int64" && port.kind.as_deref() == Some(INT32);
+        if port.kind.as_deref() != Some(input.kind()) && !may_be_narrow {
             return Err(format!(
                 "its input `{}` is {}, not {}",
                 input.name(),
@@ -261,6 +280,7 @@ mod tests {
         let batch = batch();
         let feed = Feed {
             inputs: Input::ALL.to_vec(),
+            narrow: Vec::new(),
             decoder_start_id: Some(2),
             masked: -10_000.0,
             vocab_size: None,

@@ -19,6 +19,9 @@ const MANIFEST: u64 = 1 << 20;
 /// Size limit for a graph or weights file: 17 billion float32 numbers.
 pub const MAX_FILE: u64 = 64 << 30;
 
+/// Start of a Git LFS pointer.
+const LFS: &[u8] = b"version https://git-lfs.github.com/spec/";
+
 /// Returns the size limit for a file with this name.
 pub fn max_bytes(name: &str) -> u64 {
     match name {
@@ -32,6 +35,22 @@ pub fn max_bytes(name: &str) -> u64 {
 /// Returns true if the file name ends in `.json`.
 pub(super) fn is_json(path: &Path) -> bool {
     path.extension().is_some_and(|e| e == "json")
+}
+
+/// Returns an error if a file is a pointer of Git LFS (<https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md>), as
+/// after a `git clone` without `git lfs`.
+pub(super) fn check_not_pointer(path: &Path) -> Result<(), ModelError> {
+    let mut start = Vec::new();
+    let file = File::open(path).map_err(ModelError::read(path))?;
+    let read = file.take(LFS.len() as u64).read_to_end(&mut start);
+    read.map_err(ModelError::read(path))?;
+    if start == LFS {
+        return Err(ModelError::File(format!(
+            "`{}` is a Git LFS pointer, not the file itself: run `git lfs pull` in its repository",
+            path.display()
+        )));
+    }
+    Ok(())
 }
 
 /// Reads one of the small files in a folder, within its size limit.

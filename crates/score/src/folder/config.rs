@@ -116,6 +116,23 @@ impl Config {
         }
     }
 
+    /// Returns a name whose number in `label2id` has a different name in `id2label`. transformers reads the former for
+    /// NLI, and the latter for a classifier. A generic name such as `LABEL_0` contradicts nothing.
+    pub fn contradiction(&self) -> Option<String> {
+        let (numbers, names) = (self.label2id.as_ref()?, self.id2label.as_ref()?);
+        numbers.iter().find_map(|(name, number)| {
+            let other = names.get(&number.to_string())?.as_str()?;
+            let is_generic = |name: &str| name.starts_with("LABEL_");
+            let differs =
+                !other.eq_ignore_ascii_case(name) && !is_generic(other) && !is_generic(name);
+            differs.then(|| {
+                format!(
+                    "`{name}` is {number} in `label2id`, but {number} is `{other}` in `id2label`"
+                )
+            })
+        })
+    }
+
     fn classifier(&self) -> Result<ModelKind, String> {
         if let Some(other) = self.other_head() {
             return Err(format!(

@@ -11,6 +11,7 @@ use std::io::{self, BufReader, Read};
 use std::path::{Component, Path};
 
 use super::ModelError;
+use super::bounds::check_not_pointer;
 
 /// Maximum nesting depth of messages; known models nest at most two graphs.
 const MAX_DEPTH: u32 = 64;
@@ -126,6 +127,7 @@ impl Message {
 /// # Errors
 /// Returns [`ModelError::File`] if the file is not a graph, or names a file outside its folder.
 pub fn metadata(graph: &Path) -> Result<GraphMetadata, ModelError> {
+    check_not_pointer(graph)?;
     let file = File::open(graph).map_err(ModelError::read(graph))?;
     let reader = Reader::read(file).map_err(|error| ModelError::graph(graph, error))?;
     let names = reader.found.into_iter();

@@ -6,14 +6,26 @@ use std::path::{Path, PathBuf};
 use super::{ModelError, required};
 
 pub(super) fn choose_graph(dir: &Path, precision: Option<&str>) -> Result<PathBuf, ModelError> {
-    let mut found = Vec::new();
+    let (mut found, mut weights) = (Vec::new(), None);
     for folder in [dir.to_owned(), dir.join("onnx")] {
         if folder.is_dir() {
             found.extend(files_in(&folder)?);
         }
     }
-    found.retain(|path| path.extension().is_some_and(|e| e == "onnx"));
+    found.retain(|path| {
+        let extension = path.extension().unwrap_or_default();
+        if extension == "safetensors" || extension == "bin" {
+            weights = Some(path.display().to_string());
+        }
+        extension == "onnx"
+    });
     if found.is_empty() {
+        if let Some(weights) = weights {
+            let text = format!(
+                "`{weights}` has weights without a graph: make the graph with tools/model.py"
+            );
+            return Err(ModelError::File(text));
+        }
         return Err(ModelError::NoFile(dir.to_owned(), "*.onnx".to_owned()));
     }
     let relative = |path: &PathBuf| path.strip_prefix(dir).unwrap_or(path).display().to_string();

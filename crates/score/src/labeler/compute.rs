@@ -60,8 +60,15 @@ impl Labeler {
                 self.engine.restart()?;
             }
             if let [row] = rows[..] {
-                // One bad text must not end the run, and a broken engine must not fail all texts one by one.
-                if !self.engine_works() {
+                // One bad text must not end the run, and a broken engine must not fail all texts one by one. A model
+                // that has never returned numbers, not even for a row without text, is broken too.
+                let empty = self.infer_empty();
+                let is_usable = match &empty {
+                    Ok(_) => true,
+                    Err(EngineError::NotFinite(_)) => self.width.is_some(),
+                    Err(_) => false,
+                };
+                if !is_usable {
                     return Err(error);
                 }
                 failed.insert(row.text);
@@ -85,13 +92,6 @@ impl Labeler {
             }
         }
         Ok(Completion::Done)
-    }
-
-    /// Returns true if the engine computes a row without text. If it does, a failed row is itself the cause; otherwise
-    /// the engine is broken, for example because the GPU disappeared.
-    fn engine_works(&mut self) -> bool {
-        // NaN or infinity still means that the engine computes.
-        matches!(self.infer_empty(), Ok(_) | Err(EngineError::NotFinite(_)))
     }
 
     /// Returns the number of dimensions of a text's vector; `None` if the model is not an embedding model.
@@ -138,10 +138,30 @@ impl Labeler {
             0 => {
                 self.computed.tokens += lens.sum::<usize>() as u64;
                 self.computed.padded_tokens += shapes.tokens(longest, rows.len()) as u64;
+                if self.width.is_none() && self.are_probabilities(&logits) {
+                    tracing::warn!(
+                        model = %self.folder.name,
+                        "the graph seems to return probabilities, not logits: its scores are too close to each other; \
+                         export it without the softmax"
+                    );
+                }
                 self.width = Some(logits.width);
                 Ok(logits)
             }
             several => Err(EngineError::NotFinite(several)),
         }
+    }
+
+    /// Returns true if the logits of a graph without a manifest look like the result of a softmax.
+    fn are_probabilities(&self, logits: &Logits) -> bool {
+        let is_share = |x: &f32| (0.0..=1.0).contains(x);
+        let adds_up =
+            |row: &[f32]| row.iter().all(is_share) && (row.iter().sum::<f32>() - 1.0).abs() < 1e-4;
+        let has_softmax = matches!(
+            self.folder.kind,
+            ModelKind::Nli(_) | ModelKind::Classifier(_)
+        );
+        let unchecked = has_softmax && self.folder.spec.is_none() && logits.width > 1;
+        unchecked && (0..logits.rows).all(|row| adds_up(logits.row(row)))
     }
 }
