@@ -293,6 +293,10 @@ pub(super) fn connect_advice(error: &sqlx::Error) -> &'static str {
             "the server's connection limit is reached; try again later"
         }
         _ if error.as_database_error().is_some() => "the server rejected the connection",
+        _ if matches!(error, sqlx::Error::Tls(_)) => {
+            "the server offers no TLS, or its certificate is not trusted; `sslmode` and `sslrootcert` in the URL say \
+             what is required"
+        }
         _ => "is the server running, and are the host and the port right?",
     }
 }

@@ -9,8 +9,8 @@ use topicmill_core::FailureKind;
 pub enum StoreError {
     /// The URL does not name a supported database.
     #[error(
-        "`{0}` is not a database URL: use `sqlite:PATH` or `postgres://user:password@host/database`; in a PATH, write \
-         `?` as `%3F`, `#` as `%23` and `%` as `%25`"
+        "`{0}` is not a database URL: use `sqlite:PATH` or `postgres://user:password@host/database`, without quotes; \
+         in a PATH, write `?` as `%3F`, `#` as `%23` and `%` as `%25`"
     )]
     Url(String),
     /// The database cannot be opened.

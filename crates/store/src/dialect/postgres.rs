@@ -282,7 +282,27 @@ fn has_unescaped_password(url: &str) -> bool {
 
 /// Parses a URL into the driver's options.
 fn read(url: &str) -> Result<PgConnectOptions> {
+    let (scheme, rest) = url.split_once("://").unwrap_or_default();
+    let (authority, query) = (rest.split(['/', '?']).next(), rest.split_once('?'));
+    let authority = authority.unwrap_or_default();
+    let parameters = query.map_or("", |(_, query)| query);
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let hint = if host.contains(',') {
+        Some("it names several hosts, but the driver connects to one: name one host")
+    } else if parameters.contains("sslrootcert=system") {
+        Some("`sslrootcert` is the path of a file: without it, Mozilla's certificates are trusted")
+    } else {
+        None
+    };
+    if let Some(hint) = hint {
+        return Err(malformed(url, hint)(sqlx::Error::WorkerCrashed));
+    }
     let mut whole = url.to_owned();
+    // The parser rejects a user without a host, even if a parameter names the host or the folder of the socket.
+    if host.is_empty() && authority.ends_with('@') && parameters.contains("host=") {
+        let after = &rest[authority.len()..];
+        whole = format!("{scheme}://{authority}localhost{after}");
+    }
     // The driver would keep the brackets of an IPv6 address in the host name, even when it searches the password file.
     // The `host` parameter overrides that host name.
     if let Some(host) = url::Url::parse(url)
@@ -363,12 +383,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ipv6_host_is_used_without_brackets() {
+    fn the_host_of_a_url_is_used_or_its_mistake_named() {
         for (url, host) in [
             ("postgres://me:pw@[::1]:5433/posts", "::1"),
             ("postgres://me:pw@host.example/posts", "host.example"),
+            (
+                "postgres://me@/posts?host=pg.example&port=5433",
+                "pg.example",
+            ),
         ] {
             assert_eq!(read(url).unwrap().get_host(), host);
+        }
+        for (url, word) in [
+            ("postgres://me@a:1,b:2/posts", "several hosts"),
+            ("postgres://me@a/posts?sslrootcert=system", "`sslrootcert`"),
+        ] {
+            let error = read(url).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
         }
     }
 }

@@ -132,6 +132,14 @@ impl Dialect for Sqlite {
             .busy_timeout(STEP)
             .foreign_keys(true);
         let path = options.get_filename().to_owned();
+        if path.as_os_str().is_empty() {
+            // SQLite would create a temporary database and delete it at the end.
+            let hint = "it names no file: write `sqlite:PATH`";
+            return Err(malformed(url, hint)(sqlx::Error::WorkerCrashed));
+        }
+        if url.contains("immutable=1") || url.contains("immutable=true") {
+            ASKED_UNLOCKED.store(true, Ordering::Relaxed);
+        }
         if access == Access::Create && !url.contains("memory") {
             create_private(&path);
         }
@@ -183,7 +191,7 @@ impl Dialect for Sqlite {
             Err(error)
                 if access == Access::ReadOnly
                     && !(is_damaged(&error) || is_busy(&error))
-                    && has_no_wal(&path) =>
+                    && may_be_immutable(&path) =>
             {
                 note_unlocked_read();
                 pool.after_release(|_, _| Box::pin(async { Ok(false) }))
@@ -235,6 +243,10 @@ async fn has_foreign_tables(options: &SqliteConnectOptions) -> Result<bool, sqlx
 fn open_advice(path: &Path, access: Access) -> &'static str {
     if path.is_dir() {
         "it is a directory; name a file in it"
+    } else if access == Access::ReadOnly && path.is_file() && !has_no_wal(path) {
+        "its last changes are in the write-ahead log next to it (`-wal`), and without write access to the folder SQLite \
+         cannot read them: copy both files to a folder of your own, or add `?immutable=1` to the URL to read it without \
+         these changes"
     } else if path.is_file() && access == Access::ReadOnly {
         "you may not read it; check its permissions and those of its folder"
     } else if path.is_file() {
@@ -325,13 +337,21 @@ async fn connect_with_retries(
 }
 
 /// Returns true if the database file exists and has no content in a write-ahead log.
-pub(crate) fn has_no_wal(path: &Path) -> bool {
+fn has_no_wal(path: &Path) -> bool {
     let log = std::fs::metadata(format!("{}-wal", path.display()));
     path.is_file() && log.map_or(true, |log| log.len() == 0)
 }
 
 /// True once this process has opened a file as immutable, which SQLite reads without locks.
 static READS_UNLOCKED: AtomicBool = AtomicBool::new(false);
+
+/// True once the user has asked for reading a file as immutable.
+static ASKED_UNLOCKED: AtomicBool = AtomicBool::new(false);
+
+/// Returns true if a file may be opened as immutable.
+pub(crate) fn may_be_immutable(path: &Path) -> bool {
+    ASKED_UNLOCKED.load(Ordering::Relaxed) || has_no_wal(path)
+}
 
 pub(crate) fn note_unlocked_read() {
     READS_UNLOCKED.store(true, Ordering::Relaxed);
@@ -348,7 +368,7 @@ impl SqlStore<Sqlite> {
     pub(crate) fn refresh(&self) {
         if reads_unlocked() {
             let options = self.pool.connect_options();
-            let is_alone = has_no_wal(options.get_filename());
+            let is_alone = may_be_immutable(options.get_filename());
             let options = SqliteConnectOptions::clone(&options);
             self.pool.set_connect_options(options.immutable(is_alone));
         }
@@ -437,6 +457,8 @@ mod tests {
             assert!(open_advice(&file, access).contains("may not write"));
         }
         assert!(open_advice(&file, Access::ReadOnly).contains("may not read"));
+        std::fs::write(folder.path().join("a.db-wal"), "pages").unwrap();
+        assert!(open_advice(&file, Access::ReadOnly).contains("immutable=1"));
         assert!(open_advice(folder.path(), Access::Create).contains("directory"));
     }
 }
