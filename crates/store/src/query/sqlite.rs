@@ -49,7 +49,11 @@ impl SqlStore<Sqlite> {
         let stop = request.stop.clone();
         let answering = tokio::task::spawn_blocking(move || answer(&path, &request, &into));
         tokio::select! {
-            asked = answering => asked.unwrap_or_else(|error| Err(query_error(error))),
+            asked = answering => {
+                let ended = asked.unwrap_or_else(|error| Err(query_error(error)))?;
+                self.check_same_file()?;
+                Ok(ended)
+            }
             // The thread ends soon. This call does not wait for it, because one instruction may be slow.
             () = stop.cancelled() => Ok(QueryEnd::Cancelled),
         }
@@ -61,7 +65,11 @@ impl SqlStore<Sqlite> {
         let stop = reading.stop.clone();
         let answering = tokio::task::spawn_blocking(move || read(&path, &reading, &into));
         tokio::select! {
-            read = answering => read.unwrap_or_else(|error| Err(query_error(error))),
+            read = answering => {
+                let ended = read.unwrap_or_else(|error| Err(query_error(error)))?;
+                self.check_same_file()?;
+                Ok(ended)
+            }
             () = stop.cancelled() => Ok(QueryEnd::Cancelled),
         }
     }
@@ -178,7 +186,7 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
     let opened = Connection::open_with_flags(path, flags).and_then(readable);
     if let Err(error) = &opened
         && !is_damaged(error)
-        && dialect::has_no_wal(path)
+        && dialect::may_be_immutable(path)
     {
         dialect::note_unlocked_read();
         let uri = PathBuf::from(format!("file:{}?immutable=1", escaped(path)));
