@@ -178,6 +178,7 @@ impl Command {
 
 /// Runs the program with the arguments of the process.
 pub fn main() -> ExitCode {
+    signals::survive_file_size_limit();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => match welcome::text(&error) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
+use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -38,11 +39,17 @@ impl Signals {
     }
 }
 
+/// Makes a write beyond the file size limit (`ulimit -f`) an error instead of the end of the process.
+pub fn survive_file_size_limit() {
+    // The handler needs a runtime to be set, and remains after it.
+    if let Ok(runtime) = Builder::new_current_thread().enable_io().build() {
+        let _inside = runtime.enter();
+        drop(signal(SignalKind::from_raw(SIGXFSZ)));
+    }
+}
+
 /// Cancels `stop` on the first signal.
 pub fn watch(stop: &CancellationToken, clock: &SharedClock) -> Signals {
-    // With a handler, a write beyond the file size limit (`ulimit -f`) is an error instead of the end of the process. The
-    // handler remains after the stream of signals is dropped.
-    drop(signal(SignalKind::from_raw(SIGXFSZ)));
     let signals = Signals::default();
     for (kind, number) in [(SignalKind::interrupt(), 2), (SignalKind::terminate(), 15)] {
         let (stop, signals, clock) = (stop.clone(), signals.clone(), Arc::clone(clock));

@@ -363,7 +363,7 @@ fn a_command_whose_output_or_database_is_lost_does_not_succeed() {
         ran.code
     };
     for (line, prints) in COMMANDS {
-        let full = limited(&command(line), "ulimit -f 0 && exec >/dev/full");
+        let full = limited(&command(line), "ulimit -f 0 && exec >full.txt");
         failed(full, "a full disk");
         let full = limited(&command(line), "ulimit -f 0 && exec >/dev/full 2>/dev/full");
         failed(full, "a full stderr");
