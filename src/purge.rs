@@ -249,10 +249,7 @@ async fn posts_by(
         ];
         let found = store.purging().posts_by_author(&stored).await?;
         if found.is_empty() {
-            tracing::warn!(
-                "no stored post is by `{author}`: check that upper and lower case are as on Reddit, because the hash \
-                 of a name depends on them"
-            );
+            tracing::warn!("no stored post is by `{author}`: check the spelling");
         } else {
             tracing::info!(posts = found.len(), "found the stored posts by `{author}`");
         }

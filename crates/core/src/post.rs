@@ -83,10 +83,11 @@ impl AuthorPolicy {
         match self {
             Self::Stored => author.to_owned(),
             Self::Hashed(key) => {
-                // The key has a fixed length, so the boundary between key and name is unambiguous.
+                // Reddit's names are unique without regard to case. The key has a fixed length, so the boundary between
+                // key and name is unambiguous.
                 let digest = Sha256::new()
                     .chain_update(key.as_bytes())
-                    .chain_update(author.as_bytes())
+                    .chain_update(author.to_lowercase())
                     .finalize();
                 format!("u_{}", hex(&digest[..8]))
             }
