@@ -198,7 +198,7 @@ async fn database(app: &App) -> Vec<Finding> {
             let info = store.info().await.map_err(CliError::from);
             let description = info.map(|info| {
                 let mut rows = info.rows.iter();
-                let posts = rows.find(|(table, _)| table == "posts");
+                let posts = rows.find(|(table, _)| table == "things");
                 let posts = posts.map_or(0, |(_, n)| *n);
                 let (url, server, schema) = (info.url, info.server, info.schema);
                 format!("{url} ({server}), schema version {schema}, {posts} posts")

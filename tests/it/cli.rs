@@ -112,7 +112,7 @@ fn every_named_query_runs_on_both_databases() {
         assert_eq!(status["backlog"]["labelled"], 30);
         assert_eq!(status["runs"][0]["status"], "done");
         let info = program.ok("db info --format csv").stdout;
-        assert!(info.contains("rows of posts,30"), "{info}");
+        assert!(info.contains("rows of things,30"), "{info}");
     }
 }
 
