@@ -17,7 +17,7 @@ use topicmill_sources::listing::parse_listing;
 
 /// Asserts the invariants of posts that the store relies on.
 pub fn assert_valid_post(post: &Post) {
-    let id = post.fullname.as_str().strip_prefix("t3_").unwrap();
+    let id = post.fullname.id();
     assert!((1..=16).contains(&id.len()) && !id.starts_with('0'), "{id}");
     assert!(
         id.bytes()
@@ -41,7 +41,10 @@ pub fn assert_valid_post(post: &Post) {
 
 /// Returns a post in the format of a listing.
 pub fn thing(post: &Post) -> Value {
-    json!({"kind": "t3", "data": {
+    let (reply, is_comment) = (&post.reply, post.fullname.is_comment());
+    json!({"kind": if is_comment { "t1" } else { "t3" }, "data": {
+        "link_id": reply.post.as_ref().map(Fullname::as_str), "is_submitter": reply.is_submitter,
+        "parent_id": reply.parent.as_ref().map(Fullname::as_str),
         "name": post.fullname.as_str(), "subreddit": post.subreddit, "title": post.title,
         "selftext": post.selftext, "url": post.url, "permalink": post.permalink, "author": post.author,
         "score": post.score, "upvote_ratio": post.upvote_ratio, "num_comments": post.num_comments,
@@ -58,7 +61,7 @@ pub fn thing(post: &Post) -> Value {
 /// Parsed posts of a listing are valid, and unchanged after writing and parsing them again.
 pub fn listing(bytes: &[u8]) {
     // Reddit's text is not HTML-escaped, so the round trip preserves it.
-    let Ok(page) = parse_listing(bytes, SourceKind::Reddit, |_| ()) else {
+    let Ok(page) = parse_listing(bytes, SourceKind::Reddit, None, |_| ()) else {
         return;
     };
     page.posts.iter().for_each(assert_valid_post);
@@ -73,7 +76,13 @@ pub fn listing(bytes: &[u8]) {
     }
     let children: Vec<Value> = page.posts.iter().map(thing).collect();
     let written = json!({"kind": "Listing", "data": {"after": page.after, "children": children}});
-    let again = parse_listing(written.to_string().as_bytes(), SourceKind::Reddit, |_| ()).unwrap();
+    let again = parse_listing(
+        written.to_string().as_bytes(),
+        SourceKind::Reddit,
+        None,
+        |_| (),
+    )
+    .unwrap();
     assert!(again.rejected.is_empty(), "{:?}", again.rejected);
     assert_eq!(again.after, page.after);
     for (post, again) in page.posts.iter().zip(&again.posts) {
@@ -88,7 +97,7 @@ pub fn listing(bytes: &[u8]) {
     }
     assert_eq!(again.posts.len(), page.posts.len());
     // The same for a source with escaped text.
-    let escaped = parse_listing(bytes, SourceKind::Import, |_| ()).unwrap();
+    let escaped = parse_listing(bytes, SourceKind::Import, None, |_| ()).unwrap();
     escaped.posts.iter().for_each(assert_valid_post);
 }
 

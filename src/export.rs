@@ -15,7 +15,7 @@ mod write;
 
 use std::path::PathBuf;
 
-use topicmill_core::{FailureKind, LabelSet, Timestamp};
+use topicmill_core::{FailureKind, LabelSet, ThingKind, Timestamp};
 use topicmill_review::evaluate::Counted;
 use topicmill_store::{ColumnQuery, Store, StoreError, Target, batch_channel};
 
@@ -64,6 +64,8 @@ pub struct Subject {
     pub target: Target,
     /// The label set.
     pub set: LabelSet,
+    /// Posts or comments.
+    pub kind: ThingKind,
     /// True to export the embeddings of the texts too.
     pub vectors: bool,
     /// The times between waves ([`topicmill_review::evaluate::Frame::ends`]), to export which posts are in the random

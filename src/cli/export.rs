@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::labels::{no_labels_yet, selected_labels};
 use super::time_range::parse_times;
-use super::{App, CliError, Exit, OutputFormat, output};
+use super::{App, CliError, Exit, Kind, OutputFormat, output};
 use crate::export::{self, Counts, DatasetFormat, Destination, Filters, Subject, Terms};
 use crate::telemetry::Progress;
 use topicmill_core::Mode;
@@ -33,6 +33,9 @@ pub struct Export {
     /// Set the format, regardless of the extension
     #[arg(long, value_enum)]
     format: Option<ExportFormat>,
+    /// Export posts or comments
+    #[arg(help_heading = "Filters", long, value_enum, default_value_t)]
+    kind: Kind,
     /// Export only posts labelled LABEL; repeatable
     #[arg(help_heading = "Filters", long, value_name = "LABEL")]
     label: Vec<String>,
@@ -229,6 +232,7 @@ impl Export {
             None
         };
         Ok(Subject {
+            kind: self.kind.of(),
             target,
             set,
             vectors,

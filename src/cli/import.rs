@@ -1,4 +1,4 @@
-//! `topicmill import`: stores posts from files: saved listings, tables, monthly dumps, or ids to look up.
+//! `topicmill import`: stores posts and comments from files: saved pages, tables, monthly dumps, or ids to look up.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use super::app::{App, PipelineFlags, RunFlags};
 use super::output::{self, OutputFormat};
 use super::purge::read_ids;
 use super::source::{self, SourceFlag};
-use super::{CliError, Exit};
+use super::{CliError, Exit, Kind};
 use crate::collect::{RefillPlan, preview};
 use crate::pipeline::{Context, ImportOrder};
 use crate::telemetry::Progress;
@@ -48,6 +48,9 @@ pub struct Import {
     /// Store posts from every subreddit in a dump
     #[arg(help_heading = "Filters", long, conflicts_with = "subreddits")]
     all_subreddits: bool,
+    /// Store only posts, or only comments
+    #[arg(help_heading = "Filters", long, value_enum)]
+    kind: Option<Kind>,
     /// Store only posts from this day (UTC) or later
     #[arg(help_heading = "Filters", long, value_name = "YYYY-MM-DD")]
     from: Option<NaiveDate>,
@@ -90,7 +93,7 @@ enum ImportFormat {
     Ndjson,
     /// An array of posts, or an object that contains one
     Json,
-    /// A monthly dump of Reddit (`RS_2024-01.zst`), compressed or not; running the same command again resumes an
+    /// A monthly dump of Reddit (posts: `RS_2024-01.zst`, comments: `RC_2024-01.zst`), compressed or not; running the same command again resumes an
     /// interrupted import and skips a finished one
     Dump,
     /// A table with column names in its first line
@@ -99,7 +102,7 @@ enum ImportFormat {
     Tsv,
     /// A Parquet table
     Parquet,
-    /// One id or fullname (`t3_…`) on each line, as `export --format ids` writes them; the posts are requested from
+    /// One id or fullname (`t3_…`, `t1_…` for a comment) on each line, as `export --format ids` writes them; the posts are requested from
     /// Reddit or Arctic Shift
     Ids,
 }
@@ -192,10 +195,11 @@ impl Import {
             || !self.columns.is_empty()
             || !self.given.is_empty()
             || self.dry_run
+            || self.kind.is_some()
             || self.from.or(self.to).is_some();
         if not_for_ids {
-            let text = "--format ids cannot be combined with --subreddit, --all-subreddits, --from, --to, --map, \
-                        --set, --topics-from-subreddits, --dry-run or --again: leave them out";
+            let text = "--format ids cannot be combined with --kind, --subreddit, --all-subreddits, --from, --to, \
+                        --map, --set, --topics-from-subreddits, --dry-run or --again: leave them out";
             return Err(CliError::Usage(text.into()));
         }
         let mut ids = Vec::new();
@@ -279,7 +283,8 @@ impl Import {
             }
         }
         let names = Some(names).filter(|names| !names.is_empty());
-        Ok(Filter::new(names, start(self.from), start(behind)))
+        let filter = Filter::new(names, start(self.from), start(behind));
+        Ok(filter.of_kind(self.kind.map(Kind::of)))
     }
 
     /// Returns true if the files are dumps of all of Reddit, according to the flag or their names.

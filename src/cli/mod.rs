@@ -44,15 +44,33 @@ use std::process::ExitCode;
 
 use std::panic::AssertUnwindSafe;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use self::app::App;
 pub use self::error::{CliError, Exit};
 use self::output::OutputFormat;
 use crate::telemetry::{self, LogFormat};
-use topicmill_core::redact_url;
+use topicmill_core::{ThingKind, redact_url};
 use topicmill_store::is_cancelled;
 use topicmill_tables::panics;
+
+/// Values of `--kind`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Kind {
+    #[default]
+    Posts,
+    Comments,
+}
+
+impl Kind {
+    /// Returns the kind of things.
+    fn of(self) -> ThingKind {
+        match self {
+            Self::Posts => ThingKind::Post,
+            Self::Comments => ThingKind::Comment,
+        }
+    }
+}
 
 /// Collect Reddit posts, label them with a zero-shot model, and read the labels with SQL.
 #[derive(Debug, Parser)]

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{Filters, Subject};
 use topicmill_core::ColumnKind::{Boolean, Hex, Integer, Number, Text, Time, Vector};
-use topicmill_core::{ColumnKind, SHORT_HASH, Timestamp};
+use topicmill_core::{ColumnKind, SHORT_HASH, ThingKind, Timestamp};
 use topicmill_store::ColumnStatement;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,9 +44,16 @@ const IN_SAMPLE: &str = "in_random_sample";
 /// The column with the number of the post's wave; exported only on request.
 const WAVE: &str = "wave";
 
+/// The columns that only comments have, and those that only posts have.
+const POST: &str = "post";
+const PARENT: &str = "parent";
+const OF_POSTS: [&str; 3] = ["title", "url", "num_comments"];
+
 /// The columns before the label scores.
-const FIXED: [(&str, ColumnKind, &str); 29] = [
-    ("fullname", Text, "Reddit's name for the post"),
+const FIXED: [(&str, ColumnKind, &str); 31] = [
+    ("fullname", Text, "Reddit's name for it"),
+    (POST, Text, "the fullname of its post"),
+    (PARENT, Text, "the fullname of what it replies to"),
     ("subreddit", Text, "where it was posted"),
     ("topic", Text, "the topic that it was last collected for"),
     ("title", Text, "its title"),
@@ -199,9 +206,12 @@ fn fixed(
     subject: &Subject,
 ) -> impl Iterator<Item = &'static (&'static str, ColumnKind, &'static str)> {
     let (vectors, answers) = (subject.vectors, subject.waves.is_some());
+    let is_comment = subject.kind == ThingKind::Comment;
     FIXED.iter().filter(move |(name, ..)| match *name {
         VECTOR => vectors,
         IN_SAMPLE | WAVE => answers,
+        POST | PARENT => is_comment,
+        name if OF_POSTS.contains(&name) => !is_comment,
         _ => true,
     })
 }
@@ -267,7 +277,8 @@ fn rows(subject: &Subject, filters: &Filters) -> String {
                 AND c.fullname = p.fullname AND c.text_hash = p.text_hash \
            LEFT JOIN packed_scores k ON k.model_id = c.model_id AND k.label_set_id = c.label_set_id \
                 AND k.fullname = c.fullname \
-          WHERE (p.has_text OR c.fullname IS NOT NULL)",
+          WHERE p.kind = '{kind}' AND (p.has_text OR c.fullname IS NOT NULL)",
+        kind = subject.kind,
         columns = columns.join(", "),
     );
     let mut and = |condition: &str| {

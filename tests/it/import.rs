@@ -170,18 +170,6 @@ fn a_flipped_bit_loses_only_later_rows() {
 }
 
 #[test]
-fn a_comments_dump_is_identified_and_a_stray_comment_rejected() {
-    let program = Program::new();
-    let comment = json!({"id": "c1", "body": "Hi", "link_id": "t3_a", "subreddit": "food",
-        "created_utc": 1_700_000_000});
-    program.write("RC.zst", packed(format!("{comment}\n")));
-    expect(&program, "RC.zst", 2, &["comments", "RS_"]);
-    program.write("mixed.zst", packed(format!("{}{comment}\n", dump(0..3))));
-    expect(&program, "mixed.zst", 1, &["line 4", "a comment"]);
-    assert_eq!(program.count("posts"), 1);
-}
-
-#[test]
 fn unusual_rows_from_all_years_are_imported_or_rejected_with_a_reason() {
     let program = Program::new();
     let mut rows = [0, 3, 6, 9, 12, 15].map(row);

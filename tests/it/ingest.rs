@@ -164,7 +164,7 @@ fn shown_by(source: SourceKind, fullname: &str, parent: Option<&str>) -> Post {
     });
     let listing =
         json!({"kind": "Listing", "data": {"children": [{"kind": "t3", "data": fields}]}});
-    let page = parse_listing(listing.to_string().as_bytes(), source, |_| ()).unwrap();
+    let page = parse_listing(listing.to_string().as_bytes(), source, None, |_| ()).unwrap();
     page.posts.into_iter().next().unwrap()
 }
 

@@ -13,6 +13,7 @@ mod browser;
 mod classifiers;
 mod cli;
 mod collect;
+mod comments;
 mod crashes;
 mod daily_views;
 mod deployment;

@@ -1,33 +1,50 @@
-//! Fullnames of posts, parsed from ids and URLs.
+//! Fullnames of posts and comments, parsed from ids and URLs.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::Serialize;
 
-/// Reddit's name for a post: `t3_` followed by a base-36 id, as in `t3_1a2b3c`.
+/// Reddit's name for a post or a comment: `t3_` or `t1_`, followed by a base-36 id, as in `t3_1a2b3c`.
 ///
 /// ```
 /// use topicmill_core::Fullname;
 ///
 /// let post: Fullname = "1a2b3c".parse().unwrap();
 /// assert_eq!(post.as_str(), "t3_1a2b3c");
-/// assert!("t1_comment".parse::<Fullname>().is_err());
+/// let comment: Fullname = "t1_1a2b3c".parse().unwrap();
+/// assert!(comment.is_comment() && comment != post);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Fullname(String);
 
-/// An error for text that is not the fullname or URL of a post.
+const POST: &str = "t3_";
+const COMMENT: &str = "t1_";
+
+string_enum! {
+    /// The kinds of things that are stored.
+    ThingKind {
+        /// A post, `t3_…`.
+        Post = "post",
+        /// A comment, `t1_…`.
+        Comment = "comment",
+    }
+}
+
+/// An error for text that is not the fullname or URL of a post or a comment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is neither the fullname of a post (`t3_` and a base-36 id) nor the URL of one")]
+#[error(
+    "`{0}` is neither the fullname of a post (`t3_` and a base-36 id) or of a comment (`t1_…`) nor the URL of one"
+)]
 pub struct FullnameError(String);
 
 impl Fullname {
-    /// Parses an id, the URL or the path of a post's page, or a short link such as `https://redd.it/1a2b3c`.
+    /// Parses an id, the URL or the path of the page of a post or a comment, or a short link such as
+    /// `https://redd.it/1a2b3c`.
     ///
     /// # Errors
-    /// Returns [`FullnameError`] if the text is none of these. URLs of comments and of other sites are rejected, and so
-    /// are `/s/` share links, which only Reddit can resolve.
+    /// Returns [`FullnameError`] if the text is none of these. URLs of other sites are rejected, and so are `/s/` share
+    /// links, which only Reddit can resolve.
     pub fn from_url(text: &str) -> Result<Self, FullnameError> {
         let text = text.trim();
         if !text.contains('/') {
@@ -49,12 +66,54 @@ impl Fullname {
             parts.clear();
         }
         let id = match parts[..] {
-            [id] if is_short => Some(id),
-            ["gallery" | "tb", id] | [.., "comments", id] | [.., "comments", id, _] => Some(id),
+            [id] if is_short => Some(id.parse()),
+            ["gallery" | "tb", id] | [.., "comments", id] | [.., "comments", id, _] => {
+                Some(id.parse())
+            }
+            [.., "comments", _, _, id] => Some(Self::of(COMMENT, id)),
             _ => None,
         };
-        let id = id.and_then(|id| id.parse().ok());
+        let id = id.and_then(Result::ok);
         id.ok_or_else(|| FullnameError(text.chars().take(80).collect()))
+    }
+
+    /// Returns the fullname of the comment with an id, which may have its prefix.
+    ///
+    /// # Errors
+    /// Returns [`FullnameError`] if the text is neither an id nor the fullname of a comment.
+    pub fn comment(id: &str) -> Result<Self, FullnameError> {
+        Self::of(COMMENT, id)
+    }
+
+    fn of(prefix: &str, text: &str) -> Result<Self, FullnameError> {
+        let lower = text.trim().to_ascii_lowercase();
+        let id = lower.strip_prefix(prefix).unwrap_or(&lower);
+        let id = id.trim_start_matches('0');
+        let valid = (1..=16).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric());
+        if valid {
+            Ok(Self(format!("{prefix}{id}")))
+        } else {
+            Err(FullnameError(text.chars().take(40).collect()))
+        }
+    }
+
+    /// Returns true for a comment, false for a post.
+    pub fn is_comment(&self) -> bool {
+        self.0.starts_with(COMMENT)
+    }
+
+    /// Returns the kind of the thing.
+    pub fn kind(&self) -> ThingKind {
+        if self.is_comment() {
+            ThingKind::Comment
+        } else {
+            ThingKind::Post
+        }
+    }
+
+    /// Returns the id without the prefix.
+    pub fn id(&self) -> &str {
+        &self.0[POST.len()..]
     }
 
     /// Returns the text form, `t3_…`.
@@ -66,7 +125,7 @@ impl Fullname {
 impl FromStr for Fullname {
     type Err = FullnameError;
 
-    /// Parses `t3_ID` or a bare `ID`, as in dumps.
+    /// Parses `t3_ID`, `t1_ID`, or a post's bare `ID`, as in dumps.
     ///
     /// An id is a number, so `T3_0AA1` names the same post as `t3_aa1` and is normalised to it. Otherwise a purged post
     /// could return under a different spelling.
@@ -74,21 +133,20 @@ impl FromStr for Fullname {
         if is_fullname(text) {
             return Ok(Self(text.to_owned()));
         }
-        let lower = text.trim().to_ascii_lowercase();
-        let id = lower.strip_prefix("t3_").unwrap_or(&lower);
-        let id = id.trim_start_matches('0');
-        let valid = (1..=16).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric());
-        if valid {
-            Ok(Self(format!("t3_{id}")))
-        } else {
-            Err(FullnameError(text.chars().take(40).collect()))
-        }
+        let is_comment = text
+            .trim()
+            .get(..3)
+            .is_some_and(|prefix| prefix.eq_ignore_ascii_case(COMMENT));
+        Self::of(if is_comment { COMMENT } else { POST }, text)
     }
 }
 
 /// Returns true if the text is a normalised fullname.
 fn is_fullname(text: &str) -> bool {
-    text.strip_prefix("t3_").is_some_and(|id| {
+    let id = text
+        .strip_prefix(POST)
+        .or_else(|| text.strip_prefix(COMMENT));
+    id.is_some_and(|id| {
         let mut bytes = id.bytes();
         (1..=16).contains(&id.len())
             && !id.starts_with('0')

@@ -40,7 +40,7 @@ pub use self::cells::{
 };
 pub use self::duration::{format_duration, parse_duration};
 pub use self::failure_kind::FailureKind;
-pub use self::fullname::{Fullname, FullnameError};
+pub use self::fullname::{Fullname, FullnameError, ThingKind};
 pub use self::gold::{GoldSource, SampleReason};
 pub use self::keywords::Keywords;
 pub use self::labels::{
@@ -48,7 +48,7 @@ pub use self::labels::{
     FittedError, Label, LabelSet, LabelSetError, Mode, Provenance, SHORT_HASH, short_hash, slug,
 };
 pub use self::model_kind::ModelKind;
-pub use self::post::{AuthorPolicy, Post, ReadyPost, author_name};
+pub use self::post::{AuthorPolicy, Post, ReadyPost, Reply, author_name};
 pub use self::purge_reason::PurgeReason;
 pub use self::quota::{QuotaReservation, QuotaTerms};
 pub use self::redact::redact_url;

@@ -1,11 +1,12 @@
-//! Posts as sources return them, and in the form that is stored: with the author policy applied, and the text hashed.
+//! Posts and comments as sources return them, and in the form that is stored: with the author policy applied, and the
+//! text hashed.
 
 use sha2::{Digest, Sha256};
 
-use crate::reddit::post_text;
+use crate::reddit::thing_text;
 use crate::{Fullname, PurgeReason, SourceKind, TextHash, Timestamp, hex};
 
-/// A post as its source last returned it.
+/// A post or a comment as its source last returned it; [`Fullname::kind`] distinguishes them.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -16,10 +17,12 @@ pub struct Post {
     pub fullname: Fullname,
     /// Subreddit without `r/`, as Reddit spells it.
     pub subreddit: String,
-    /// Title, without NUL.
+    /// Title, without NUL. Empty for comments.
     pub title: String,
     /// Body, without NUL. Empty for links. A crosspost without a body takes its parent's.
     pub selftext: String,
+    /// The post and the comment that a comment replies to; empty for posts.
+    pub reply: Reply,
     /// Parent of a crosspost. The text comes from the parent and is removed with it.
     pub crosspost_parent: Option<Fullname>,
     /// Target of a link post.
@@ -51,6 +54,17 @@ pub struct Post {
     pub created_at: Timestamp,
     /// Source of the post.
     pub source: SourceKind,
+}
+
+/// What a comment replies to, as far as its source knows.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reply {
+    /// The comment's post.
+    pub post: Option<Fullname>,
+    /// The comment or the post that it replies to.
+    pub parent: Option<Fullname>,
+    /// True if its author is the author of the post.
+    pub is_submitter: Option<bool>,
 }
 
 /// Returns an author's name from any common form: `u/Vic`, `/user/Vic`, or the address of a profile.
@@ -99,7 +113,7 @@ impl AuthorPolicy {
         let ready = |mut post: Post| {
             post.author = post.author.as_deref().map(|author| self.apply(author));
             ReadyPost {
-                text_hash: TextHash::new(&post_text(&post.title, &post.selftext)),
+                text_hash: TextHash::new(&thing_text(&post.fullname, &post.title, &post.selftext)),
                 rank: None,
                 post,
             }
@@ -138,7 +152,7 @@ impl ReadyPost {
         let mut bare = self.clone();
         bare.post.selftext.clear();
         bare.post.url = None;
-        bare.text_hash = TextHash::new(&post_text(&bare.title, &bare.selftext));
+        bare.text_hash = TextHash::new(&thing_text(&bare.fullname, &bare.title, &bare.selftext));
         bare
     }
 }

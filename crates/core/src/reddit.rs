@@ -9,6 +9,8 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde::Deserialize;
 
+use crate::Fullname;
+
 /// Version of the rule behind [`reddit_text`] and [`post_text`], incremented with every change in their results.
 pub static TEXT_RULE: LazyLock<u32> = LazyLock::new(|| RULE.version);
 
@@ -16,6 +18,8 @@ pub static TEXT_RULE: LazyLock<u32> = LazyLock::new(|| RULE.version);
 struct Rule {
     version: u32,
     placeholder: Regex,
+    quote: Regex,
+    bot: Regex,
     invisible: Regex,
     blank_lines: Regex,
     /// For each replacement: a character that every match contains, the pattern, and the replacement text.
@@ -26,6 +30,8 @@ struct Rule {
 struct RuleFile {
     version: u32,
     placeholder: String,
+    quote: String,
+    bot: String,
     invisible: String,
     markup: Vec<(char, String, String)>,
     media: String,
@@ -42,6 +48,8 @@ static RULE: LazyLock<Rule> = LazyLock::new(|| {
     Rule {
         version: file.version,
         placeholder: regex(&file.placeholder),
+        quote: regex(&file.quote),
+        bot: regex(&file.bot),
         invisible: regex(&file.invisible),
         blank_lines: regex(r"\s*\n\s*\n\s*"),
         markup: markup.collect(),
@@ -60,6 +68,31 @@ static RULE: LazyLock<Rule> = LazyLock::new(|| {
 /// ```
 pub fn post_text(title: &str, body: &str) -> String {
     join_parts([reddit_text(title), reddit_text(body)].iter())
+}
+
+/// Returns the text of a post or a comment for models: that of a post as in [`post_text`], that of a comment without the
+/// quoted lines. A bot's signature is no text.
+///
+/// ```
+/// use topicmill_core::reddit::thing_text;
+///
+/// let comment = "t1_abc".parse().unwrap();
+/// assert_eq!(thing_text(&comment, "", "> Rye or wheat?\n\nRye, **always**."), "Rye, always.");
+/// assert_eq!(thing_text(&comment, "", "> Rye or wheat?"), "");
+/// ```
+pub fn thing_text(fullname: &Fullname, title: &str, body: &str) -> String {
+    if !fullname.is_comment() {
+        return post_text(title, body);
+    }
+    let mut own = Cow::Borrowed(body);
+    if own.contains('>') {
+        replace(&mut own, &RULE.quote, "");
+    }
+    let text = reddit_text(&own);
+    if RULE.bot.is_match(&text) {
+        return String::new();
+    }
+    join_parts([reddit_text(title), text].iter())
 }
 
 /// Joins the parts of a text with blank lines; leaves out empty parts and placeholders.
@@ -184,6 +217,32 @@ mod tests {
             ("salt &amp; oil&nbsp;&#x200B;", Some("salt & oil")),
         ] {
             assert_eq!(reddit_text(given), seen.unwrap_or(given));
+        }
+    }
+
+    #[test]
+    fn a_comment_is_read_without_quotes_and_bot_signatures() {
+        let comment: Fullname = "t1_a".parse().unwrap();
+        for (body, text) in [
+            ("&gt; quoted\n\nMine", "> quoted\n\nMine"),
+            ("> quoted\n>> twice\n>\n\nMine > yours", "Mine > yours"),
+            (">!he dies!< really", "he dies really"),
+            ("[removed]", ""),
+            (" > all quoted", ""),
+            (
+                "*I am a bot, and this action was performed automatically. Please [contact the \
+                 moderators](/message/compose/?to=/r/food) if you have questions.*",
+                "",
+            ),
+            ("I'm a bot, this action was performed automatically", ""),
+            (
+                "Removed: no recipe.\n\n*I am a bot, and this action was performed automatically.*",
+                "Removed: no recipe.\n\nI am a bot, and this action was performed automatically.",
+            ),
+        ] {
+            assert_eq!(thing_text(&comment, "", body), text, "{body}");
+            let post: Fullname = "a".parse().unwrap();
+            assert_eq!(thing_text(&post, "", body), post_text("", body));
         }
     }
 

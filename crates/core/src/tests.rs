@@ -11,7 +11,8 @@ fn spellings_of_an_id_parse_to_one_fullname() {
         "",
         "0",
         "t3_",
-        "t1_abc",
+        "t1_t3_abc",
+        "t2_abc",
         "t3_t3_abc",
         "t3_a b",
         "t3_ abc",
@@ -50,7 +51,7 @@ fn rejections_are_counted_under_a_bounded_number_of_reasons() {
 }
 
 #[test]
-fn only_urls_of_posts_parse_to_fullnames() {
+fn only_urls_of_posts_and_comments_parse_to_fullnames() {
     let addresses = "https://www.reddit.com/r/food/comments/abc123/x/ https://www.reddit.com/comments/ABC123 \
         https://old.reddit.com/r/food/comments/abc123/?utm_source=share reddit.com/r/food/comments/abc123/rye#top \
         /r/food/comments/abc123/x/ https://redd.it/abc123 t3_abc123 abc123 \
@@ -59,7 +60,10 @@ fn only_urls_of_posts_parse_to_fullnames() {
         let post = Fullname::from_url(address);
         assert_eq!(post.unwrap().as_str(), "t3_abc123", "{address}");
     }
-    let none = "https://www.reddit.com/r/food/comments/abc123/x/def456/ https://www.reddit.com/r/food/s/aBcDeF \
+    let comment =
+        Fullname::from_url("https://www.reddit.com/r/food/comments/abc123/x/DEF456/?context=3");
+    assert_eq!(comment.unwrap().as_str(), "t1_def456");
+    let none = "https://www.reddit.com/r/food/s/aBcDeF \
         https://www.reddit.com/r/food/ https://i.redd.it/abc123.jpg https://a.example/abc123 // \
         https://a.example/comments/abc123 https://imgur.com/gallery/abc123 https://notreddit.com/comments/abc123/x";
     for none in none.split(' ') {

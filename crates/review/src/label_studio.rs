@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::gold::NONE_OF_THESE;
-use topicmill_core::reddit::post_text;
+use topicmill_core::reddit::thing_text;
 use topicmill_core::{Label, LabelSet, SampleReason, short_hash};
 use topicmill_store::ReviewPost;
 
@@ -62,7 +62,7 @@ impl Tasks<'_> {
             });
             json!({
                 "data": {
-                    "fullname": post.fullname, "text": post_text(&post.title, &post.selftext),
+                    "fullname": post.fullname, "text": thing_text(&post.fullname, &post.title, &post.selftext),
                     "subreddit": post.subreddit, "link": link(post), "posted_at": post.created_at, "chosen": chosen,
                     "text_hash": post.text_hash,
                 },

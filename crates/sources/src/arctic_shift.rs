@@ -25,7 +25,7 @@ use super::post::{Fields, decode_post};
 use super::reddit::check_user_agent;
 use topicmill_core::clock::SharedClock;
 use topicmill_core::{
-    Fullname, Outcome, Post, RejectReason, SECOND_READING, SourceKind, Timestamp,
+    Fullname, Outcome, Post, RejectReason, SECOND_READING, SourceKind, ThingKind, Timestamp,
 };
 use topicmill_http::{
     ClientSettings, HttpResponse, Payload, PoliteClient, Purpose, RetryDecision, RetryableFailure,
@@ -55,8 +55,7 @@ pub struct ArcticShiftSettings {
 /// The client for the archive.
 pub struct ArcticShift {
     pub(crate) http: PoliteClient,
-    search_url: Url,
-    ids_url: Url,
+    api_url: Url,
     clock: SharedClock,
     /// Rows of posts that are old enough for a second reading, and how many of them say anything about it.
     settled: AtomicU64,
@@ -69,7 +68,7 @@ impl ArcticShift {
     /// # Errors
     /// Returns an error for an invalid setting; the message names it and gives an example.
     pub fn new(settings: &ArcticShiftSettings, clock: SharedClock) -> Result<Self, SourceError> {
-        let mut search_url = base_url(&settings.api_url, Payload::Public).map_err(|error| {
+        let api_url = base_url(&settings.api_url, Payload::Public).map_err(|error| {
             let usual = "the default is `https://arctic-shift.photon-reddit.com`";
             SourceError::Setting(format!("`arctic_shift.api_url` is {error}; {usual}"))
         })?;
@@ -82,17 +81,13 @@ impl ArcticShift {
             USER_AGENT.clone_into(&mut client.user_agent);
         }
         client.tries = TRIES;
-        let (site, local) = (site_for(SourceKind::ArcticShift), is_loopback(&search_url));
+        let (site, local) = (site_for(SourceKind::ArcticShift), is_loopback(&api_url));
         let http = PoliteClient::new(site, &client, local, clock.clone())?;
-        let mut ids_url = search_url.clone();
-        append_path(&mut search_url, &["api", "posts", "search"]);
-        append_path(&mut ids_url, &["api", "posts", "ids"]);
         // The number of smaller pages is reported even if it remains 0.
         http.meter().count_smaller(0);
         Ok(Self {
             http,
-            search_url,
-            ids_url,
+            api_url,
             clock,
             settled: AtomicU64::new(0),
             with_meta: AtomicU64::new(0),
@@ -139,22 +134,55 @@ impl ArcticShift {
         self.http.send(Purpose::Data, &what, request, judge).await
     }
 
-    /// Returns those of at most [`IDS_LIMIT`] posts that the archive has, and their states when it last read them. A
-    /// post that is missing from the response may still be on Reddit.
+    /// Returns those of at most [`IDS_LIMIT`] posts and comments that the archive has, and their states when it last read
+    /// them. One that is missing from the response may still be on Reddit.
     ///
     /// # Errors
     /// Returns a [`SourceError`]; see [`SourceError::outcome`] for its meaning.
     pub async fn posts(&self, fullnames: &[Fullname]) -> Result<FoundPosts, SourceError> {
-        let mut url = self.ids_url.clone();
-        let ids = fullnames.iter().map(Fullname::as_str);
-        // Without their prefix, 500 ids fit in the 8 KiB that servers usually allow for a URL.
-        let ids: Vec<&str> = ids.map(|id| id.trim_start_matches("t3_")).collect();
-        url.query_pairs_mut().append_pair("ids", &ids.join(","));
-        let what = "known posts";
-        let judge =
-            |answer: &HttpResponse| self.judge(what, answer, |rows| Ok(self.found(rows)), || false);
-        let request = |http: &Client| http.get(url.clone());
-        self.http.send(Purpose::Data, what, request, judge).await
+        let (mut page, mut states) = (ListingPage::default(), PostStates::default());
+        for kind in ThingKind::ALL {
+            let ids = fullnames.iter().filter(|name| name.kind() == *kind);
+            // Without their prefix, 500 ids fit in the 8 KiB that servers usually allow for a URL.
+            let ids: Vec<&str> = ids.map(Fullname::id).collect();
+            if ids.is_empty() {
+                continue;
+            }
+            let mut url = self.url_of(*kind, "ids");
+            url.query_pairs_mut().append_pair("ids", &ids.join(","));
+            let what = "known posts";
+            let judge = |answer: &HttpResponse| {
+                let found = |rows: &[&RawValue]| Ok(self.found(rows, *kind));
+                self.judge(what, answer, found, || false)
+            };
+            let request = |http: &Client| http.get(url.clone());
+            let found = self.http.send(Purpose::Data, what, request, judge).await?;
+            page.posts.extend(found.page.posts);
+            page.rejected.extend(found.page.rejected);
+            if let Some(PostStates {
+                states: some,
+                crossposts,
+            }) = found.states
+            {
+                states.states.extend(some);
+                states.crossposts.extend(crossposts);
+            }
+        }
+        Ok(FoundPosts {
+            page,
+            states: Some(states),
+        })
+    }
+
+    /// Returns the URL of an operation on things of a kind.
+    fn url_of(&self, kind: ThingKind, operation: &str) -> Url {
+        let things = match kind {
+            ThingKind::Post => "posts",
+            ThingKind::Comment => "comments",
+        };
+        let mut url = self.api_url.clone();
+        append_path(&mut url, &["api", things, operation]);
+        url
     }
 
     /// Returns the creation time of the archive's newest post, approximately; `None` if it has none. How far this is
@@ -176,7 +204,7 @@ impl ArcticShift {
     }
 
     fn url(&self, subreddit: &str, order: TimeOrder, start: Option<Timestamp>, limit: u32) -> Url {
-        let mut url = self.search_url.clone();
+        let mut url = self.url_of(ThingKind::Post, "search");
         // It is undocumented whether the bounds are inclusive. They are widened by a second to include `start`; it does
         // no harm if a post is returned twice.
         let secs = start.map(|start| start.as_datetime().timestamp());
@@ -259,7 +287,7 @@ impl ArcticShift {
             full: rows.len() >= limit.min(PAGE_LIMIT) as usize,
         };
         for (i, row) in (1..).zip(rows) {
-            let decoded = self.decode(row, |fields| {
+            let decoded = self.decode(row, ThingKind::Post, |fields| {
                 // Rejected rows count too.
                 page.ends_at = fields.created_at().ok().or(page.ends_at);
             });
@@ -276,11 +304,11 @@ impl ArcticShift {
     }
 
     /// Decodes rows that were requested by id.
-    fn found(&self, rows: &[&RawValue]) -> FoundPosts {
+    fn found(&self, rows: &[&RawValue], kind: ThingKind) -> FoundPosts {
         let (mut page, mut states) = (ListingPage::default(), PostStates::default());
         for (i, row) in (1..).zip(rows) {
             // An invalid row cannot be mistaken for a missing post, because a missing post is not gone.
-            let decoded = self.decode(row, |fields| {
+            let decoded = self.decode(row, kind, |fields| {
                 states.add(Some(fields));
             });
             match decoded {
@@ -295,7 +323,12 @@ impl ArcticShift {
     }
 
     /// Decodes a row. `inspect` receives it before.
-    fn decode(&self, row: &RawValue, inspect: impl FnOnce(&Fields)) -> Result<Post, RejectReason> {
+    fn decode(
+        &self,
+        row: &RawValue,
+        kind: ThingKind,
+        inspect: impl FnOnce(&Fields),
+    ) -> Result<Post, RejectReason> {
         let mut fields = parse_fields(row.get()).map_err(|_| NOT_AN_OBJECT)?;
         let now = self.clock.now();
         fields.set_retrieved_by(now.timestamp());
@@ -306,7 +339,7 @@ impl ArcticShift {
             self.with_meta.fetch_add(has_meta, Ordering::Relaxed);
         }
         inspect(&fields);
-        decode_post(fields, SourceKind::ArcticShift)
+        decode_post(fields, SourceKind::ArcticShift, Some(kind))
     }
 }
 

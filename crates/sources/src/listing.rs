@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::page::{ListingPage, Rejected};
 use super::post::{Fields, decode_post};
-use topicmill_core::SourceKind;
+use topicmill_core::{SourceKind, ThingKind};
 
 /// The reason for rejecting a child of a listing, or a row of an archive, that is not an object.
 pub(super) const NOT_AN_OBJECT: &str = "not a JSON object";
@@ -36,7 +36,7 @@ impl From<serde_json::Error> for ListingError {
     }
 }
 
-/// Decodes a listing. A child that is not a post is rejected. `inspect` receives each child before it is decoded, `None`
+/// Decodes a listing. A child that is not of the `wanted` kind is rejected. `inspect` receives each child before it is decoded, `None`
 /// if it is not an object.
 ///
 /// # Errors
@@ -44,6 +44,7 @@ impl From<serde_json::Error> for ListingError {
 pub fn parse_listing(
     bytes: &[u8],
     source: SourceKind,
+    wanted: Option<ThingKind>,
     mut inspect: impl FnMut(Option<&Fields>),
 ) -> Result<ListingPage, ListingError> {
     let text = String::from_utf8_lossy(bytes);
@@ -59,7 +60,7 @@ pub fn parse_listing(
         let fields = parse_fields(child.get());
         inspect(fields.as_ref().ok());
         let fields = fields.map_err(|_| NOT_AN_OBJECT.into());
-        match fields.and_then(|fields| decode_post(fields, source)) {
+        match fields.and_then(|fields| decode_post(fields, source, wanted)) {
             Ok(post) => page.posts.push(post),
             Err(reason) => page.rejected.push(Rejected {
                 at: format!("child {position}"),
@@ -122,7 +123,7 @@ mod tests {
             {"kind":"t3","data":{"id":"b","title":"\udc00 \ud83d\ude00 \\ud83d","subreddit":"food",
              "created_utc":1700000000}}
         ]}}"#;
-        let page = parse_listing(listing.as_bytes(), SourceKind::Reddit, |_| ()).unwrap();
+        let page = parse_listing(listing.as_bytes(), SourceKind::Reddit, None, |_| ()).unwrap();
         let titles: Vec<_> = page.posts.iter().map(|post| post.title.as_str()).collect();
         assert_eq!(titles, ["cut \u{fffd}", "\u{fffd} 😀 \\ud83d"]);
         assert_eq!(page.after.as_deref(), Some("t3_x"));
@@ -142,7 +143,14 @@ mod tests {
             {"kind": "more", "data": {"count": 3}}, t3, {"kind": "t3", "data": null}, {"kind": "t3"}, 7,
             {"kind": "t3", "data": {"promoted": true, "id": "ad1", "title": "Buy"}},
         ]}});
-        let page = parse_listing(page.to_string().as_bytes(), SourceKind::Reddit, |_| ()).unwrap();
+        let posts = Some(ThingKind::Post);
+        let page = parse_listing(
+            page.to_string().as_bytes(),
+            SourceKind::Reddit,
+            posts,
+            |_| (),
+        )
+        .unwrap();
         assert_eq!(page.posts.len(), 1);
         assert_eq!(page.posts[0].subreddit, "climate");
         assert_eq!(page.after.as_deref(), Some("t3_abc1"));

@@ -62,7 +62,7 @@ impl PostStates {
 /// Decodes a response.
 pub(super) fn parse_info(bytes: &[u8], source: SourceKind) -> Result<FoundPosts, ListingError> {
     let (mut states, mut is_clear) = (PostStates::default(), true);
-    let page = parse_listing(bytes, source, |child| {
+    let page = parse_listing(bytes, source, None, |child| {
         let post = child.and_then(|child| child.data.object());
         is_clear &= states.add(post).is_some();
     })?;

@@ -1,4 +1,4 @@
-//! Decodes Reddit's wire format for posts, leniently.
+//! Decodes Reddit's wire format for posts and comments, leniently.
 //!
 //! The input is JSON from the API, a saved page, a dump from any year, an archive or a flat table. The output is a
 //! [`Post`], or the reason for its rejection. Unknown fields are ignored, because the format changes every few years.
@@ -10,8 +10,8 @@ use serde_json::Value;
 pub use self::fields::Fields;
 pub(super) use self::fields::{Field, flag_of, integer_of, is_null, number_of};
 use topicmill_core::{
-    Fullname, Post, PurgeReason, RejectReason, SECOND_READING, SourceKind, Timestamp, author_name,
-    parse_time,
+    Fullname, Post, PurgeReason, RejectReason, Reply, SECOND_READING, SourceKind, ThingKind,
+    Timestamp, author_name, parse_time,
 };
 
 /// The first second of June 2005, the month of Reddit's first post.
@@ -20,22 +20,25 @@ const FIRST_POST: f64 = 1_117_584_000.0;
 #[expect(clippy::cast_precision_loss, reason = "the number has 38 bits")]
 const LATEST_SECS: f64 = Timestamp::LATEST_SECS as f64;
 
-const A_COMMENT: &str = "a comment, not a post";
-
-/// Decodes a post from the fields of a thing (`{"kind": "t3", "data": {…}}`), or from its data alone, as in dumps and
-/// tables.
+/// Decodes a post or a comment from the fields of a thing (`{"kind": "t3", "data": {…}}`), or from its data alone, as in
+/// dumps and tables. `wanted` is `None` for both kinds.
 ///
 /// # Errors
 /// Returns the reason, a fragment such as `a comment, not a post`.
-pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, RejectReason> {
-    // This check precedes `into_post`, which drops the thing's kind.
-    let comment = fields.is_comment();
+pub(super) fn decode_post(
+    fields: Fields,
+    source: SourceKind,
+    wanted: Option<ThingKind>,
+) -> Result<Post, RejectReason> {
     let fields = fields.into_post()?;
     if fields.promoted.flag() == Some(true) {
         return Err("an advertisement, not a post".into());
     }
-    if comment {
-        return Err(A_COMMENT.into());
+    let is_comment = fields.is_comment();
+    match wanted {
+        Some(ThingKind::Post) if is_comment => return Err("a comment, not a post".into()),
+        Some(ThingKind::Comment) if !is_comment => return Err("a post, not a comment".into()),
+        _ => {}
     }
     let fullname = fields.fullname()?;
     let text = |field: &Field| field.text_from(source);
@@ -43,9 +46,11 @@ pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, Re
     let subreddit = subreddit_of(&fields.subreddit, permalink.as_deref())?;
     let created_at = fields.created_at()?;
 
-    let title = text(&fields.title).unwrap_or_default();
-    let own_text = text(&fields.selftext).unwrap_or_default();
-    let meta = fields.meta.object();
+    let title = text(&fields.title)
+        .filter(|_| !is_comment)
+        .unwrap_or_default();
+    let body = || text(&fields.body).filter(|_| is_comment);
+    let own_text = text(&fields.selftext).or_else(body).unwrap_or_default();
     let removal = fields.removal();
     let crosspost_parent = fields.shown_names(&fullname).next();
     let shown = fields.shown().filter(|_| crosspost_parent.is_some());
@@ -57,33 +62,29 @@ pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, Re
         _ => own_text,
     };
     if title.trim().is_empty() && selftext.trim().is_empty() {
-        return Err("neither `title` nor `selftext`".into());
+        return Err(if is_comment {
+            "no `body`".into()
+        } else {
+            "neither `title` nor `selftext`".into()
+        });
     }
-    let url = text(&fields.url);
+    let url = text(&fields.url).filter(|_| !is_comment);
     let is_self = fields
         .is_self
         .flag()
         .unwrap_or_else(|| is_own_permalink(url.as_deref(), permalink.as_deref()));
 
     let score = fields.score.integer().or_else(|| fields.ups.integer());
-    // An archive that read the post only once may have done so before most people had voted on it.
-    let was_read_early = || {
-        let read = fields.retrieved_on.number();
-        let read = read.or_else(|| fields.retrieved_utc.number());
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "seconds since 1970 have 34 bits"
-        )]
-        let created = created_at.as_datetime().timestamp() as f64;
-        meta.is_none_or(|meta| meta.retrieved_2nd_on.is_null())
-            && read.is_some_and(|read| read - created < SECOND_READING.as_seconds_f64())
-    };
-
     let post = Post {
         fullname,
         subreddit,
         title,
         selftext,
+        reply: if is_comment {
+            fields.reply()
+        } else {
+            Reply::default()
+        },
         crosspost_parent,
         url: url.filter(|_| !is_self),
         permalink,
@@ -93,7 +94,9 @@ pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, Re
             .and_then(|author| author_of(&author, source)),
         score,
         // Reddit's API returns the current score.
-        score_is_placeholder: score.is_some() && !source.is_live() && was_read_early(),
+        score_is_placeholder: score.is_some()
+            && !source.is_live()
+            && was_read_early(&fields, created_at),
         upvote_ratio: fields
             .upvote_ratio
             .number()
@@ -112,13 +115,32 @@ pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, Re
     Ok(if is_gone { without_text(post) } else { post })
 }
 
+/// Returns true if an archive read the post only once, perhaps before most people had voted on it.
+fn was_read_early(fields: &Fields, created_at: Timestamp) -> bool {
+    let read = fields.retrieved_on.number();
+    let read = read.or_else(|| fields.retrieved_utc.number());
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "seconds since 1970 have 34 bits"
+    )]
+    let created = created_at.as_datetime().timestamp() as f64;
+    let meta = fields.meta.object();
+    meta.is_none_or(|meta| meta.retrieved_2nd_on.is_null())
+        && read.is_some_and(|read| read - created < SECOND_READING.as_seconds_f64())
+}
+
 /// Replaces the text with a placeholder, and removes the author and the links, which repeat the title.
 fn without_text(post: Post) -> Post {
     let is_deleted = post.removal == Some(PurgeReason::Deleted);
-    let placeholder = if is_deleted { "[deleted]" } else { "[removed]" };
+    let placeholder = if is_deleted { "[deleted]" } else { "[removed]" }.to_owned();
+    let (title, selftext) = if post.fullname.is_comment() {
+        (String::new(), placeholder)
+    } else {
+        (placeholder, String::new())
+    };
     Post {
-        title: placeholder.to_owned(),
-        selftext: String::new(),
+        title,
+        selftext,
         url: None,
         permalink: None,
         author: None,

@@ -34,7 +34,7 @@ pub enum Values<'a> {
     /// 32-bit floats.
     Real32(Vec<Option<f32>>),
     /// Booleans.
-    Flag(Vec<bool>),
+    Flag(Vec<Option<bool>>),
     /// Byte strings.
     Bytes(Vec<&'a [u8]>),
     /// Times.

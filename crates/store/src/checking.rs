@@ -4,8 +4,8 @@
 
 use serde::Serialize;
 use sqlx::{AssertSqlSafe, Row};
-use topicmill_core::TextHash;
-use topicmill_core::reddit::{TEXT_RULE, post_text};
+use topicmill_core::reddit::{TEXT_RULE, thing_text};
+use topicmill_core::{Fullname, TextHash};
 
 use super::dialect::Dialect;
 use super::driver_error::ErrorContext;
@@ -202,7 +202,8 @@ impl<DB: Dialect> SqlStore<DB> {
             for row in rows {
                 let text = |column: usize| row.try_get::<String, _>(column).context(WHAT);
                 let stored: Vec<u8> = row.try_get(1).context(WHAT)?;
-                let hash = TextHash::new(&post_text(&text(2)?, &text(3)?));
+                let fullname: Fullname = row.try_get(0).context(WHAT)?;
+                let hash = TextHash::new(&thing_text(&fullname, &text(2)?, &text(3)?));
                 wrong += usize::from(stored != hash.as_bytes());
                 after = text(0)?;
             }

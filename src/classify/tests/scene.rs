@@ -121,6 +121,7 @@ impl Scene {
                 subreddit: "food".into(),
                 title,
                 selftext: String::new(),
+                reply: topicmill_core::Reply::default(),
                 crosspost_parent: None,
                 url: None,
                 permalink: None,

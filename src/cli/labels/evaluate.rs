@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 
-use super::super::{App, CliError, Exit, OutputFormat, output};
+use super::super::{App, CliError, Exit, Kind, OutputFormat, output};
 use super::estimates::{add_groups_of, add_shares, notes};
 use super::figures::{estimate, labels_table, share};
 use super::side::Side;
@@ -49,6 +49,9 @@ pub struct Evaluate {
     /// Count gold labels outside the label set as out of scope
     #[arg(long)]
     others_out_of_scope: bool,
+    /// Evaluate the labels of posts or of comments; estimates are of posts only
+    #[arg(long, value_enum, default_value_t)]
+    kind: Kind,
     /// Also estimate the labels' shares in each group of posts, and compare groups
     #[arg(long, value_name = "COLUMN", value_parser = PossibleValuesParser::new(Grouping::NAMES))]
     by: Option<String>,
@@ -96,7 +99,8 @@ impl Evaluate {
         let is_sample = labels.is_sample();
         let sample = labels.sample_for_estimates().cloned();
         let known_random = labels.drawn();
-        let gold = labels.resolve(&sets, self.others_out_of_scope)?;
+        let mut gold = labels.resolve(&sets, self.others_out_of_scope)?;
+        gold.posts.retain(|post| post.id.kind() == self.kind.of());
         let posts: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
         let mut labellings = Vec::new();
         for side in &sides {
@@ -113,10 +117,8 @@ impl Evaluate {
         let drawn = sample.map(|sample| whole.restricted_to(&sample));
         let drawn = drawn.filter(|drawn| !drawn.posts.is_empty());
         let held = drawn.as_ref().unwrap_or(&whole);
-        let is_random = held
-            .posts
-            .iter()
-            .all(|post| known_random.contains(&post.id));
+        let is_drawn = |post: &Fullname| known_random.contains(post) && !post.is_comment();
+        let is_random = held.posts.iter().all(|post| is_drawn(&post.id));
         match &sides[..] {
             [one] => {
                 let whole = drawn.as_ref().map(|_| &whole);

@@ -11,7 +11,7 @@ use crate::cli::CliError;
 use crate::cli::app::{App, ModelFlags, run_blocking};
 use crate::run::StageError;
 use crate::telemetry::Progress;
-use topicmill_core::reddit::post_text;
+use topicmill_core::reddit::thing_text;
 use topicmill_core::{Fullname, LabelSet, ModelKind};
 use topicmill_review::fit::cross_fitted;
 use topicmill_review::quality::used_in_fit;
@@ -198,7 +198,7 @@ impl Side {
         for names in wanted.chunks(WINDOW) {
             let names: Vec<&Fullname> = names.iter().collect();
             let posts = store.posts().post_texts(&names).await?;
-            let text = |post: &StoredText| post_text(&post.title, &post.body);
+            let text = |post: &StoredText| thing_text(&post.fullname, &post.title, &post.body);
             let texts: Vec<String> = posts.iter().map(text).collect();
             let (set, stop) = (self.set.clone(), app.stop.clone());
             // Inference blocks its thread, and must not block the signal handler.

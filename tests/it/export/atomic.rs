@@ -57,6 +57,7 @@ async fn an_export_is_a_consistent_snapshot() {
             }
         };
         let subject = Subject {
+            kind: topicmill_core::ThingKind::Post,
             target,
             set,
             vectors: false,

@@ -28,7 +28,7 @@ fn the_purge_command_purges_and_records_its_run() {
     assert_eq!(status["runs"][0]["stage"], "purge");
     program.ok("purge --retention 48");
 
-    let bad = program.write("bad.txt", "abc\nt1_comment\n");
+    let bad = program.write("bad.txt", "abc\nt2_user\n");
     let odd = program.write("odd.txt", "abc,because\n");
     for (line, code, message) in [
         ("purge".to_owned(), 2, "--check-deleted"),

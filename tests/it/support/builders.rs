@@ -3,7 +3,8 @@
 use serde_json::json;
 use topicmill::purge::Retention;
 use topicmill_core::{
-    AuthorPolicy, Label, LabelSet, Mode, PairLogits, Post, Scores, SourceKind, TextHash, Timestamp,
+    AuthorPolicy, Label, LabelSet, Mode, PairLogits, Post, Reply, Scores, SourceKind, TextHash,
+    Timestamp,
 };
 use topicmill_store::{
     Claim, Claimant, Classified, CrashFilter, LabelWrite, Lease, ModelRow, OldTexts, Page, RunId,
@@ -38,6 +39,7 @@ pub fn post(id: &str, title: &str, body: &str) -> Post {
         subreddit: "food".into(),
         title: title.into(),
         selftext: body.into(),
+        reply: Reply::default(),
         crosspost_parent: None,
         url: None,
         permalink: None,

@@ -1,4 +1,4 @@
-//! Reads posts from files, for `import`.
+//! Reads posts and comments from files, for `import`.
 //!
 //! The input is a file or a pipe. It contains a table or JSON in any layout, such as a saved listing or the lines of a
 //! dump. The output is blocks of posts in file order, and the reason for each rejected row. A dump is larger than
@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sha2::{Digest, Sha256};
 
 use crate::page::Rejected;
-use crate::post::Fields;
 
 use super::filter::Filter;
 use super::json::JsonPosts;
@@ -248,7 +247,7 @@ pub fn blocks(path: &Path, options: &FileOptions) -> Result<Blocks, FileError> {
                 let why = "--map is not for dumps, whose fields have Reddit's names: omit it";
                 return Err(wrong(why.to_owned()));
             }
-            check_first_row(path, &mut text, options.is_dump)?;
+            check_start(path, &mut text)?;
             Box::new(JsonPosts::new(text, options))
         }
         TableFormat::Csv | TableFormat::Tsv => {
@@ -303,23 +302,12 @@ fn open(path: &Path) -> Result<ByteReader, FileError> {
     bytes::open(path).map_err(io_error)
 }
 
-/// Checks the first row of JSON so that a wrong file is reported before anything is stored.
-fn check_first_row(path: &Path, text: &mut TextReader, is_dump: bool) -> Result<(), FileError> {
-    let first = match text.fill_buf() {
-        Ok([]) => return Err(empty(path)),
-        Ok(chunk) => chunk
-            .split(|byte| *byte == b'\n')
-            .next()
-            .unwrap_or_default(),
-        Err(error) if is_window(&error) => return Err(FileError::at(path)(error)),
+/// Checks that JSON is not empty and can be decompressed, before anything is stored.
+fn check_start(path: &Path, text: &mut TextReader) -> Result<(), FileError> {
+    match text.fill_buf() {
+        Ok([]) => Err(empty(path)),
+        Err(error) if is_window(&error) => Err(FileError::at(path)(error)),
         // Other errors are reported with their line when the file is read.
-        Err(_) => return Ok(()),
-    };
-    match serde_json::from_slice::<Fields>(first) {
-        Ok(row) if is_dump && row.is_comment() => Err(FileError(format!(
-            "`{}` contains comments, not posts: use the submissions file (RS_…) instead",
-            path.display()
-        ))),
         _ => Ok(()),
     }
 }

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use memchr::memmem::Finder;
 
 use crate::post::bare_subreddit;
-use topicmill_core::{Post, Timestamp};
+use topicmill_core::{Post, ThingKind, Timestamp};
 
 /// Maximum length, in bytes, of a subreddit name that is compared without parsing the row.
 const LONGEST_NAME: usize = 64;
@@ -23,6 +23,8 @@ pub struct Filter {
     from: i64,
     /// End of the matching time range, exclusive, in seconds since 1970.
     until: i64,
+    /// `None` for both.
+    kind: Option<ThingKind>,
     subreddit_key: Finder<'static>,
     created_key: Finder<'static>,
 }
@@ -48,9 +50,16 @@ impl Filter {
             subreddits: subreddits.map(|names| names.into_iter().map(lower).collect()),
             from: from.map_or(i64::MIN, secs),
             until: until.map_or(i64::MAX, secs),
+            kind: None,
             subreddit_key: Finder::new("\"subreddit\""),
             created_key: Finder::new("\"created_utc\""),
         }
+    }
+
+    /// Matches only posts or only comments; `None`: both.
+    #[must_use]
+    pub fn of_kind(self, kind: Option<ThingKind>) -> Self {
+        Self { kind, ..self }
     }
 
     /// Returns a canonical description: equal filters have equal descriptions.
@@ -64,12 +73,14 @@ impl Filter {
             names.sort_unstable();
             names.join(",")
         });
-        format!("{names:?} {} {}", self.from, self.until)
+        let kind = self.kind.map_or("both", ThingKind::as_str);
+        format!("{names:?} {} {} {kind}", self.from, self.until)
     }
 
     /// Returns true if the post matches the filter.
     pub fn matches(&self, post: &Post) -> bool {
-        self.matches_name(post.subreddit.as_bytes())
+        self.kind.is_none_or(|kind| kind == post.fullname.kind())
+            && self.matches_name(post.subreddit.as_bytes())
             && self.matches_secs(post.created_at.as_datetime().timestamp())
     }
 

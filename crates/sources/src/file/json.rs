@@ -1,4 +1,4 @@
-//! Reads posts from JSON records.
+//! Reads posts and comments from JSON records.
 //!
 //! A truncated, invalid or non-UTF-8 record is rejected, and reading continues.
 
@@ -30,6 +30,8 @@ pub struct JsonPosts {
     decoder: Decoder,
     /// Position in the record that wraps this one; 0 if there is none.
     inner: u64,
+    /// True for a dump, whose records contain no others.
+    is_flat: bool,
     ended: bool,
     broken: bool,
 }
@@ -53,6 +55,7 @@ impl JsonPosts {
                 nulls: 0,
             },
             inner: 0,
+            is_flat: options.is_dump,
             ended: false,
             broken: false,
         }
@@ -68,46 +71,84 @@ impl JsonPosts {
 
     fn try_next(&mut self) -> io::Result<Option<FileRow>> {
         loop {
-            let read = if let Some(inner) = self.records.next_inner() {
+            let (read, replies) = if let Some(inner) = self.records.next_inner() {
                 self.inner += 1;
-                self.decoder.record(inner.get().as_bytes())
+                let json = inner.get().as_bytes();
+                (self.decoder.record(json), replies_in(json))
             } else {
                 self.inner = 0;
                 match self.records.read(|line| self.filter.may_match(line))? {
                     JsonItem::End => return Ok(None),
                     JsonItem::Yield => return Ok(Some(FileRow::Skipped)),
-                    JsonItem::TooLong => Err(too_long().into()),
-                    JsonItem::Record => self.decoder.record(self.records.record()),
+                    JsonItem::TooLong => (Err(too_long().into()), VecDeque::new()),
+                    JsonItem::Record if self.is_flat => {
+                        (self.decoder.record(self.records.record()), VecDeque::new())
+                    }
+                    JsonItem::Record => {
+                        let json = self.records.record();
+                        (self.decoder.record(json), replies_in(json))
+                    }
                 }
             };
+            if read.is_ok() {
+                self.records.push_inner(replies);
+            }
             match read {
                 Ok(record) => return Ok(Some(FileRow::Record(record))),
                 // Nearly every record is a post, so wrapped records are checked for only here.
                 Err(reason) => {
                     match unwrap_records(self.records.record()).filter(|_| self.inner == 0) {
-                        Some(inner) => self.unwrap(inner),
+                        Some(inner) => self.records.push_inner(without_more(inner)),
                         None => return Ok(Some(self.rejected(reason))),
                     }
                 }
             }
         }
     }
+}
 
-    /// Continues with the records inside a record. A saved comments page is an array of listings: the first one
-    /// contains the post, and the comments in the others are skipped.
-    fn unwrap(&mut self, mut inner: VecDeque<Box<RawValue>>) {
-        #[derive(Deserialize)]
-        struct Thing<'a> {
-            kind: &'a str,
-        }
-        if self.records.is_array() {
-            inner.retain(|thing| {
-                let thing = serde_json::from_str::<Thing<'_>>(thing.get());
-                !thing.is_ok_and(|thing| ["t1", "more"].contains(&thing.kind))
-            });
-        }
-        self.records.push_inner(inner);
+/// Returns the comments inside a record: `comments` and `replies` in a file of BDFR, and the listing of `replies` in a saved
+/// page of Reddit.
+fn replies_in(json: &[u8]) -> VecDeque<Box<RawValue>> {
+    #[derive(Deserialize)]
+    struct Thread {
+        comments: Option<Box<RawValue>>,
+        replies: Option<Box<RawValue>>,
+        data: Option<Box<Self>>,
     }
+    let has = |name: &str| memchr::memmem::find(json, name.as_bytes()).is_some();
+    if !has("\"replies\"") && !has("\"comments\"") {
+        return VecDeque::new();
+    }
+    let Ok(mut thread) = serde_json::from_slice::<Thread>(json) else {
+        return VecDeque::new();
+    };
+    let Thread {
+        comments, replies, ..
+    } = thread.data.take().map_or(thread, |data| *data);
+    let lists = [comments, replies].into_iter().flatten();
+    let lists = lists.filter_map(|list| match list.get().as_bytes()[0] {
+        b'[' => serde_json::from_str(list.get()).ok(),
+        b'{' => unwrap_records(list.get().as_bytes()),
+        _ => None,
+    });
+    // BDFR and Reddit may list ids instead.
+    let replies = lists.flatten();
+    let replies = replies.filter(|reply: &Box<RawValue>| reply.get().starts_with('{'));
+    without_more(replies.collect())
+}
+
+/// Removes things of kind `more`, which stand for comments that are not in the file.
+fn without_more(mut inner: VecDeque<Box<RawValue>>) -> VecDeque<Box<RawValue>> {
+    #[derive(Deserialize)]
+    struct Thing<'a> {
+        kind: &'a str,
+    }
+    inner.retain(|thing| {
+        let thing = serde_json::from_str::<Thing<'_>>(thing.get());
+        !thing.is_ok_and(|thing| thing.kind == "more")
+    });
+    inner
 }
 
 impl PostRows for JsonPosts {
@@ -205,7 +246,7 @@ impl Decoder {
             fields.with_post(|post| post.set_default(field, value));
         }
         let topic = fields.topic.str().and_then(parse_topic);
-        let post = decode_post(fields, SourceKind::Import)?;
+        let post = decode_post(fields, SourceKind::Import, None)?;
         if let Some(layout) = layout {
             self.mapped.extend(&layout.mapped);
             self.layout.get_or_insert(layout);

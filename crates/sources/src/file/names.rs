@@ -1,4 +1,4 @@
-//! Finds the fields of posts in files of other tools, which use different names.
+//! Finds the fields of posts and comments in files of other tools, which use different names.
 //!
 //! Names are compared without case and separators: `Created_UTC`, `createdUtc` and `created utc` are the same. A name
 //! that `--map` gives takes precedence over the field's own name, and that over the names that other tools use.
@@ -31,12 +31,16 @@ pub const FIELDS: [&str; 18] = [
     "topic",
 ];
 
-/// Fields that only distinguish comments from posts.
-pub(super) const KINDS: [&str; 4] = ["kind", "parent", "parent_id", "link_id"];
+/// Fields that only comments have, or that distinguish them from posts.
+pub(super) const KINDS: [&str; 5] = ["kind", "parent", "parent_id", "link_id", "is_submitter"];
 
 /// The names that other tools use for a field. Of a field's names, the first that a file has is read.
-const ALIASES: [(&str, &[&str]); 13] = [
+const ALIASES: [(&str, &[&str]); 14] = [
     ("kind", &["datatype"]),
+    (
+        "link_id",
+        &["threadid", "submission", "submissionid", "postid"],
+    ),
     ("id", &["postid", "submissionid", "redditid", "parsedid"]),
     ("title", &["posttitle", "submissiontitle", "subject"]),
     (

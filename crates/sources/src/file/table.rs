@@ -1,4 +1,4 @@
-//! Reads posts from CSV and Parquet tables.
+//! Reads posts and comments from CSV and Parquet tables.
 //!
 //! Columns have the names of Reddit's fields, or are mapped to them. A missing column is an error before the first row
 //! is read. A row with a value of the wrong type is rejected: the value had a meaning, and the post would be wrong
@@ -26,7 +26,8 @@ const NUMBERS: [&str; 3] = ["score", "upvote_ratio", "num_comments"];
 
 /// Groups of fields; a table must contain at least one field from each group.
 const REQUIRED: [&[&str]; 4] = [
-    &["title"],
+    // A table without titles contains comments.
+    &["title", "kind", "parent", "parent_id", "link_id"],
     &["id", "name", "permalink", "url"],
     &["subreddit", "permalink", "url"],
     &["created_utc"],
@@ -383,7 +384,7 @@ fn record(
         };
         fields.set(field, value);
     }
-    let post = decode_post(fields, SourceKind::Import)?;
+    let post = decode_post(fields, SourceKind::Import, None)?;
     Ok(Record { post, topic })
 }
 

@@ -11,9 +11,11 @@ use serde::de::{
 };
 use serde_json::Value;
 
-use super::{A_COMMENT, time_of_post};
+use super::time_of_post;
 use topicmill_core::reddit::{decode_entities, is_placeholder};
-use topicmill_core::{Fullname, FullnameError, PurgeReason, RejectReason, SourceKind, Timestamp};
+use topicmill_core::{
+    Fullname, FullnameError, PurgeReason, RejectReason, Reply, SourceKind, Timestamp,
+};
 
 /// A field as received: a number may be a string, and anything may be null or missing.
 #[derive(Debug, Default)]
@@ -185,7 +187,7 @@ macro_rules! fields {
 fields! {
     author = "author", body = "body", created_utc = "created_utc", crosspost_parent = "crosspost_parent",
     crosspost_parent_list = "crosspost_parent_list", data = "data", flair = "link_flair_text", id = "id",
-    is_self = "is_self", kind = "kind", link_id = "link_id", meta = "_meta", name = "name",
+    is_self = "is_self", is_submitter = "is_submitter", kind = "kind", link_id = "link_id", meta = "_meta", name = "name",
     num_comments = "num_comments", over_18 = "over_18", parent = "parent", parent_id = "parent_id", permalink = "permalink", promoted = "promoted",
     removal_type = "removal_type", removed_by_category = "removed_by_category",
     retrieved_2nd_on = "retrieved_2nd_on", retrieved_on = "retrieved_on", retrieved_utc = "retrieved_utc",
@@ -334,45 +336,86 @@ impl Fields {
     pub(crate) fn is_partial(&self) -> bool {
         let usual = [
             &self.id,
-            &self.title,
-            &self.selftext,
             &self.subreddit,
             &self.created_utc,
             &self.author,
             &self.score,
+        ];
+        let comment = [&self.body, &self.link_id, &self.parent_id];
+        let post = [
+            &self.title,
+            &self.selftext,
             &self.num_comments,
             &self.over_18,
         ];
-        usual.into_iter().any(|field| !field.is_present())
+        let lacks = |fields: &[&Field]| fields.iter().any(|field| !field.is_present());
+        lacks(&usual) || lacks(&post) && lacks(&comment)
     }
 
-    /// Returns true if this is a thing of kind `t1`, or the data of a comment: a body and a link id, but no title.
+    /// Returns true for a comment: its name or its kind says so, it replies to a thing, or it has the address of a comment.
+    /// In tables of posts and comments, posts have a title.
     pub(crate) fn is_comment(&self) -> bool {
-        let body = self.body.is_present() && self.link_id.is_present() && !self.title.is_present();
-        matches!(self.kind.str(), Some("t1" | "comment")) || body || self.is_reply()
+        let is = |field: &Field, known: &str| {
+            let prefix = field.str().and_then(|name| name.trim().get(..3));
+            prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(known))
+        };
+        let names = [&self.name, &self.id];
+        if names.iter().any(|name| is(name, "t3_")) || self.kind.str() == Some("t3") {
+            return false;
+        }
+        let replied_to = [&self.link_id, &self.parent_id, &self.parent];
+        let has_title = self.title.text().is_some();
+        names.iter().any(|name| is(name, "t1_"))
+            || matches!(self.kind.str(), Some("t1" | "comment"))
+            || replied_to[..2]
+                .iter()
+                .any(|name| is(name, "t1_") || is(name, "t3_"))
+            || !has_title && replied_to.iter().any(|name| name.word().is_some())
+            || self.address().is_some_and(|name| name.is_comment())
     }
 
-    /// Returns true for a row of a table with posts and comments: it has a parent and no title, or the address of a
-    /// comment.
-    fn is_reply(&self) -> bool {
-        let has_parent = [&self.parent, &self.parent_id, &self.link_id]
-            .iter()
-            .any(|parent| parent.word().is_some());
-        let address = self.permalink.str().unwrap_or_default();
-        let parts = address.split('/').skip_while(|part| *part != "comments");
-        // `comments`, the post's id, its title, and the comment's id.
-        let mut ids = parts.filter(|part| !part.is_empty()).skip(3);
-        let is_id = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        has_parent && self.title.text().is_none() || ids.next().is_some_and(is_id)
+    /// Returns what its permalink names.
+    fn address(&self) -> Option<Fullname> {
+        let link = self.permalink.str().filter(|link| link.contains('/'))?;
+        Fullname::from_url(link).ok()
+    }
+
+    /// Returns what a comment replies to. Some files have ids without their prefix.
+    pub(super) fn reply(&self) -> Reply {
+        fn name(field: &Field) -> Option<&str> {
+            field.str().map(str::trim).filter(|name| !is_null(name))
+        }
+        let path = self.permalink.str().unwrap_or_default();
+        let of_path = || path.split("/comments/").nth(1)?.split('/').next();
+        let post = name(&self.link_id).or_else(of_path);
+        let post = post.and_then(|post| post.parse().ok());
+        let post = post.filter(|post: &Fullname| !post.is_comment());
+        let parent = [&self.parent_id, &self.parent].into_iter().find_map(name);
+        let parent = parent.and_then(|parent| {
+            let named: Fullname = parent.parse().ok()?;
+            let is_bare = !parent.contains('_') && post.as_ref() != Some(&named);
+            if is_bare {
+                Fullname::comment(parent).ok()
+            } else {
+                Some(named)
+            }
+        });
+        Reply {
+            post,
+            parent,
+            is_submitter: self.is_submitter.flag(),
+        }
     }
 
     /// Returns a thing's data, or the fields themselves if they are not in a thing.
     pub(super) fn into_post(self) -> Result<Self, RejectReason> {
         match (self.data, self.kind.str()) {
             (data @ Field::Missing, _) | (data, None) => Ok(Self { data, ..self }),
-            (Field::Object(data), Some("t3")) => Ok(*data),
-            (_, Some("t3")) => Err("a `t3` without its data".into()),
-            (_, Some("t1")) => Err(A_COMMENT.into()),
+            (Field::Object(data), Some("t1" | "t3")) => Ok(Self {
+                kind: self.kind,
+                ..*data
+            }),
+            (_, Some(kind @ ("t1" | "t3"))) => Err(format!("a `{kind}` without its data").into()),
             (_, Some(kind)) => {
                 let kind: String = kind.chars().take(20).collect();
                 Err(format!("a thing of kind `{kind}`, not a post").into())
@@ -387,23 +430,28 @@ impl Fields {
         let name = self.name.word();
         let name = name.filter(|name| is_fullname(name) || self.id.is_null());
         let Some(name) = name.or_else(|| self.id.id()) else {
-            let addresses = [&self.permalink, &self.url].into_iter();
-            let mut addresses = addresses
-                .filter_map(Field::str)
-                .filter(|url| url.contains('/'));
-            let post = addresses.find_map(|url| Fullname::from_url(url).ok());
-            return post.ok_or_else(|| "neither `name` nor `id`".into());
+            let url = self.url.str().filter(|url| url.contains('/'));
+            let url = url.and_then(|url| Fullname::from_url(url).ok());
+            // A post may link to a comment.
+            let url = url.filter(|name| name.is_comment() == self.is_comment());
+            let found = self.address().or(url);
+            return found.ok_or_else(|| "neither `name` nor `id`".into());
+        };
+        let is_bare = !name.contains(['_', '/']);
+        let named = match name.as_str() {
+            id if is_bare && self.is_comment() => Fullname::comment(id),
+            name => Fullname::from_url(name),
         };
         // With a wrong `--map`, the value may be any text, so the message omits it.
-        Fullname::from_url(&name).map_err(|_: FullnameError| {
-            "`id` is not a post id, which is `t3_` and a base-36 number".into()
+        named.map_err(|_: FullnameError| {
+            "`id` is not an id, which is `t3_` or `t1_` and a base-36 number".into()
         })
     }
 
     /// Returns the reason if the post was deleted or removed: by Reddit's category, by the archive's `_meta`, or because
     /// its text is a placeholder.
     pub(crate) fn removal(&self) -> Option<PurgeReason> {
-        let placeholder = [&self.selftext, &self.title]
+        let placeholder = [&self.selftext, &self.body, &self.title]
             .into_iter()
             .filter_map(Field::str)
             .find(|text| is_placeholder(text));
@@ -463,6 +511,6 @@ impl Fields {
         .flatten()
         .filter_map(|name| Fullname::from_url(&name).ok())
         // An invalid row may name the post itself.
-        .filter(move |name| name != own)
+        .filter(move |name| name != own && !name.is_comment())
     }
 }

@@ -6,7 +6,7 @@ use topicmill_core::reddit::post_text;
 
 fn decode(value: &Value, source: SourceKind) -> Result<Post, String> {
     let fields: Fields = serde_json::from_value(value.clone()).unwrap();
-    decode_post(fields, source).map_err(|reason| reason.to_string())
+    decode_post(fields, source, None).map_err(|reason| reason.to_string())
 }
 
 #[expect(
@@ -166,7 +166,7 @@ fn missing_names_and_subreddits_are_derived_from_other_fields() {
         post(json!({"id": 123_456})).unwrap().fullname.as_str(),
         "t3_123456"
     );
-    for (text, id) in [("t1_abc", "abc1"), ("what somebody wrote", "")] {
+    for (text, id) in [("t5_abc", "abc1"), ("what somebody wrote", "")] {
         let reason = post(json!({ "name": text, "id": id })).unwrap_err();
         assert!(
             reason.contains("`id`") && !reason.contains(text),

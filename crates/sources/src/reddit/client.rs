@@ -17,7 +17,7 @@ use crate::page::{ListingPage, PAGE_LIMIT, check_subreddit, site_for};
 use topicmill_core::clock::SharedClock;
 use topicmill_core::hex;
 use topicmill_core::record::QuotaLeft;
-use topicmill_core::{Fullname, Listing, SourceKind, Timestamp};
+use topicmill_core::{Fullname, Listing, SourceKind, ThingKind, Timestamp};
 use topicmill_http::{HttpResponse, PoliteClient, Purpose, append_path, is_loopback};
 
 /// Maximum number of posts in a request to `/api/info`.
@@ -107,7 +107,7 @@ impl Reddit {
             .append_pair("raw_json", "1")
             .extend_pairs((listing == Listing::Top).then_some(("t", "day")))
             .extend_pairs(after.map(|after| ("after", after)));
-        let decode = |body: &[u8]| parse_listing(body, self.kind, |_| ());
+        let decode = |body: &[u8]| parse_listing(body, self.kind, Some(ThingKind::Post), |_| ());
         self.get(&format!("r/{subreddit}"), &url, decode).await
     }
 

@@ -225,7 +225,7 @@ mod tests {
             assert_eq!(entries.len(), 32, "r/{subreddit}");
             for entry in entries {
                 let fields = serde_json::from_value(entry.wire).unwrap();
-                let post = decode_post(fields, SourceKind::Sample).unwrap();
+                let post = decode_post(fields, SourceKind::Sample, None).unwrap();
                 assert_eq!(post.subreddit, subreddit);
                 assert!(post.created_at <= now());
                 assert!(seen.insert(post.fullname));

@@ -68,7 +68,7 @@ fn push(bytes: &mut Vec<u8>, values: &Values<'_>, row: usize) -> Result<(), sqlx
         Values::Integer(values) => push_fixed(bytes, values[row].map(i64::to_be_bytes)),
         Values::Real(values) => push_fixed(bytes, values[row].map(f64::to_be_bytes)),
         Values::Real32(values) => push_fixed(bytes, values[row].map(f32::to_be_bytes)),
-        Values::Flag(values) => push_fixed(bytes, Some([u8::from(values[row])])),
+        Values::Flag(values) => push_fixed(bytes, values[row].map(|flag| [u8::from(flag)])),
         Values::Time(values) => push_fixed(bytes, values[row].map(micros).map(i64::to_be_bytes)),
         Values::Reals(lists) => {
             let mut list = Vec::with_capacity(20 + 12 * lists[row].len());

@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Row, Transaction};
 use super::super::dialect::Dialect;
 use super::super::{Claim, Claimant, ClaimedPost, CrashFilter, Lease, Result, Target};
 use super::{ErrorContext, SqlStore, at};
-use topicmill_core::reddit::post_text;
+use topicmill_core::reddit::thing_text;
 use topicmill_core::{Fullname, TextHash, Timestamp};
 
 /// Number of crashes before a post is claimed alone, so that only this post can cause a further crash.
@@ -193,8 +193,8 @@ impl<DB: Dialect> SqlStore<DB> {
             let fullname: Fullname = row.try_get(0).context(WHAT)?;
             Ok(ClaimedPost {
                 text_hash: Self::text_hash(row, 1, &fullname)?,
+                text: thing_text(&fullname, &title, &selftext),
                 fullname,
-                text: post_text(&title, &selftext),
             })
         };
         rows.iter().map(post).collect()

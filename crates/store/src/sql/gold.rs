@@ -20,8 +20,9 @@ use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp, sh
 /// Joins the labels of the posts' current text under the target `$1`, `$2`.
 const LABELS: &str = "JOIN classifications c ON c.model_id = $1 AND c.label_set_id = $2 \
      AND c.fullname = p.fullname AND c.text_hash = p.text_hash";
-/// Condition for posts that have text but no answer by `$3`, or by anyone if `$3` is empty.
-const UNANSWERED: &str = "p.has_text AND NOT EXISTS (SELECT 1 FROM gold g \
+/// Condition for posts that have text but no answer by `$3`, or by anyone if `$3` is empty. Comments are not drawn: a
+/// random sample speaks of one kind of thing.
+const UNANSWERED: &str = "p.kind = 'post' AND p.has_text AND NOT EXISTS (SELECT 1 FROM gold g \
      WHERE g.fullname = p.fullname AND ($3 = '' OR g.annotator = $3))";
 
 /// Returns the SQL for the groups of posts `p`: the grouping key, and its text, computed from that key as `bucket`.
@@ -275,7 +276,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 " WHEN 1 = 0 THEN 0 ELSE {} END AS BIGINT) AS wave, p.subreddit, p.topic, \
                  CASE WHEN c.abstained THEN NULL ELSE c.label END AS outcome \
                    FROM things p JOIN classifications c ON c.fullname = p.fullname AND c.text_hash = p.text_hash \
-                  WHERE c.model_id = ",
+                  WHERE p.kind = 'post' AND c.model_id = ",
                 cuts.len()
             ));
             select
@@ -341,6 +342,7 @@ impl<DB: Dialect> SqlStore<DB> {
             "SELECT c.text_hash, p.collected_at, c.fullname FROM classifications c JOIN things p \
                  ON p.fullname = c.fullname AND p.text_hash = c.text_hash \
               WHERE c.text_hash <= $3 AND NOT c.model_id <> $1 AND NOT c.label_set_id <> $2 AND p.has_text \
+                AND p.kind = 'post' \
                 AND p.collected_at > $4 AND NOT EXISTS (SELECT 1 FROM gold g WHERE g.fullname = c.fullname \
                     AND g.text_hash = c.text_hash AND g.in_random_sample)",
         )

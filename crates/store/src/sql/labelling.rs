@@ -294,7 +294,7 @@ impl<DB: Dialect> SqlStore<DB> {
             Values::Real(done.iter().map(|one| Some(of(&one.scores))).collect())
         };
         let flag = |of: fn(&Scores) -> bool| {
-            Values::Flag(done.iter().map(|one| of(&one.scores)).collect())
+            Values::Flag(done.iter().map(|one| Some(of(&one.scores))).collect())
         };
         let names = done.iter().map(|one| Some(one.fullname.as_str()));
         // Both tables have the same key.

@@ -18,6 +18,8 @@ pub(super) static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
     format!(
         " ON CONFLICT (fullname) DO UPDATE SET subreddit = excluded.subreddit, \
      topic = COALESCE(excluded.topic, things.topic), \
+     post = COALESCE(excluded.post, things.post), parent = COALESCE(excluded.parent, things.parent), \
+     is_submitter = COALESCE(excluded.is_submitter, things.is_submitter), \
      title = CASE WHEN things.text_purged_at IS NULL THEN excluded.title ELSE things.title END, \
      selftext = CASE WHEN things.text_purged_at IS NULL THEN excluded.selftext ELSE things.selftext END, \
      crosspost_parent = CASE WHEN excluded.source IN {live} THEN excluded.crosspost_parent \
@@ -96,13 +98,18 @@ pub(super) const ON_SEEN_AGAIN: &str = "ON CONFLICT (fullname, topic, day) DO UP
        ELSE COALESCE(sightings.best_rank, excluded.best_rank) END, \
      reddit_score = COALESCE(excluded.reddit_score, sightings.reddit_score)";
 
+fn name(name: Option<&Fullname>) -> Option<&str> {
+    name.map(Fullname::as_str)
+}
+
 /// Returns the statement that inserts posts.
 pub(super) fn posts_insert<'a>(rows: &[Row<'a>], keys: Keys) -> Insert<'a> {
     let text = |get: fn(&'a Post) -> Option<&'a str>| {
         Values::Text(rows.iter().map(|row| get(row.post)).collect())
     };
-    let flag =
-        |get: fn(&Post) -> bool| Values::Flag(rows.iter().map(|row| get(row.post)).collect());
+    let flag = |get: fn(&Post) -> Option<bool>| {
+        Values::Flag(rows.iter().map(|row| get(row.post)).collect())
+    };
     let integer = |get: fn(&Post) -> Option<i64>| {
         Values::Integer(rows.iter().map(|row| get(row.post)).collect())
     };
@@ -116,6 +123,10 @@ pub(super) fn posts_insert<'a>(rows: &[Row<'a>], keys: Keys) -> Insert<'a> {
         .collect();
     let columns = vec![
         ("fullname", text(|post| Some(post.fullname.as_str()))),
+        ("kind", text(|post| Some(post.fullname.kind().as_str()))),
+        ("post", text(|post| name(post.reply.post.as_ref()))),
+        ("parent", text(|post| name(post.reply.parent.as_ref()))),
+        ("is_submitter", flag(|post| post.reply.is_submitter)),
         ("subreddit", text(|post| Some(&post.subreddit))),
         (
             "topic",
@@ -125,7 +136,7 @@ pub(super) fn posts_insert<'a>(rows: &[Row<'a>], keys: Keys) -> Insert<'a> {
         ("selftext", text(|post| Some(&post.selftext))),
         (
             "crosspost_parent",
-            text(|post| post.crosspost_parent.as_ref().map(Fullname::as_str)),
+            text(|post| name(post.crosspost_parent.as_ref())),
         ),
         ("url", text(|post| post.url.as_deref())),
         ("permalink", text(|post| post.permalink.as_deref())),
@@ -134,8 +145,8 @@ pub(super) fn posts_insert<'a>(rows: &[Row<'a>], keys: Keys) -> Insert<'a> {
         ("upvote_ratio", Values::Real(ratio)),
         ("num_comments", integer(|post| post.num_comments)),
         ("flair", text(|post| post.flair.as_deref())),
-        ("over_18", flag(|post| post.over_18)),
-        ("is_self", flag(|post| post.is_self)),
+        ("over_18", flag(|post| Some(post.over_18))),
+        ("is_self", flag(|post| Some(post.is_self))),
         ("source", text(|post| Some(post.source.as_str()))),
         ("text_hash", Values::Bytes(hash)),
         ("created_at", time(|row| Some(row.post.created_at))),
@@ -162,7 +173,7 @@ pub(super) fn posts_insert<'a>(rows: &[Row<'a>], keys: Keys) -> Insert<'a> {
         ),
         (
             "reddit_score_is_placeholder",
-            flag(|post| post.score_is_placeholder),
+            flag(|post| Some(post.score_is_placeholder)),
         ),
     ];
     Insert {

@@ -1,8 +1,8 @@
 //! Recomputes text hashes if the rule that builds the text of a post has changed.
 
 use sqlx::Row;
-use topicmill_core::TextHash;
-use topicmill_core::reddit::{TEXT_RULE, post_text};
+use topicmill_core::reddit::{TEXT_RULE, thing_text};
+use topicmill_core::{Fullname, TextHash};
 
 use super::super::Result;
 use super::super::dialect::Dialect;
@@ -36,8 +36,10 @@ impl<DB: Dialect> SqlStore<DB> {
             let (mut before, mut edited) = (Vec::new(), Vec::new());
             for row in &rows {
                 let cell = |column: usize| row.try_get::<String, _>(column).context(WHAT);
-                let (fullname, old) = (cell(0)?, row.try_get::<Vec<u8>, _>(1).context(WHAT)?);
-                let hash = TextHash::new(&post_text(&cell(2)?, &cell(3)?));
+                let old: Vec<u8> = row.try_get(1).context(WHAT)?;
+                let fullname: Fullname = row.try_get(0).context(WHAT)?;
+                let hash = TextHash::new(&thing_text(&fullname, &cell(2)?, &cell(3)?));
+                let fullname = fullname.to_string();
                 if old != hash.as_bytes() {
                     // The conditions skip a post that was edited in the meantime, because its hash is current, and a
                     // purged text, because its hash is kept.

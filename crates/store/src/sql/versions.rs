@@ -12,7 +12,7 @@ use super::super::versions::{ComparedPost, Cost, Failure, LabelSetRow, Predictio
 use super::super::{ExistingTarget, ModelRow, Result, StoreError, Target, WorkEstimate};
 use super::claims::max_crashes;
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
-use topicmill_core::reddit::post_text;
+use topicmill_core::reddit::thing_text;
 use topicmill_core::{Fitted, Fullname, Label, LabelSet, TextHash, short_hash};
 
 /// Maximum number of displayed errors of parked posts, most frequent first.
@@ -333,8 +333,9 @@ impl<DB: Dialect> SqlStore<DB> {
         let decode = |row: &DB::Row| {
             let (title, selftext): (String, String) =
                 (row.try_get(2).context(WHAT)?, row.try_get(3).context(WHAT)?);
-            let hash = Self::text_hash(row, 1, &row.try_get(0).context(WHAT)?)?;
-            Ok((hash, post_text(&title, &selftext)))
+            let fullname: Fullname = row.try_get(0).context(WHAT)?;
+            let hash = Self::text_hash(row, 1, &fullname)?;
+            Ok((hash, thing_text(&fullname, &title, &selftext)))
         };
         Ok(WorkEstimate {
             posts,

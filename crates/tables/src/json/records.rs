@@ -105,7 +105,7 @@ impl JsonRecords {
 
     /// Queues records that the last record wraps; [`Self::next_inner`] returns them.
     pub fn push_inner(&mut self, inner: VecDeque<Box<RawValue>>) {
-        self.inner = inner;
+        self.inner.extend(inner);
     }
 
     /// Returns the next wrapped record.

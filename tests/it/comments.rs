@@ -1,0 +1,277 @@
+//! Tests of comments: imported from each layout, labelled, exported and purged like posts, and shown by their own views.
+
+use serde_json::{Value, json};
+
+use crate::support::program::Program;
+
+/// Returns a comment as in a dump.
+fn comment(id: &str, parent: &str, body: &str) -> Value {
+    json!({
+        "id": id, "link_id": "t3_p1", "parent_id": parent, "subreddit": "food", "author": format!("author_{id}"),
+        "body": body, "score": 3, "created_utc": 1_700_000_100, "retrieved_on": 1_800_000_000, "is_submitter": id == "c2",
+        "permalink": format!("/r/food/comments/p1/rye/{id}/"), "stickied": false, "distinguished": null,
+    })
+}
+
+/// Returns a post as in a dump.
+fn post() -> Value {
+    json!({
+        "id": "p1", "subreddit": "food", "author": "baker", "title": "My rye bread", "selftext": "It is dense.",
+        "score": 9, "num_comments": 3, "over_18": false, "created_utc": 1_700_000_000, "retrieved_on": 1_800_000_000,
+        "permalink": "/r/food/comments/p1/rye/", "is_self": true,
+    })
+}
+
+/// A program on each database with a post and five comments, two of which have no text of their own.
+fn scenes() -> impl Iterator<Item = Program> {
+    let comments = [
+        comment(
+            "c1",
+            "t3_p1",
+            "More water makes an airy bread.\n\n> not mine",
+        ),
+        comment(
+            "c2",
+            "t1_c1",
+            "> More water makes an airy bread.\n\nI tried this recipe.",
+        ),
+        comment("c3", "t1_c2", "> only a quote"),
+        comment(
+            "c4",
+            "t3_p1",
+            "*I am a bot, and this action was performed automatically. Please [contact us](/x).*",
+        ),
+        comment("c5", "t3_p1", "[removed]"),
+    ];
+    let lines = |rows: &[Value]| {
+        rows.iter()
+            .map(|row| format!("{row}\n"))
+            .collect::<String>()
+    };
+    let (posts, comments) = (lines(&[post()]), lines(&comments));
+    Program::on_each_database().map(move |program| {
+        program.write("RS_2023-11.ndjson", &posts);
+        let packed = zstd::encode_all(comments.as_bytes(), 3).unwrap();
+        program.write("RC_2023-11.zst", packed);
+        program.ok("import RS_2023-11.ndjson RC_2023-11.zst --subreddit food");
+        program
+    })
+}
+
+#[test]
+fn comments_are_labelled_once_and_shown_by_their_own_views() {
+    for program in scenes() {
+        let stored = program.rows(
+            "SELECT fullname, post, parent, body, CASE WHEN is_submitter THEN 1 ELSE 0 END, topic, \
+                    CASE WHEN has_text THEN 1 ELSE 0 END FROM comments ORDER BY fullname",
+        );
+        let first = json!([
+            "t1_c1",
+            "t3_p1",
+            "t3_p1",
+            "More water makes an airy bread.\n\n> not mine",
+            0,
+            "food",
+            1
+        ]);
+        assert_eq!(stored[0], first);
+        let (second, third) = (&stored[1], &stored[2]);
+        assert_eq!([&second[2], &second[4]], [&json!("t1_c1"), &json!(1)]);
+        assert_eq!(third[2], "t1_c2");
+        let texts: Vec<&Value> = (0..5).map(|i| &stored[i][6]).collect();
+        assert_eq!(json!(texts), json!([1, 1, 0, 0, 0]));
+        assert_eq!(program.count("posts"), 1);
+
+        let counts = program.run_counts("classify");
+        assert_eq!(counts["posts"], 3, "{counts}");
+        assert_eq!(program.run_counts("classify")["posts"], 0);
+        let shown = "SELECT fullname, post, post_title, body IS NOT NULL AS has_body FROM labeled_comments \
+                      WHERE classified_at IS NOT NULL ORDER BY fullname";
+        let title = "My rye bread";
+        let expected = json!([
+            ["t1_c1", "t3_p1", title, true],
+            ["t1_c2", "t3_p1", title, true]
+        ]);
+        assert_eq!(program.rows(shown), expected);
+        let of = |view: &str| program.count(&format!("{view} WHERE classified_at IS NOT NULL"));
+        assert_eq!([of("labeled_posts"), of("labeled_things")], [1, 3]);
+        let counted = program.rows("SELECT SUM(posts) FROM topic_daily");
+        assert_eq!(counted[0][0].to_string().trim_matches('"'), "1");
+        assert_eq!(
+            program.scalar("SELECT labelled FROM topic_agreement WHERE topic = 'food'"),
+            1
+        );
+        // An edit of a quote is not an edit of what is read.
+        let mut edited = comment("c2", "t1_c1", "> More water\n\nI tried this recipe.");
+        program.write("quote.ndjson", format!("{edited}\n"));
+        program.ok("import quote.ndjson");
+        assert_eq!(program.run_counts("classify")["posts"], 0);
+        edited["body"] = json!("I tried that recipe.");
+        program.write("edit.ndjson", format!("{edited}\n"));
+        program.ok("import edit.ndjson");
+        assert_eq!(program.run_counts("classify")["posts"], 1);
+
+        program.ok("export comments.jsonl --kind comments --unlabelled");
+        let file = std::fs::read_to_string(program.path("comments.jsonl")).unwrap();
+        let rows: Vec<Value> = file
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let names: Vec<&Value> = rows.iter().map(|row| &row["fullname"]).collect();
+        assert_eq!(json!(names), json!(["t1_c1", "t1_c2"]));
+        assert_eq!([&rows[1]["parent"], &rows[1]["post"]], ["t1_c1", "t3_p1"]);
+        assert!(rows[0].get("title").is_none() && rows[0]["selftext"].is_string());
+        program.ok("export posts.csv");
+        let table = std::fs::read_to_string(program.path("posts.csv")).unwrap();
+        assert_eq!(
+            (table.lines().count(), table.contains("parent")),
+            (2, false)
+        );
+
+        program.write("gold.csv", "id,label\nt1_c1,food\np1,food\n");
+        program.ok("labels gold import gold.csv --annotator ada");
+        let evaluated = |kind: &str| program.json(&format!("labels evaluate --kind {kind}"));
+        for kind in ["posts", "comments"] {
+            assert_eq!(evaluated(kind)["posts"], 1, "{kind}");
+        }
+        program.ok("db check");
+    }
+}
+
+#[test]
+fn a_purge_takes_a_comment_and_leaves_its_replies() {
+    for program in scenes() {
+        program.ok("classify");
+        program.write(
+            "ids.txt",
+            "t1_C1\nhttps://www.reddit.com/r/food/comments/p1/rye/c3/\n",
+        );
+        program.ok("purge --ids ids.txt");
+        let left = "SELECT fullname FROM things ORDER BY fullname";
+        assert_eq!(
+            program.rows(left),
+            json!([["t1_c2"], ["t1_c4"], ["t1_c5"], ["t3_p1"]])
+        );
+        // The dump does not bring it back.
+        program.ok("import RC_2023-11.zst --subreddit food --again");
+        assert_eq!(program.count("comments"), 3);
+        program.write("names.txt", "author_c2\nbaker\n");
+        program.ok("purge --author author_c2");
+        program.ok("purge --author baker");
+        assert_eq!(program.rows(left), json!([["t1_c4"], ["t1_c5"]]));
+        assert_eq!(
+            program.scalar("SELECT COUNT(*) FROM tombstones WHERE fullname LIKE 't1%'"),
+            3
+        );
+        assert_eq!(program.scalar("SELECT COUNT(*) FROM pair_logits"), 0);
+        program.ok("db check");
+    }
+}
+
+/// Files with the same two comments, and the names of what each adds.
+fn layouts() -> [(&'static str, String, Value); 6] {
+    let thing = |kind: &str, data: Value| json!({"kind": kind, "data": data});
+    let mut reply = comment("c2", "t1_c1", "I tried.");
+    reply["replies"] = json!("");
+    let mut top = comment("c1", "t3_p1", "Use rye.");
+    let more = thing("more", json!({"id": "m1", "count": 7}));
+    let children = json!([thing("t1", reply.clone()), more]);
+    top["replies"] = thing("Listing", json!({"children": children}));
+    let page = json!([
+        thing("Listing", json!({"children": [thing("t3", post())]})),
+        thing("Listing", json!({"children": [thing("t1", top)]})),
+    ]);
+    let bdfr = |id: &str, parent: &str, body: &str, replies: Value| {
+        json!({
+            "author": "ada", "id": id, "score": 1, "subreddit": "food", "submission": "p1", "stickied": false, "body": body,
+            "is_submitter": false, "distinguished": null, "created_utc": 1_700_000_100.0, "parent_id": parent,
+            "replies": replies,
+        })
+    };
+    let nested = bdfr("c2", "t1_c1", "I tried.", json!([]));
+    let mut thread = post();
+    for (name, value) in [
+        ("pinned", json!(false)),
+        ("locked", json!(false)),
+        ("distinguished", json!(null)),
+    ] {
+        thread[name] = value;
+    }
+    thread["comments"] = json!([bdfr("c1", "t3_p1", "Use rye.", json!([nested]))]);
+    let all = json!(["t1_c1", "t1_c2", "t3_p1"]);
+    let comments = json!(["t1_c1", "t1_c2"]);
+    [
+        ("page.json", page.to_string(), all.clone()),
+        ("bdfr.json", thread.to_string(), all.clone()),
+        (
+            "4cat.csv",
+            "thread_id,id,timestamp,body,subject,author,subreddit,parent,score\n\
+             p1,p1,1700000000,Dense.,My rye bread,baker,food,,9\np1,c1,1700000100,Use rye.,,ada,food,p1,1\n\
+             p1,c2,1700000200,I tried.,,ben,food,c1,1\n"
+                .to_owned(),
+            all,
+        ),
+        (
+            "apify.json",
+            json!([
+                {"id": "t1_c1", "parsedId": "c1", "postId": "t3_p1", "parentId": "t3_p1", "username": "ada", "body": "Use rye.",
+                 "url": "https://www.reddit.com/r/food/comments/p1/rye/c1/", "parsedCommunityName": "food",
+                 "communityName": "r/food", "createdAt": "2023-11-14T22:15:00.000Z", "upVotes": 1, "dataType": "comment"},
+                {"id": "t1_c2", "parsedId": "c2", "postId": "t3_p1", "parentId": "t1_c1", "username": "ben", "body": "I tried.",
+                 "url": "https://www.reddit.com/r/food/comments/p1/rye/c2/", "parsedCommunityName": "food",
+                 "communityName": "r/food", "createdAt": "2023-11-14T22:16:40.000Z", "upVotes": 1, "dataType": "comment"},
+            ])
+            .to_string(),
+            comments.clone(),
+        ),
+        (
+            "names.csv",
+            "name,body,subreddit,created_utc,parent_id,link_id\nt1_c1,Use rye.,food,1700000100,t3_p1,t3_p1\n\
+             t1_c2,I tried.,food,1700000200,t1_c1,t3_p1\n"
+                .to_owned(),
+            comments.clone(),
+        ),
+        (
+            "addresses.tsv",
+            "kind\tpermalink\tbody\tcreated_utc\tparent\nt1\t/r/food/comments/p1/rye/c1/\tUse rye.\t1700000100\tt3_p1\n\
+             t1\t/r/food/comments/p1/rye/c2/\tI tried.\t1700000200\tt1_c1\n"
+                .to_owned(),
+            comments,
+        ),
+    ]
+}
+
+#[test]
+fn every_layout_gives_the_same_comments() {
+    for (name, text, all) in layouts() {
+        let program = Program::new();
+        program.write(name, text);
+        program.ok(&format!("import {name}"));
+        let names = program.rows("SELECT fullname FROM things ORDER BY fullname");
+        let names: Vec<&Value> = names
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| &row[0])
+            .collect();
+        assert_eq!(json!(names), all, "{name}");
+        let stored = program
+            .rows("SELECT fullname, post, parent, subreddit, body FROM comments ORDER BY fullname");
+        let expected = json!([
+            ["t1_c1", "t3_p1", "t3_p1", "food", "Use rye."],
+            ["t1_c2", "t3_p1", "t1_c1", "food", "I tried."],
+        ]);
+        assert_eq!(stored, expected, "{name}");
+        let posts = Program::new();
+        posts.write(
+            name,
+            layouts()
+                .into_iter()
+                .find(|layout| layout.0 == name)
+                .unwrap()
+                .1,
+        );
+        posts.run(&format!("import {name} --kind posts"));
+        assert_eq!(posts.count("comments"), 0, "{name}");
+    }
+}
