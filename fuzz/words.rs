@@ -31,7 +31,7 @@ pub fn pipeline_file(bytes: &[u8]) {
     for topic in &pipeline.topics {
         assert!((1..=1_000).contains(&topic.limit));
     }
-    for read in pipeline.reads() {
+    for read in pipeline.reads(1_000) {
         assert!((1..=1_000).contains(&read.limit));
     }
     for (topic, shares) in &pipeline.shares {

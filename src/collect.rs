@@ -96,6 +96,7 @@ pub async fn collect(
                     authors,
                     options,
                     subreddit: "",
+                    path: String::new(),
                     report,
                     listing: topic.listing,
                     has_gap: false,
@@ -180,6 +181,8 @@ struct Reader<'a> {
     report: &'a mut TopicReport,
     /// The subreddit that is being read.
     subreddit: &'a str,
+    /// What is being read from it; see [`Topic::path`].
+    path: String,
     /// The order in which the subreddit is read.
     listing: Listing,
     /// True once the requested time range is recorded as a gap.
@@ -201,7 +204,8 @@ impl Reader<'_> {
                 // If the run ends here, because the database fails, nothing is known about the next subreddit.
                 (report.outcome, report.detail) = (Outcome::Stopped, None);
             }
-            report.subreddit.clone_from(subreddit);
+            self.path = self.topic.path(subreddit);
+            report.subreddit.clone_from(&self.path);
             let before = report.posts;
             (self.subreddit, self.has_gap, self.is_quiet) = (subreddit, false, false);
             let stop = self.run.stop;
@@ -221,7 +225,7 @@ impl Reader<'_> {
                 }
                 Ok(()) => {
                     report.outcome = Outcome::Empty;
-                    report.detail = Some(format!("r/{subreddit} returned no posts"));
+                    report.detail = Some(format!("r/{} returned nothing", self.path));
                 }
                 Err(StageError::Source(error)) => {
                     report.outcome = error.outcome();
@@ -286,17 +290,17 @@ impl Reader<'_> {
     /// If this machine's clock was ahead, a post with a wrong date may have moved the watermark into the future, where
     /// it would prevent any further reading. In that case, the newest post stored before that post is used instead.
     async fn known(&self) -> Result<Option<Timestamp>> {
-        let (posts, kind, subreddit) = (self.run.store.posts(), self.source.kind(), self.subreddit);
-        let known = posts.watermark(kind, &self.topic.slug, subreddit).await?;
+        let (posts, kind, path) = (self.run.store.posts(), self.source.kind(), &self.path);
+        let known = posts.watermark(kind, &self.topic.slug, path).await?;
         let latest = (self.run.clock.now() + MAX_CLOCK_SKEW).into();
         let Some(ahead) = known.filter(|known| *known > latest) else {
             return Ok(known);
         };
-        let before = posts.newest_before_future(kind, subreddit, latest).await?;
+        let before = posts.newest_before_future(kind, path, latest).await?;
         tracing::warn!(
             topic = %self.topic.slug, watermark = %ahead.as_datetime(),
             from = before.map(|before| tracing::field::display(before.as_datetime())),
-            "r/{subreddit} was marked as read up to a time in the future, by a post with a wrong date: reading again \
+            "r/{path} was marked as read up to a time in the future, by a post with a wrong date: reading again \
              from the newest earlier post"
         );
         Ok(before)
@@ -318,7 +322,7 @@ impl Reader<'_> {
             run: self.run.id,
             source: self.source.kind(),
             topic: Some(self.topic.slug.as_str()),
-            subreddit: self.subreddit,
+            subreddit: &self.path,
             listing: Some(self.listing),
             after,
             newest,

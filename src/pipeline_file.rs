@@ -5,7 +5,7 @@
 
 mod schedules;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use topicmill_core::labels::label_file;
 use topicmill_core::labels::label_file::{LabelFileError, OneOrMore};
-use topicmill_core::{Background, Keywords, Label, LabelSet, Listing, Topic};
+use topicmill_core::{Background, Keywords, Label, LabelSet, Listing, ThingKind, Topic};
 
 use self::schedules::ScheduleKeys;
 use crate::config::toml_text::{self, ReadTextError, describe};
@@ -81,6 +81,8 @@ pub struct Pipeline {
     /// For topics that read all their subreddits, by slug: the share of the limit for each subreddit. Other topics read
     /// their first readable subreddit.
     pub shares: BTreeMap<String, Vec<u32>>,
+    /// The slugs of the topics whose comments are collected too.
+    pub comments: BTreeSet<String>,
     /// The schedules.
     pub schedules: Vec<ScheduleEntry>,
 }
@@ -129,9 +131,17 @@ impl Pipeline {
     }
 
     /// Returns one entry per listing to read: a topic that reads all its subreddits has an entry for each, with its
-    /// share of the limit.
-    pub fn reads(&self) -> Vec<Topic> {
-        let reads = self.topics.iter().flat_map(|topic| {
+    /// share of the limit. A topic with comments has entries for them, with `comments` as the limit.
+    pub fn reads(&self, comments: u32) -> Vec<Topic> {
+        let of_comments = self.topics.iter().map(|topic| Topic {
+            kind: ThingKind::Comment,
+            listing: Listing::New,
+            limit: comments,
+            ..topic.clone()
+        });
+        let of_comments = of_comments.filter(|topic| self.comments.contains(&topic.slug));
+        let all: Vec<Topic> = self.topics.iter().cloned().chain(of_comments).collect();
+        let reads = all.iter().flat_map(|topic| {
             let Some(shares) = self.shares.get(&topic.slug) else {
                 return vec![topic.clone()];
             };
@@ -188,6 +198,7 @@ struct TopicKeys {
     share: Option<Vec<u32>>,
     listing: Option<Listing>,
     limit: Option<u32>,
+    comments: bool,
 }
 
 /// The subreddits of a topic that are read.
@@ -215,16 +226,22 @@ fn read(text: &str, path: &Path, listing: Listing, limit: u32) -> Result<Pipelin
     let mut keys = file.topic;
     // The entries of `labels` are labels only.
     keys.resize_with(label_set.labels.len(), TopicKeys::default);
-    let (mut topics, mut shares) = (Vec::new(), BTreeMap::new());
+    let (mut topics, mut shares, mut comments) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
     for (label, keys) in label_set.labels.iter().zip(keys) {
         let slug = label.slug.clone();
         let subreddits: Vec<String> = keys.subreddits.into();
         let limit = keys.limit.unwrap_or(limit);
         let wrong = |why: String| format!("topic `{slug}`: {why}");
         check_subreddits(&subreddits).map_err(wrong)?;
-        if subreddits.is_empty() && !keys.keywords.is_empty() {
-            return Err(wrong("`match` needs `subreddits`".to_owned()));
+        for (key, is_set) in [
+            ("match", !keys.keywords.is_empty()),
+            ("comments", keys.comments),
+        ] {
+            if subreddits.is_empty() && is_set {
+                return Err(wrong(format!("`{key}` needs `subreddits`")));
+            }
         }
+        comments.extend(keys.comments.then(|| slug.clone()));
         if !LIMITS.contains(&limit) {
             return Err(wrong(format!(
                 "its limit is {limit}; Reddit lists 1 to 1000 posts"
@@ -238,6 +255,7 @@ fn read(text: &str, path: &Path, listing: Listing, limit: u32) -> Result<Pipelin
             descriptions: label.descriptions.clone(),
             subreddits,
             keywords: keys.keywords,
+            kind: ThingKind::Post,
             listing: keys.listing.unwrap_or(listing),
             is_default_listing: keys.listing.is_none(),
             limit,
@@ -252,6 +270,7 @@ fn read(text: &str, path: &Path, listing: Listing, limit: u32) -> Result<Pipelin
         topics,
         label_set,
         shares,
+        comments,
         schedules,
     })
 }

@@ -132,7 +132,7 @@ CREATE TABLE sightings (
 CREATE TABLE watermarks (
     source            TEXT NOT NULL, -- the source
     topic             TEXT NOT NULL, -- the topic
-    subreddit         TEXT NOT NULL, -- the subreddit
+    subreddit         TEXT NOT NULL, -- the subreddit; with `/comments`, its comments
     listing           TEXT, -- the listing
     after_cursor      TEXT, -- where the next page starts; NULL if everything requested was read
     newest_created_at topicmill_time, -- the time of the newest post read
@@ -147,7 +147,7 @@ CREATE TABLE watermarks (
 CREATE TABLE gaps (
     source    TEXT NOT NULL, -- the source
     topic     TEXT NOT NULL, -- the topic
-    subreddit TEXT NOT NULL, -- the subreddit
+    subreddit TEXT NOT NULL, -- the subreddit; with `/comments`, its comments
     from_at   topicmill_time NOT NULL, -- the time of the newest post stored before the gap, or `--since`
     until_at  topicmill_time NOT NULL, -- the time of the oldest post listed after the gap, or `--until`
     run_id    BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the run that found the gap

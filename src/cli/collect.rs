@@ -101,7 +101,7 @@ impl Collector {
         check_time_range(kind, listing, time_range)?;
         let source = source::open(app, kind).await?;
         check_order(kind, listing, time_range, &pipeline)?;
-        let topics = pipeline.reads();
+        let topics = pipeline.reads(app.settings().collect.comments_limit);
         Ok(Self {
             source,
             topics,

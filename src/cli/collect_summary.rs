@@ -46,11 +46,19 @@ pub fn line(reports: &[TopicReport], traffic: &Traffic) -> String {
     format!(
         "collected {}: {}{parts} in {}{waited}{}{}",
         count(topics as u64, "topic"),
-        count(sum.posts, "post"),
+        things(sum.posts - sum.comments, sum.comments),
         count(traffic.requests, "request"),
         not_ok.collect::<String>(),
         left.unwrap_or_default()
     )
+}
+
+fn things(posts: u64, comments: u64) -> String {
+    let posts = count(posts, "post");
+    if comments == 0 {
+        return posts;
+    }
+    format!("{posts} and {}", count(comments, "comment"))
 }
 
 fn topics(reports: &[TopicReport]) -> usize {

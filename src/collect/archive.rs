@@ -30,7 +30,7 @@ impl Reader<'_> {
         self.listing = goal.listing;
         if self.options.time_range.is_none() && goal.back_to.is_some() {
             let (posts, kind) = (self.run.store.posts(), self.source.kind());
-            let read_from = posts.read_from(kind, &self.topic.slug, self.subreddit);
+            let read_from = posts.read_from(kind, &self.topic.slug, &self.path);
             goal.back_to = goal.back_to.max(read_from.await?);
         }
         Ok(goal)
@@ -46,7 +46,7 @@ impl Reader<'_> {
             tracing::warn!(
                 topic = %self.topic.slug, pages = self.options.page_cap,
                 "fewer posts of r/{} than the limit have the topic's keywords in the pages that `collect.page_cap` \
-                 allows: `--since` reads older ones", self.subreddit
+                 allows: `--since` reads older ones", self.path
             );
         }
         is_capped
@@ -69,7 +69,7 @@ impl Reader<'_> {
         let mut newest: Option<Timestamp> = None;
         let mut stuck = 0;
         loop {
-            let page = archive.page(self.subreddit, order, boundary, limit);
+            let page = archive.page((self.subreddit, self.topic.kind), order, boundary, limit);
             let page = page.await?;
             let (ends_at, given, full) = (page.ends_at, page.limit, page.full);
             self.begin_gap().await?;
@@ -135,7 +135,7 @@ impl Reader<'_> {
             } else if given < limit || limit == LARGEST_PAGE {
                 return Err(StageError::Source(SourceError::PageOverflow {
                     site: site_for(self.source.kind()),
-                    what: format!("r/{}", self.subreddit),
+                    what: format!("r/{}", self.path),
                     at: next.as_datetime(),
                 }));
             } else {

@@ -110,7 +110,7 @@ impl Reader<'_> {
                 topic = %self.topic.slug, from = %from.as_datetime(), until = %oldest.as_datetime(),
                 "Reddit's listing of r/{} ends before it reaches the newest stored post, so posts are missing in \
                  between: `--source arctic-shift` may have them; collect more often to prevent this",
-                self.subreddit
+                self.path
             );
             return self.store_gap(from, oldest).await;
         };
@@ -119,7 +119,7 @@ impl Reader<'_> {
             topic = %self.topic.slug, from = %from.as_datetime(), until = %until.as_datetime(),
             "Reddit no longer lists the posts of r/{} between these times, so they are missing: `--source \
              arctic-shift` may have them",
-            self.subreddit
+            self.path
         );
         // The posts after `oldest` are stored, so the gap that `begin_gap` recorded shrinks to the missing ones.
         self.fill_gaps(oldest).await
@@ -128,7 +128,7 @@ impl Reader<'_> {
     /// Records that this run, the first without a time range, reads back to `oldest` and not to an earlier range.
     pub(super) async fn record_unread(&self, oldest: Timestamp) -> Result<()> {
         let (posts, kind) = (self.run.store.posts(), self.source.kind());
-        let before = posts.newest_in_range(kind, &self.topic.slug, self.subreddit);
+        let before = posts.newest_in_range(kind, &self.topic.slug, &self.path);
         let Some(before) = before.await?.filter(|before| *before < oldest) else {
             return Ok(());
         };
@@ -136,7 +136,7 @@ impl Reader<'_> {
             topic = %self.topic.slug, from = %before.as_datetime(), until = %oldest.as_datetime(),
             "posts to r/{} between the earlier time range and this run are not read: to read them, pass these times \
              to --since and --until",
-            self.subreddit
+            self.path
         );
         self.store_gap(before, oldest).await
     }
@@ -153,7 +153,7 @@ impl Reader<'_> {
         Gap {
             source: self.source.kind(),
             topic: self.topic.slug.clone(),
-            subreddit: self.subreddit.to_owned(),
+            subreddit: self.path.clone(),
             from_at,
             until_at,
         }
@@ -168,7 +168,7 @@ impl Reader<'_> {
             tracing::info!(
                 topic = %self.topic.slug, from = %known.as_datetime(), until = %since.as_datetime(),
                 "posts to r/{} between the last run and --since are not read: to read them, leave out --since",
-                self.subreddit
+                self.path
             );
         }
     }
@@ -186,7 +186,7 @@ pub(super) async fn record_unread_range(
         let gap = Gap {
             source: source.kind(),
             topic: topic.slug.clone(),
-            subreddit: subreddit.clone(),
+            subreddit: topic.path(subreddit),
             from_at,
             until_at,
         };

@@ -135,6 +135,7 @@ struct ReadyBlock {
     /// Posts that match none of the topics that list their subreddit.
     unmatched: Vec<ReadyPost>,
     posts: u64,
+    comments: u64,
     topics_differ: u64,
     /// The rest of the block.
     block: Block,
@@ -153,7 +154,9 @@ impl Preparer {
                 Place::Unmatched => unmatched.push(post),
             }
         }
+        let comments = placed.iter().filter(|(_, post)| post.fullname.is_comment());
         ReadyBlock {
+            comments: comments.count() as u64,
             by_topic: by_topic(placed, &self.authors),
             unmatched: self.authors.prepare(unmatched),
             posts,
@@ -173,6 +176,7 @@ async fn store_block(
         mut by_topic,
         unmatched,
         mut posts,
+        mut comments,
         topics_differ,
         block,
     } = block;
@@ -181,6 +185,10 @@ async fn store_block(
     let known = stored_among(run, unmatched).await?;
     let left_out = left_out - known.len() as u64;
     posts -= left_out;
+    comments += known
+        .iter()
+        .filter(|post| post.fullname.is_comment())
+        .count() as u64;
     by_topic.push(TopicPosts {
         topic: None,
         posts: known,
@@ -219,6 +227,7 @@ async fn store_block(
     done.topics_differ += topics_differ;
     let stored = store_by_topic(run, SourceKind::Import, by_topic, plan.state.as_ref()).await?;
     done.posts += posts;
+    done.comments += comments;
     done.stored += stored;
     Ok(())
 }

@@ -116,7 +116,7 @@ impl Reader<'_> {
         let since = match known {
             None if self.topic.is_default_listing || self.topic.listing == Listing::New => {
                 let (posts, kind) = (self.run.store.posts(), self.source.kind());
-                let newest = posts.newest_in_range(kind, &self.topic.slug, self.subreddit);
+                let newest = posts.newest_in_range(kind, &self.topic.slug, &self.path);
                 newest.await?
             }
             known => known,
@@ -126,7 +126,8 @@ impl Reader<'_> {
         let mut after: Option<String> = None;
         while walk.wanted > 0 {
             let limit = self.page_limit(walk.wanted);
-            let request = reddit.page(self.subreddit, self.listing, limit, after.as_deref());
+            let of = (self.subreddit, self.topic.kind);
+            let request = reddit.page(of, self.listing, limit, after.as_deref());
             let page = request.await?;
             self.begin_gap().await?;
             self.log_rejected(&page.rejected);
@@ -142,7 +143,7 @@ impl Reader<'_> {
             if walk.is_capped {
                 tracing::warn!(
                     topic = %self.topic.slug, pages = self.options.page_cap,
-                    "r/{} has more pages than `collect.page_cap`: the rest is not read", self.subreddit
+                    "r/{} has more pages than `collect.page_cap`: the rest is not read", self.path
                 );
             }
             // Only with the last page: a listing goes from new to old, so a crash in the middle leaves a gap before the

@@ -78,6 +78,7 @@ pub struct CollectSection {
     #[serde(deserialize_with = "not_auto")]
     pub listing: Option<Listing>,
     pub limit: u32,
+    pub comments_limit: u32,
     pub concurrency: usize,
     pub overlap_secs: u64,
     pub page_cap: u32,

@@ -1,5 +1,6 @@
 //! Tests collecting from a fake archive: every post is stored once, at any page boundary and after any failure.
 
+mod comments;
 mod complete;
 mod deletions;
 mod keywords;

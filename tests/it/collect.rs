@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use topicmill::collect::ReadOptions;
-use topicmill_core::{Keywords, Listing, Outcome, RunStatus, Topic, TopicReport};
+use topicmill_core::{Keywords, Listing, Outcome, RunStatus, ThingKind, Topic, TopicReport};
 use topicmill_sources::reddit::Reddit;
 use wiremock::matchers::{method, path, query_param, query_param_is_missing};
 use wiremock::{Mock, MockServer, ResponseTemplate};
@@ -125,6 +125,7 @@ pub fn topic(slug: &str, subreddits: &[&str], limit: u32) -> Topic {
         subreddits: subreddits.iter().map(|name| (*name).into()).collect(),
         listing: Listing::Hot,
         keywords: Keywords::default(),
+        kind: ThingKind::Post,
         is_default_listing: false,
         limit,
     }

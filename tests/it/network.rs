@@ -22,7 +22,14 @@ use crate::support::scene::READ_OPTIONS;
 use crate::support::wire::{Act, Wire, head};
 
 async fn read(reddit: &Reddit) -> Result<ListingPage, SourceError> {
-    reddit.page("climate", Listing::Hot, 100, None).await
+    reddit
+        .page(
+            ("climate", topicmill_core::ThingKind::Post),
+            Listing::Hot,
+            100,
+            None,
+        )
+        .await
 }
 
 const LONG: Duration = Duration::from_mins(1);

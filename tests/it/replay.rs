@@ -53,7 +53,15 @@ async fn replay(exchange: &Exchange) -> String {
             Err(error) => refused(&error),
         }
     } else {
-        match reddit.page("replay", Listing::Hot, 100, None).await {
+        match reddit
+            .page(
+                ("replay", topicmill_core::ThingKind::Post),
+                Listing::Hot,
+                100,
+                None,
+            )
+            .await
+        {
             Ok(_) if is_token => "ok: a token".to_owned(),
             Ok(page) => {
                 let more = if page.after.is_some() { ", more" } else { "" };

@@ -24,7 +24,14 @@ use crate::support::reddit::{
 use crate::support::wire::{Act, Wire, head, json_answer};
 
 async fn read(reddit: &Reddit) -> Result<ListingPage, SourceError> {
-    reddit.page("climate", Listing::Hot, 100, None).await
+    reddit
+        .page(
+            ("climate", topicmill_core::ThingKind::Post),
+            Listing::Hot,
+            100,
+            None,
+        )
+        .await
 }
 
 fn status(code: u16) -> ResponseTemplate {
@@ -87,7 +94,12 @@ async fn listing_requests_have_the_form_that_reddit_expects() {
         .await;
     let (reddit, clock) = client(&server.uri());
     let page = reddit
-        .page("climate", Listing::Top, 500, Some("t3_xyz"))
+        .page(
+            ("climate", topicmill_core::ThingKind::Post),
+            Listing::Top,
+            500,
+            Some("t3_xyz"),
+        )
         .await
         .unwrap();
     assert_eq!(page.posts.len(), 2);
@@ -149,7 +161,12 @@ async fn pages(reddit: &Reddit, subreddit: &str, listing: Listing) -> Vec<Listin
         let after = pages.last().and_then(|page| page.after.clone());
         pages.push(
             reddit
-                .page(subreddit, listing, 100, after.as_deref())
+                .page(
+                    (subreddit, topicmill_core::ThingKind::Post),
+                    listing,
+                    100,
+                    after.as_deref(),
+                )
                 .await
                 .unwrap(),
         );
@@ -193,12 +210,27 @@ async fn the_sample_reddit_returns_the_errors_of_the_real_one() {
         ("no_such_thing", Outcome::Missing),
     ] {
         let error = reddit
-            .page(subreddit, Listing::Hot, 10, None)
+            .page(
+                (subreddit, topicmill_core::ThingKind::Post),
+                Listing::Hot,
+                10,
+                None,
+            )
             .await
             .unwrap_err();
         assert_eq!(error.outcome(), outcome, "{subreddit}");
     }
     for subreddit in ["nba", "Teachers", "teachers"] {
-        assert!(reddit.page(subreddit, Listing::Hot, 10, None).await.is_ok());
+        assert!(
+            reddit
+                .page(
+                    (subreddit, topicmill_core::ThingKind::Post),
+                    Listing::Hot,
+                    10,
+                    None
+                )
+                .await
+                .is_ok()
+        );
     }
 }

@@ -63,7 +63,7 @@ pub use self::text::{InvalidTextHash, TextHash, hex};
 pub use self::timestamp::{
     MAX_CLOCK_SETBACK, MAX_CLOCK_SKEW, SECOND_READING, Timestamp, parse_time,
 };
-pub use self::topic::{Outcome, Topic, TopicReport};
+pub use self::topic::{Outcome, Topic, TopicReport, subreddit_of_path};
 pub use self::vectors::{LabelVector, TextVector, unit};
 
 #[cfg(test)]

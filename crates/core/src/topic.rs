@@ -3,7 +3,18 @@
 use serde::Serialize;
 
 use crate::record::Upserted;
-use crate::{Keywords, Listing, Post, Rejections};
+use crate::{Keywords, Listing, Post, Rejections, ThingKind};
+
+/// The end of the path of a subreddit's comments.
+const COMMENTS: &str = "/comments";
+
+/// Returns the subreddit of a [path](Topic::path), and what was read from it.
+pub fn subreddit_of_path(path: &str) -> (&str, ThingKind) {
+    match path.strip_suffix(COMMENTS) {
+        Some(subreddit) => (subreddit, ThingKind::Comment),
+        None => (path, ThingKind::Post),
+    }
+}
 
 /// A topic: a candidate label, and the subreddits to collect it from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +29,8 @@ pub struct Topic {
     pub subreddits: Vec<String>,
     /// Keywords, one of which a post must contain to be stored for the topic.
     pub keywords: Keywords,
+    /// What is read: posts or comments.
+    pub kind: ThingKind,
     /// Listing to read.
     pub listing: Listing,
     /// True if the listing was not set explicitly; later runs then read `new`.
@@ -27,6 +40,14 @@ pub struct Topic {
 }
 
 impl Topic {
+    /// Returns the path of a subreddit's listing below `/r/`, which identifies what was read: `food`, or `food/comments`.
+    pub fn path(&self, subreddit: &str) -> String {
+        match self.kind {
+            ThingKind::Post => subreddit.to_owned(),
+            ThingKind::Comment => format!("{subreddit}{COMMENTS}"),
+        }
+    }
+
     /// Returns true if the topic lists the post's subreddit.
     pub fn lists(&self, post: &Post) -> bool {
         let mut names = self.subreddits.iter();

@@ -94,14 +94,14 @@ impl ArcticShift {
         })
     }
 
-    /// Requests up to `limit` posts from a subreddit, starting with posts created in the same second as `start`.
+    /// Requests up to `limit` posts or comments from a subreddit, starting with posts created in the same second as `start`.
     /// Without `start`, begins with the newest or the oldest post, depending on `order`.
     ///
     /// # Errors
     /// Returns a [`SourceError`]; see [`SourceError::outcome`] for its meaning for the subreddit.
     pub async fn page(
         &self,
-        subreddit: &str,
+        (subreddit, kind): (&str, ThingKind),
         order: TimeOrder,
         start: Option<Timestamp>,
         limit: u32,
@@ -117,7 +117,7 @@ impl ArcticShift {
                 tracing::info!(what, limit, "requesting a smaller page");
                 self.http.meter().count_smaller(1);
             }
-            http.get(self.url(subreddit, order, start, limit))
+            http.get(self.url((subreddit, kind), order, start, limit))
         };
         let judge = |answer: &HttpResponse| {
             let asked = limit.load(Ordering::Relaxed);
@@ -128,7 +128,7 @@ impl ArcticShift {
                 // A page of one row cannot be made smaller.
                 asked > 1
             };
-            let decode = |rows: &[&RawValue]| self.time_page(rows, asked);
+            let decode = |rows: &[&RawValue]| self.time_page(rows, kind, asked);
             self.judge(&what, answer, decode, make_smaller)
         };
         self.http.send(Purpose::Data, &what, request, judge).await
@@ -191,7 +191,8 @@ impl ArcticShift {
     /// # Errors
     /// See [`Self::page`].
     pub async fn newest_post(&self) -> Result<Option<Timestamp>, SourceError> {
-        let newest = self.page(BUSY_SUBREDDIT, TimeOrder::NewestFirst, None, 1);
+        let busy = (BUSY_SUBREDDIT, ThingKind::Post);
+        let newest = self.page(busy, TimeOrder::NewestFirst, None, 1);
         Ok(newest.await?.ends_at)
     }
 
@@ -203,8 +204,14 @@ impl ArcticShift {
         Some(settled).filter(|settled| *settled > 0 && none)
     }
 
-    fn url(&self, subreddit: &str, order: TimeOrder, start: Option<Timestamp>, limit: u32) -> Url {
-        let mut url = self.url_of(ThingKind::Post, "search");
+    fn url(
+        &self,
+        (subreddit, kind): (&str, ThingKind),
+        order: TimeOrder,
+        start: Option<Timestamp>,
+        limit: u32,
+    ) -> Url {
+        let mut url = self.url_of(kind, "search");
         // It is undocumented whether the bounds are inclusive. They are widened by a second to include `start`; it does
         // no harm if a post is returned twice.
         let secs = start.map(|start| start.as_datetime().timestamp());
@@ -278,7 +285,12 @@ impl ArcticShift {
     }
 
     /// Decodes the rows of a page.
-    fn time_page(&self, rows: &[&RawValue], limit: u32) -> Result<TimePage, ListingError> {
+    fn time_page(
+        &self,
+        rows: &[&RawValue],
+        kind: ThingKind,
+        limit: u32,
+    ) -> Result<TimePage, ListingError> {
         let mut page = TimePage {
             posts: Vec::with_capacity(rows.len()),
             rejected: Vec::new(),
@@ -287,7 +299,7 @@ impl ArcticShift {
             full: rows.len() >= limit.min(PAGE_LIMIT) as usize,
         };
         for (i, row) in (1..).zip(rows) {
-            let decoded = self.decode(row, ThingKind::Post, |fields| {
+            let decoded = self.decode(row, kind, |fields| {
                 // Rejected rows count too.
                 page.ends_at = fields.created_at().ok().or(page.ends_at);
             });

@@ -59,7 +59,10 @@ async fn requests_send_a_user_agent_and_no_key() {
         let (_, clock) = client(&archive.server.uri());
         let source = ArcticShift::new(&settings, clock).unwrap();
         let way = topicmill_sources::page::TimeOrder::NewestFirst;
-        source.page("climate", way, None, 5).await.unwrap();
+        source
+            .page(("climate", topicmill_core::ThingKind::Post), way, None, 5)
+            .await
+            .unwrap();
         let requests = archive.server.received_requests().await.unwrap();
         assert_eq!(requests[0].headers["user-agent"], sent);
         assert!(!requests[0].headers.contains_key("authorization"));

@@ -107,18 +107,21 @@ impl ArchiveState {
         self.now.load(Ordering::Relaxed) - self.lag.load(Ordering::Relaxed)
     }
 
-    /// Returns the latest reading of each post.
-    fn rows(&self) -> Vec<Value> {
+    /// Returns the latest reading of each post, or of each comment.
+    fn rows(&self, comments: bool) -> Vec<Value> {
         let until = self.read_until();
         let posts = self.posts.lock().unwrap();
         let latest = posts.values().filter_map(|readings| {
             let seen = readings.iter().filter(|reading| reading.since <= until);
             seen.max_by_key(|reading| reading.since)
         });
-        latest.map(|reading| reading.row.clone()).collect()
+        let latest = latest.map(|reading| reading.row.clone());
+        latest
+            .filter(|row| row.get("parent_id").is_some() == comments)
+            .collect()
     }
 
-    fn search(&self, query: &BTreeMap<String, String>) -> ResponseTemplate {
+    fn search(&self, query: &BTreeMap<String, String>, comments: bool) -> ResponseTemplate {
         let border = |name: &str| query.get(name).map(|secs| secs.parse::<i64>().unwrap());
         let slack = i64::from(self.bounds == Bounds::Inclusive);
         let (after, before) = (border("after"), border("before"));
@@ -131,7 +134,7 @@ impl ArchiveState {
         if limit > self.slow_above.load(Ordering::Relaxed) {
             return timeout();
         }
-        let mut rows = self.rows();
+        let mut rows = self.rows(comments);
         if query["subreddit"] == BUSY_SUBREDDIT {
             let fields = json!({"subreddit": BUSY_SUBREDDIT});
             rows.push(row_with("busy", self.read_until() - 30 - START, &fields));
@@ -154,7 +157,7 @@ impl ArchiveState {
         page(&json!(found))
     }
 
-    fn by_ids(&self, query: &BTreeMap<String, String>) -> ResponseTemplate {
+    fn by_ids(&self, query: &BTreeMap<String, String>, comments: bool) -> ResponseTemplate {
         let ids: Vec<&str> = query["ids"].split(',').collect();
         assert!(ids.len() <= 500, "{} ids", ids.len());
         let is_asked = |row: &Value| {
@@ -163,7 +166,10 @@ impl ArchiveState {
                 .any(|asked| asked.trim_start_matches("t3_") == id)
         };
         page(&json!(
-            self.rows().into_iter().filter(is_asked).collect::<Vec<_>>()
+            self.rows(comments)
+                .into_iter()
+                .filter(is_asked)
+                .collect::<Vec<_>>()
         ))
     }
 }
@@ -200,8 +206,10 @@ impl Respond for Responder {
         }
         let query = request.url.query_pairs().into_owned().collect();
         match request.url.path() {
-            "/api/posts/search" => self.0.search(&query),
-            "/api/posts/ids" => self.0.by_ids(&query),
+            "/api/posts/search" => self.0.search(&query, false),
+            "/api/posts/ids" => self.0.by_ids(&query, false),
+            "/api/comments/search" => self.0.search(&query, true),
+            "/api/comments/ids" => self.0.by_ids(&query, true),
             _ => ResponseTemplate::new(404),
         }
     }

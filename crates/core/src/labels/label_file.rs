@@ -103,6 +103,8 @@ struct Topic {
     _listing: IgnoredAny,
     #[serde(default, rename = "limit", skip_serializing)]
     _limit: IgnoredAny,
+    #[serde(default, rename = "comments", skip_serializing)]
+    _comments: IgnoredAny,
 }
 
 /// A background: its name or path, or its topics.
@@ -195,6 +197,7 @@ pub fn write(set: &LabelSet) -> String {
         _share: IgnoredAny,
         _listing: IgnoredAny,
         _limit: IgnoredAny,
+        _comments: IgnoredAny,
     };
     let file = File {
         name: Some(set.name.clone()),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{ClassifyCounts, Traffic};
-use crate::{PurgeReason, Rejections, Stage, Timestamp, TopicReport};
+use crate::{PurgeReason, Rejections, Stage, ThingKind, Timestamp, TopicReport, subreddit_of_path};
 
 /// The counts of a run, by stage.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -97,8 +97,11 @@ pub struct CollectCounts {
     pub by_outcome: BTreeMap<String, u64>,
     /// Pages read.
     pub pages: u64,
-    /// Posts received and stored, counted once for each topic.
+    /// Posts and comments received and stored, counted once for each topic.
     pub posts: u64,
+    /// The comments among them.
+    #[serde(default)]
+    pub comments: u64,
     /// Changes to the stored posts.
     #[serde(flatten)]
     pub stored: Upserted,
@@ -126,6 +129,9 @@ impl CollectCounts {
             *sum.by_outcome.entry(outcome).or_default() += 1;
             sum.pages += report.pages;
             sum.posts += report.posts;
+            if subreddit_of_path(&report.subreddit).1 == ThingKind::Comment {
+                sum.comments += report.posts;
+            }
             sum.stored += report.stored;
             sum.rejected.extend(&report.rejected);
         }
@@ -174,8 +180,11 @@ mod rejected {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ImportCounts {
-    /// Records that are posts.
+    /// Records that are posts or comments.
     pub posts: u64,
+    /// The comments among them.
+    #[serde(default)]
+    pub comments: u64,
     /// Changes to the stored posts.
     #[serde(flatten)]
     pub stored: Upserted,
@@ -209,6 +218,7 @@ impl ImportCounts {
     /// Adds the counts of another file.
     pub fn add(&mut self, other: &Self) {
         self.posts += other.posts;
+        self.comments += other.comments;
         self.stored += other.stored;
         self.topics_differ += other.topics_differ;
         self.left_out += other.left_out;

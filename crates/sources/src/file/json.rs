@@ -128,13 +128,13 @@ fn replies_in(json: &[u8]) -> VecDeque<Box<RawValue>> {
     } = thread.data.take().map_or(thread, |data| *data);
     let lists = [comments, replies].into_iter().flatten();
     let lists = lists.filter_map(|list| match list.get().as_bytes()[0] {
-        b'[' => serde_json::from_str(list.get()).ok(),
+        b'[' => serde_json::from_str::<VecDeque<Box<RawValue>>>(list.get()).ok(),
         b'{' => unwrap_records(list.get().as_bytes()),
         _ => None,
     });
     // BDFR and Reddit may list ids instead.
     let replies = lists.flatten();
-    let replies = replies.filter(|reply: &Box<RawValue>| reply.get().starts_with('{'));
+    let replies = replies.filter(|reply| reply.get().starts_with('{'));
     without_more(replies.collect())
 }
 

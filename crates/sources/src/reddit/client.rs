@@ -87,27 +87,32 @@ impl Reddit {
         self
     }
 
-    /// Requests up to `limit` posts of a subreddit, plus stickied posts, from the start or after the fullname `after`.
+    /// Requests up to `limit` posts of a subreddit, plus stickied posts, or its newest comments, from the start or after
+    /// the fullname `after`.
     ///
     /// # Errors
     /// Returns a [`SourceError`]; see [`SourceError::outcome`] for its meaning.
     pub async fn page(
         &self,
-        subreddit: &str,
+        (subreddit, kind): (&str, ThingKind),
         listing: Listing,
         limit: u32,
         after: Option<&str>,
     ) -> Result<ListingPage, SourceError> {
         check_subreddit(subreddit)?;
         let mut url = self.api_url.clone();
-        append_path(&mut url, &["r", subreddit, listing.as_str()]);
+        let listed = match kind {
+            ThingKind::Post => listing.as_str(),
+            ThingKind::Comment => "comments",
+        };
+        append_path(&mut url, &["r", subreddit, listed]);
         url.query_pairs_mut()
             .append_pair("limit", &limit.clamp(1, PAGE_LIMIT).to_string())
             // Without `raw_json`, Reddit HTML-escapes text.
             .append_pair("raw_json", "1")
             .extend_pairs((listing == Listing::Top).then_some(("t", "day")))
             .extend_pairs(after.map(|after| ("after", after)));
-        let decode = |body: &[u8]| parse_listing(body, self.kind, Some(ThingKind::Post), |_| ());
+        let decode = |body: &[u8]| parse_listing(body, self.kind, Some(kind), |_| ());
         self.get(&format!("r/{subreddit}"), &url, decode).await
     }
 
@@ -133,7 +138,8 @@ impl Reddit {
     /// # Errors
     /// Returns the reason why there is no token, or why the API rejects it, and the settings to check.
     pub async fn check_credentials(&self, subreddit: &str) -> Result<Credentials, SourceError> {
-        let answer = self.page(subreddit, Listing::Hot, 1, None).await;
+        let answer = self.page((subreddit, ThingKind::Post), Listing::Hot, 1, None);
+        let answer = answer.await;
         if let Err(error) = answer
             && !error.outcome().is_subreddit_specific()
         {

@@ -5,7 +5,7 @@ use sqlx::{Row as _, Transaction};
 use super::super::dialect::Dialect;
 use super::super::{ImportState, Page, Result, RunId};
 use super::{ErrorContext, SqlStore, count};
-use topicmill_core::{Listing, SourceKind, Timestamp};
+use topicmill_core::{Listing, SourceKind, Timestamp, subreddit_of_path};
 
 impl<DB: Dialect> SqlStore<DB> {
     pub(super) async fn upsert_import_state(
@@ -143,15 +143,18 @@ impl<DB: Dialect> SqlStore<DB> {
         &self,
         source: SourceKind,
         topic: &str,
-        subreddit: &str,
+        path: &str,
     ) -> Result<Option<Timestamp>> {
+        let (subreddit, kind) = subreddit_of_path(path);
         sqlx::query_scalar::<DB, _>(
-            "SELECT MAX(created_at) FROM things WHERE source = $1 AND topic = $2 AND LOWER(subreddit) = LOWER($3) \
-               AND EXISTS (SELECT 1 FROM watermarks WHERE source = $1 AND topic = $2 AND subreddit = $3 \
+            "SELECT MAX(created_at) FROM things WHERE kind = $4 AND source = $1 AND topic = $2 \
+               AND LOWER(subreddit) = LOWER($5) AND EXISTS (SELECT 1 FROM watermarks WHERE source = $1 AND topic = $2 AND subreddit = $3 \
                  AND newest_created_at IS NULL AND after_cursor IS NULL)",
         )
         .bind(source.as_str())
         .bind(topic)
+        .bind(path)
+        .bind(kind.as_str())
         .bind(subreddit)
         .fetch_one(&self.pool)
         .await
@@ -163,17 +166,19 @@ impl<DB: Dialect> SqlStore<DB> {
     pub async fn newest_before_future(
         &self,
         source: SourceKind,
-        subreddit: &str,
+        path: &str,
         latest: Timestamp,
     ) -> Result<Option<Timestamp>> {
+        let (subreddit, kind) = subreddit_of_path(path);
         sqlx::query_scalar::<DB, _>(
-            "SELECT MAX(created_at) FROM things WHERE source = $1 AND LOWER(subreddit) = LOWER($2) \
+            "SELECT MAX(created_at) FROM things WHERE kind = $4 AND source = $1 AND LOWER(subreddit) = LOWER($2) \
                AND created_at <= (SELECT MIN(collected_at) FROM things \
-                 WHERE LOWER(subreddit) = LOWER($2) AND created_at > $3)",
+                 WHERE kind = $4 AND LOWER(subreddit) = LOWER($2) AND created_at > $3)",
         )
         .bind(source.as_str())
         .bind(subreddit)
         .bind(latest)
+        .bind(kind.as_str())
         .fetch_one(&self.pool)
         .await
         .context("find the newest post that was read")

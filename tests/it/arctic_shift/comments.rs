@@ -1,0 +1,91 @@
+//! Comments of a subreddit are collected like its posts: back to a limit first, then all new ones, with gaps.
+
+use super::*;
+use crate::support::postgres::databases;
+
+/// Returns a comment in r/climate, created a number of minutes after [`START`].
+fn comment(minute: i64) -> Value {
+    json!({
+        "id": format!("c{minute}"), "link_id": "t3_m1", "parent_id": "t3_m1", "subreddit": "climate", "author": "someone",
+        "body": format!("Body {minute}"), "created_utc": START + 60 * minute, "score": 4,
+        "retrieved_on": START + 60 * minute + 20, "_meta": {"retrieved_2nd_on": START + 60 * minute + 130_000},
+    })
+}
+
+const FILE: &str = "[[topic]]\nlabel = \"climate\"\nsubreddits = [\"climate\"]\ncomments = true\n\
+    [[topic]]\nlabel = \"food\"\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn comments_are_collected_like_posts_with_their_own_watermark() {
+    for database in databases() {
+        let archive = Archive::start(Bounds::Exclusive).await;
+        archive.state.add_rows(minutes(0..5));
+        archive.state.add_rows((0..300).map(comment));
+        let program = Program::on(database);
+        program.write("p.toml", FILE);
+        let url = archive.server.uri();
+        let collect = |flags: &str| {
+            let settings = [
+                ("arctic_shift.api_url", url.as_str()),
+                ("arctic_shift.requests_per_minute", "60000"),
+                ("collect.comments_limit", "150"),
+            ];
+            let line = format!(
+                "collect --pipeline p.toml --source arctic-shift {flags} --run-json run.json"
+            );
+            program.run_with(&settings, &line).expect_exit(0, "");
+            program.read_json("run.json")["counts"].take()
+        };
+        let counts = collect("");
+        assert_eq!(
+            (&counts["posts"], &counts["comments"]),
+            (&json!(155), &json!(150))
+        );
+        assert_eq!(
+            [program.count("posts"), program.count("comments")],
+            [5, 150]
+        );
+        let first = "SELECT MIN(created_at), MAX(topic), MAX(source) FROM comments";
+        let first = program.rows(first);
+        assert_eq!([&first[0][1], &first[0][2]], ["climate", "arctic-shift"]);
+        let marks = "SELECT subreddit FROM watermarks ORDER BY subreddit";
+        assert_eq!(
+            program.rows(marks),
+            json!([["climate"], ["climate/comments"]])
+        );
+        // Later runs read all comments since then, but no posts twice.
+        archive.state.add_rows((300..700).map(comment));
+        assert_eq!(collect("")["new"], 400);
+        assert_eq!(program.count("comments"), 550);
+        // An earlier time range is read as a whole and leaves no gap.
+        assert_eq!(
+            collect("--since 2026-09-09 --until 2026-09-10")["comments"],
+            700
+        );
+        assert_eq!([program.count("comments"), program.count("gaps")], [700, 0]);
+        // A failure in the comments leaves a gap of theirs, which is filled by the next run for that time.
+        archive.state.respond_instead(ResponseTemplate::new(400), 0);
+        // A comment that the archive reports as deleted is purged, and is not stored again.
+        let mut gone = comment(650);
+        gone["body"] = json!("[deleted]");
+        gone["author"] = json!("[deleted]");
+        archive.state.add_rows([gone]);
+        assert_eq!(
+            collect("--since 2026-09-09 --until 2026-09-10")["purged"],
+            1
+        );
+        assert_eq!(program.count("comments"), 699);
+        program.write("ids.txt", "t1_c1\nt1_c2\nm1\nt1_none\n");
+        let settings = [("arctic_shift.api_url", url.as_str())];
+        let line = "import --format ids ids.txt --refresh --source arctic-shift --pipeline p.toml --run-json run.json";
+        program.run_with(&settings, line).expect_exit(0, "");
+        let counts = program.read_json("run.json")["counts"].take();
+        assert_eq!(
+            (&counts["posts"], &counts["missing"]),
+            (&json!(3), &json!(1))
+        );
+        // The comments neither count as posts of the subreddit nor change its periods.
+        let spans = "SELECT COUNT(*) FROM posts WHERE topic = 'climate'";
+        assert_eq!(program.scalar(spans), 5);
+    }
+}
