@@ -190,8 +190,9 @@ impl Context {
             ended?;
             warn_without_reports(Some(source));
             note_second_readings(&run, source).await?;
-            // An archive that has failed every topic is not asked again.
-            if reports.iter().any(|report| report.outcome == Outcome::Ok)
+            // An archive that has failed every topic is not asked again. One that has no posts may be behind.
+            let has_answered = |outcome| matches!(outcome, Outcome::Ok | Outcome::Empty);
+            if reports.iter().any(|report| has_answered(report.outcome))
                 && let Some(newest) = collect::archive_newest(&run, source).await
             {
                 archive_newest.get_or_init(|| newest);

@@ -159,18 +159,18 @@ async fn an_archive_three_days_behind_is_not_ok() {
     let since_start = now.timestamp() - START - 4 * DAY;
     archive.state.add_rows([row("a", since_start)]);
     let program = Program::new();
-    let collect = || {
+    let collect = |code| {
         let mut command = program.command("collect --source arctic-shift --topic climate");
         command
             .env("TOPICMILL__ARCTIC_SHIFT__API_URL", archive.server.uri())
             .env("TOPICMILL__ARCTIC_SHIFT__REQUESTS_PER_MINUTE", "60000");
-        assert_eq!(finished(command.output().unwrap()).code, 0);
+        assert_eq!(finished(command.output().unwrap()).code, code);
     };
     let check = |flags: &str| {
         let ran = program.run(&format!("status --check {flags} --format json"));
         (ran.code, ran.json())
     };
-    collect();
+    collect(0);
     assert_eq!(archive.server.received_requests().await.unwrap().len(), 2);
     assert_eq!(check("").0, 0);
     assert_eq!(check("--max-lag 4d").0, 0);
@@ -190,8 +190,14 @@ async fn an_archive_three_days_behind_is_not_ok() {
     );
     // The archive has caught up.
     archive.state.set_lag(0);
-    collect();
+    collect(0);
     assert_eq!(check("--max-lag 6h").0, 0);
     // Only `collect` asks the archive.
     assert_eq!(archive.server.received_requests().await.unwrap().len(), 4);
+    // It is so far behind that it has no post to return.
+    archive.state.set_lag(9 * DAY);
+    collect(1);
+    let (_, found) = check("--max-lag 6h");
+    let problems = found["problems"].as_array().unwrap();
+    assert!(problems.iter().any(|one| one["check"] == "max_lag"));
 }
