@@ -209,6 +209,21 @@ fn an_invalid_background_is_rejected() {
         let ran = program.run("labels validate --pipeline p.toml");
         ran.expect_exit(0, topics);
     }
+    // A topic that contains all labels of a study takes their posts.
+    let study = [
+        ("injury", "injury and pain"),
+        ("gear", "gear and equipment"),
+        ("nutrition", "food and nutrition"),
+        ("training", "training and technique"),
+    ];
+    let without = format!("{BACKGROUND}\nbackground_without = [\"fitness\"]");
+    for (settings, is_warned) in [(BACKGROUND, true), (&without, false)] {
+        program.pipeline("p", settings, &study);
+        let ran = program.ok("labels validate --pipeline p.toml");
+        let warned = ran.stderr.contains("background_without = [\"fitness\"]");
+        assert_eq!(warned, is_warned, "{}", ran.stderr);
+        assert_eq!(ran.stderr.contains("background_without = "), is_warned);
+    }
     let hash = |settings: &str| {
         program.pipeline("p", settings, &[FOOD]);
         program.json("labels validate --pipeline p.toml")["hash"].take()

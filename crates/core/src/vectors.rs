@@ -119,6 +119,13 @@ impl LabelVector {
         numbers.flat_map(|x| x.to_le_bytes()).collect()
     }
 
+    /// Returns the cosine of each of this label's vectors, of which a background has one per topic, and another label's
+    /// vector.
+    pub fn cosines_with<'a>(&'a self, label: &'a Self) -> impl Iterator<Item = f32> + 'a {
+        let vectors = self.numbers.chunks(label.numbers.len().max(1));
+        vectors.map(|vector| dot(vector, &label.numbers))
+    }
+
     fn cosine(&self, text: &[f32]) -> Option<f32> {
         if self.numbers.is_empty() || !self.numbers.len().is_multiple_of(text.len()) {
             return None;

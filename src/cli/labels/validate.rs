@@ -9,7 +9,7 @@ use super::super::app::PipelineFlags;
 use super::super::{App, CliError, Exit, OutputFormat, output};
 use super::{Printout, WhichModel, settings, settings_json};
 use topicmill_core::labels::hypothesis;
-use topicmill_core::{Label, LabelSet, ModelKind, Topic};
+use topicmill_core::{BackgroundTopic, Label, LabelSet, ModelKind, Topic};
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::labeler::{LabelerError, fits_window, prompt};
 use topicmill_score::text::Encoder;
@@ -54,7 +54,11 @@ impl Validate {
         if let Some(why) = why {
             tracing::warn!("{why}");
         }
-        for warning in warnings(&set, &pipeline.topics, folder.as_ref()) {
+        let mut warnings = warnings(&set, &pipeline.topics, folder.as_ref());
+        if let Some(folder) = &folder {
+            warnings.extend(self.umbrella_topics(app, folder, &set)?);
+        }
+        for warning in warnings {
             tracing::warn!("{warning}");
         }
         if set.background.is_none() && self.pipeline.pipeline.is_some() {
@@ -69,6 +73,65 @@ impl Validate {
         printout(&set, folder.as_ref(), &tokens).print(self.format)?;
         Ok(Exit::Done)
     }
+}
+
+impl Validate {
+    /// Returns warnings about background topics that are closer to the labels than the labels are to each other, such as
+    /// `fitness` in a study of fitness: most posts would become `other`.
+    fn umbrella_topics(
+        &self,
+        app: &App,
+        folder: &ModelFolder,
+        set: &LabelSet,
+    ) -> Result<Vec<String>, CliError> {
+        let topics = set.background_for(&folder.kind);
+        let is_learned = hypothesis::learned(&folder.kind, set).is_some();
+        // Learned vectors cannot be compared with those of texts.
+        if !matches!(folder.kind, ModelKind::Embedding(_)) || is_learned || topics.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut models = app.models(&self.which.flags())?;
+        let prepared = models.large.prepare(set)?;
+        let vectors = prepared.label_vectors().unwrap_or_default();
+        let Some((background, labels)) = vectors.split_last() else {
+            return Ok(Vec::new());
+        };
+        let pairs = labels.iter().enumerate();
+        let pairs = pairs.flat_map(|(n, a)| labels[..n].iter().flat_map(|b| a.cosines_with(b)));
+        let apart = mean(&pairs.collect::<Vec<_>>());
+        let of_labels = labels.iter().map(|label| background.cosines_with(label));
+        let of_labels: Vec<Vec<f32>> = of_labels.map(Iterator::collect).collect();
+        let warning = |(place, topic): (usize, &&BackgroundTopic)| {
+            let cosines = of_labels.iter().map(|of_label| of_label[place]);
+            let cosines: Vec<f32> = cosines.collect();
+            let closeness = mean(&cosines);
+            let is_close = closeness >= apart + CLOSER;
+            let is_umbrella = is_close && cosines.iter().all(|cosine| *cosine >= apart - FARTHER);
+            (labels.len() >= FEWEST && is_umbrella).then(|| {
+                let name = &topic.label;
+                format!(
+                    "the background topic `{name}` is closer to the labels than they are to each other (mean cosine \
+                     {closeness:.2} and {apart:.2}), so many of their posts will become `other`: leave it out with \
+                     `background_without = [\"{name}\"]`"
+                )
+            })
+        };
+        Ok(topics.iter().enumerate().filter_map(warning).collect())
+    }
+}
+
+/// The least difference between an umbrella topic's mean cosine and that of the labels. With the default model, it is 0.18
+/// for `fitness` and six labels of fitness, and 0.09 for `cars and driving` and three labels of cars. Of 600 random sets of
+/// five labels of the built-in sixteen, none has such a topic, and of three labels, 1.5 % have one.
+const CLOSER: f32 = 0.08;
+/// The most by which a label may be farther from the topic than from the other labels.
+const FARTHER: f32 = 0.05;
+/// The number of labels from which on their distances say how specific they are.
+const FEWEST: usize = 3;
+
+#[expect(clippy::cast_precision_loss, reason = "a number of labels")]
+fn mean(cosines: &[f32]) -> f32 {
+    cosines.iter().sum::<f32>() / cosines.len().max(1) as f32
 }
 
 /// Describes how the background is used, in sentences.
