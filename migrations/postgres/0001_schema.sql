@@ -352,6 +352,19 @@ CREATE TABLE gold (
     PRIMARY KEY (fullname, annotator)
 );
 
+-- A row is the label that a post gets from a fit without the post's answer. With these labels, the answers that a label
+-- set was fitted to can measure it.
+CREATE TABLE cross_fitted (
+    label_set_id BIGINT NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE, -- the fitted label set
+    fullname     TEXT NOT NULL REFERENCES things (fullname) ON DELETE CASCADE, -- the post
+    text_hash    BYTEA NOT NULL, -- the text that was scored; if `posts.text_hash` differs, the post has been edited since
+    label        TEXT NOT NULL, -- the best label's slug
+    score        DOUBLE PRECISION NOT NULL, -- its score
+    abstained    BOOLEAN NOT NULL, -- true if the post got no label
+    PRIMARY KEY (label_set_id, fullname)
+);
+CREATE INDEX cross_fitted_fullname ON cross_fitted (fullname);
+
 -- The backlog
 
 -- A row is a lease: a worker's claim on posts in the backlog, with an expiry time.

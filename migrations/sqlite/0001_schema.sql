@@ -322,6 +322,19 @@ CREATE TABLE gold (
     PRIMARY KEY (fullname, annotator)
 );
 
+-- A row is the label that a post gets from a fit without the post's answer. With these labels, the answers that a label
+-- set was fitted to can measure it.
+CREATE TABLE cross_fitted (
+    label_set_id INTEGER NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE,
+    fullname     TEXT NOT NULL REFERENCES things (fullname) ON DELETE CASCADE,
+    text_hash    BLOB NOT NULL,
+    label        TEXT NOT NULL,
+    score        DOUBLE PRECISION NOT NULL,
+    abstained    BOOLEAN NOT NULL,
+    PRIMARY KEY (label_set_id, fullname)
+) WITHOUT ROWID;
+CREATE INDEX cross_fitted_fullname ON cross_fitted (fullname);
+
 -- The backlog
 
 -- A row is a lease: a worker's claim on posts in the backlog, with an expiry time.

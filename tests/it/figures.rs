@@ -267,8 +267,8 @@ fn measured_quality_has_the_same_wording_everywhere() {
     assert_eq!((outcome.of, outcome.all), (48, 60));
     let percent = |share: f64| format!("{:.0}", share * 100.0);
     let expected = format!(
-        "{} % correct ({} to {}), from 60 random answers; {} % of {} assigned labels are correct; 1 other \
-         answered post is left out",
+        "{} % correct (95 % interval {} to {}), from 60 random answers; {} % of {} assigned labels are correct; 1 \
+         answered post is left out: 1 not drawn at random",
         percent(outcome.share.unwrap()),
         percent(outcome.low),
         percent(outcome.high),
@@ -277,7 +277,7 @@ fn measured_quality_has_the_same_wording_everywhere() {
     );
     // Wilson, 48 of 60: (0.8 + 1.96²/120 ± 1.96 √(0.8·0.2/60 + 1.96²/14400)) / (1 + 1.96²/60).
     assert!(
-        expected.starts_with("80 % correct (68 to 88),"),
+        expected.starts_with("80 % correct (95 % interval 68 to 88),"),
         "{expected}"
     );
     assert_eq!(sentence(), expected);
@@ -287,7 +287,7 @@ fn measured_quality_has_the_same_wording_everywhere() {
         (
             &quality["sample"],
             &quality["outcome"]["of"],
-            &quality["left_out"]
+            &quality["left_out"]["not_random"]
         ),
         (&json!("random"), &json!(48), &json!(1)),
         "Ben's answer is left out"

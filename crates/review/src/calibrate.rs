@@ -17,6 +17,8 @@ pub const TEMPERATURES: (f64, f64) = (0.05, 20.0);
 const SHIFTS: (f64, f64) = (-8.0, 8.0);
 /// Minimum number of rows above a threshold; with fewer, chance affects the precision too much.
 pub const MIN_ANSWERED: usize = 10;
+/// Tolerance for sums of weights.
+const ROUNDING: f64 = 1e-9;
 /// Number of cross-validation folds.
 pub const FOLDS: u64 = 5;
 /// Number of reliability bins, all of equal width.
@@ -35,6 +37,8 @@ pub struct GoldEvidence {
     pub right: Vec<usize>,
     /// The other answers if annotators disagree and none decides. The fit uses `right`, the earliest answer.
     pub ties: Vec<Vec<usize>>,
+    /// The number of posts that this one stands for, relative to the others.
+    pub weight: f64,
 }
 
 /// Parameters that turn logits into labels.
@@ -80,14 +84,44 @@ impl Proportion {
                 high,
             };
         }
-        // The Wald interval has no width at 0 and 1, which are common with few answers.
-        let (n, z2) = (float(all), Z95 * Z95);
-        let p = float(of) / n;
-        let middle = (p + z2 / (2.0 * n)) / (1.0 + z2 / n);
-        let half = Z95 * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).sqrt() / (1.0 + z2 / n);
         Self {
             of,
             all,
+            ..Self::wilson(float(of) / float(all), float(all))
+        }
+    }
+
+    /// Returns the weighted share of the true values. The interval is that of the share in a sample without weights whose
+    /// mean varies as much (Kish's effective sample size).
+    pub(crate) fn weighted(rows: impl Iterator<Item = (bool, f64)>) -> Self {
+        let rows: Vec<(bool, f64)> = rows.collect();
+        let of = rows.iter().filter(|(is_of, _)| *is_of).count();
+        let plain = Self::new(of, rows.len());
+        #[expect(clippy::float_cmp, reason = "the same weight, not a similar one")]
+        if rows.iter().all(|(_, weight)| *weight == rows[0].1) {
+            return plain;
+        }
+        let sum = |power: i32, only: bool| -> f64 {
+            let counted = rows.iter().filter(|(is_of, _)| *is_of || !only);
+            counted.map(|(_, weight)| weight.powi(power)).sum()
+        };
+        let all = sum(1, false);
+        Self {
+            of,
+            all: plain.all,
+            ..Self::wilson(sum(1, true) / all, all * all / sum(2, false))
+        }
+    }
+
+    /// Returns a share `p` of `n` with its interval, without counts.
+    fn wilson(p: f64, n: f64) -> Self {
+        // The Wald interval has no width at 0 and 1, which are common with few answers.
+        let z2 = Z95 * Z95;
+        let middle = (p + z2 / (2.0 * n)) / (1.0 + z2 / n);
+        let half = Z95 * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).sqrt() / (1.0 + z2 / n);
+        Self {
+            of: 0,
+            all: 0,
             share: Some(p),
             share_if_right: None,
             low: (middle - half).max(0.0),
@@ -220,18 +254,20 @@ pub fn fit_scale(rows: &[&GoldEvidence]) -> Option<(f64, f64)> {
     Some((temperature?, shift))
 }
 
-fn shifted<'a>(rows: &[&'a GoldEvidence], shift: f64) -> Vec<(Evidence, &'a [usize])> {
-    let rows = rows.iter();
-    rows.map(|row| (row.evidence.shifted(shift), row.right.as_slice()))
-        .collect()
+fn shifted(rows: &[&GoldEvidence], shift: f64) -> Vec<GoldEvidence> {
+    let shifted = |row: &&GoldEvidence| GoldEvidence {
+        evidence: row.evidence.shifted(shift),
+        ..(*row).clone()
+    };
+    rows.iter().map(shifted).collect()
 }
 
 /// Returns the maximum-likelihood temperature and the negative log-likelihood; `None` if no row has a loss.
-fn least_loss(rows: &[(Evidence, &[usize])]) -> Option<(f64, f64)> {
+fn least_loss(rows: &[GoldEvidence]) -> Option<(f64, f64)> {
     let loss = |log: f64| -> Option<f64> {
         let losses = rows
             .iter()
-            .filter_map(|(evidence, right)| evidence.loss(log.exp(), right));
+            .filter_map(|row| Some(row.weight * row.evidence.loss(log.exp(), &row.right)?));
         losses.reduce(|a, b| a + b)
     };
     // The search is in log space, because temperature is a ratio scale.
@@ -280,28 +316,30 @@ pub fn fit_threshold(
         shift,
         threshold: 0.0,
     };
-    let mut best: Vec<(f64, bool)> = rows
+    let mut best: Vec<(f64, bool, f64)> = rows
         .iter()
         .filter_map(|row| {
             let (score, right, given) = best_of(row, setting, false);
             // A row that is `other` gets no label at any threshold.
-            given.then_some((score, right))
+            given.then_some((score, right, row.weight))
         })
         .collect();
     best.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut right = best.iter().filter(|(_, right)| *right).count();
-    for (i, (score, is_right)) in best.iter().enumerate() {
+    let mut all: f64 = best.iter().map(|(.., weight)| weight).sum();
+    let right = best.iter().filter(|(_, right, _)| *right);
+    let mut right: f64 = right.map(|(.., weight)| weight).sum();
+    for (i, (score, is_right, weight)) in best.iter().enumerate() {
         let below = i.checked_sub(1).map(|i| best[i].0);
         // Rows with equal scores pass a threshold together.
         let first_of_score = below.is_none_or(|below| below < *score);
-        let answered = best.len() - i;
-        if answered < MIN_ANSWERED {
+        if best.len() - i < MIN_ANSWERED {
             return None;
         }
-        if first_of_score && float(right) >= wanted * float(answered) {
+        if first_of_score && right >= wanted * all - ROUNDING {
             return Some(below.map_or(0.0, |below| short_between(below, *score)));
         }
-        right -= usize::from(*is_right);
+        all -= weight;
+        right -= if *is_right { *weight } else { 0.0 };
     }
     None
 }
@@ -360,35 +398,31 @@ fn judge_with<'a>(
     rows: impl Iterator<Item = (&'a GoldEvidence, Setting)>,
     counts_ties: bool,
 ) -> Quality {
-    let (mut all, mut right, mut given, mut given_right, mut in_scope) = (0, 0, 0, 0, 0);
-    let (mut loss, mut rows_with_loss) = (0.0, 0);
-    let mut best = Vec::new();
+    let mut judged = Vec::new();
+    let (mut loss, mut weight_with_loss) = (0.0, 0.0);
     for (row, setting) in rows {
         let (score, is_right, is_given) = best_of(row, setting, counts_ties);
-        all += 1;
-        in_scope += usize::from(!row.right.is_empty());
-        right += usize::from(is_right);
-        given += usize::from(is_given);
-        given_right += usize::from(is_given && is_right);
-        if let Some(of_row) = row
-            .evidence
-            .shifted(setting.shift)
-            .loss(setting.temperature, &row.right)
-        {
-            loss += of_row;
-            rows_with_loss += 1;
+        let evidence = row.evidence.shifted(setting.shift);
+        if let Some(of_row) = evidence.loss(setting.temperature, &row.right) {
+            loss += row.weight * of_row;
+            weight_with_loss += row.weight;
         }
-        if is_given {
-            best.push((score, is_right));
-        }
+        judged.push((row, score, is_right, is_given));
     }
-    let (calibration_error, bins) = reliability(best.into_iter());
+    let given = judged.iter().filter(|(.., is_given)| *is_given);
+    let in_scope = judged.iter().filter(|(row, ..)| !row.right.is_empty());
+    let (calibration_error, bins) =
+        reliability((given.clone()).map(|(_, score, is_right, _)| (*score, *is_right)));
     Quality {
-        accuracy: Proportion::new(right, all),
-        precision: Proportion::new(given_right, given),
-        coverage: Proportion::new(given, all),
-        found: Proportion::new(given_right, in_scope),
-        loss: loss / float(rows_with_loss).max(1.0),
+        accuracy: Proportion::weighted(judged.iter().map(|one| (one.2, one.0.weight))),
+        precision: Proportion::weighted(given.map(|one| (one.2, one.0.weight))),
+        coverage: Proportion::weighted(judged.iter().map(|one| (one.3, one.0.weight))),
+        found: Proportion::weighted(in_scope.map(|one| (one.2 && one.3, one.0.weight))),
+        loss: if weight_with_loss > 0.0 {
+            loss / weight_with_loss
+        } else {
+            0.0
+        },
         calibration_error,
         bins,
     }

@@ -16,7 +16,7 @@ mod lbfgs;
 
 use ndarray::{Array1, Array2, ArrayView1, Axis, s};
 
-pub use self::label_set::{FittedSet, cross_fitted, fit_label_set};
+pub use self::label_set::{FittedSet, fit_label_set};
 use topicmill_core::TextHash;
 use topicmill_core::labels::log_sum_exp;
 

@@ -1,16 +1,17 @@
 //! Measures the share of correct labels from annotators' answers in the database and states it in one sentence.
 //!
 //! Only answers about randomly sampled posts allow an estimate for all posts, so other answers are used only if no
-//! sampled post has an answer. A fitted label set is never measured on the answers that it was fitted to.
+//! sampled post has an answer. A fitted label set is never measured with its own labels of the posts that it was fitted
+//! to: for these, it is measured with the labels of fits without each post's answer (cross-fitting).
 
 use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 
 use crate::calibrate::Proportion;
-use crate::evaluate::{self, Counted, EvaluatedPost, FrameSize, LabelShare, RandomSample};
-use crate::gold::{self, Consensus, GoldRow};
-use crate::join::{self, JoinedGold, Labelling};
+use crate::evaluate::{self, Counted, FrameSize, LabelShare, RandomSample};
+use crate::gold::{self, Consensus, GoldPost};
+use crate::join::{self, Labelling};
 use topicmill_core::{Fullname, LabelSet, Timestamp};
 use topicmill_store::{Store, StoreError, StoredGold, Target};
 
@@ -38,10 +39,10 @@ pub struct MeasuredQuality {
     pub outcome: Proportion,
     /// Precision: the share of correct labels among the labels assigned to answered posts.
     pub precision: Proportion,
-    /// Number of answered posts that are left out of the figures.
-    pub left_out: usize,
-    /// Number of posts among these that the fit of the label set may have used.
-    pub used_in_fit: usize,
+    /// Number of these posts whose label is that of a fit without their answer.
+    pub cross_fitted: usize,
+    /// The answered posts that are left out of the figures.
+    pub left_out: LeftOutAnswers,
     /// The posts that an estimate speaks of; `None` if these are all labelled posts, and the sample is used as it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frame: Option<FrameSize>,
@@ -49,6 +50,49 @@ pub struct MeasuredQuality {
     /// few random answers, or if the sample is hardly random.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<LabelShare>,
+}
+
+/// Counts of answered posts that are left out of the figures, by reason.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct LeftOutAnswers {
+    /// Posts that the label set may have been fitted to, without a label by a fit to the others.
+    pub used_in_fit: usize,
+    /// Posts that were edited after their answer or their label.
+    pub edited: usize,
+    /// Posts whose answer is not one of the labels, or may be a label that the annotator was not offered.
+    pub other_labels: usize,
+    /// Posts without a label.
+    pub unlabelled: usize,
+    /// Posts whose text is only a placeholder, or was purged before it was labelled.
+    pub without_text: usize,
+    /// Posts that were not drawn at random, if others were.
+    pub not_random: usize,
+    /// Posts that were stored later than the posts that the estimate speaks of.
+    pub later: usize,
+}
+
+impl LeftOutAnswers {
+    /// Lists the reasons, with a leading semicolon; empty if no post is left out.
+    fn in_words(&self) -> String {
+        let reasons = [
+            (self.not_random, "not drawn at random"),
+            (self.used_in_fit, "used in the fit"),
+            (self.other_labels, "answered for other labels"),
+            (self.edited, "edited since"),
+            (self.unlabelled, "not labelled"),
+            (self.without_text, "without text"),
+            (self.later, "stored later"),
+        ];
+        let all: usize = reasons.iter().map(|(posts, _)| posts).sum();
+        let given = reasons.iter().filter(|(posts, _)| *posts > 0);
+        let given = given.map(|(posts, why)| format!("{posts} {why}"));
+        let given = given.collect::<Vec<_>>().join(", ");
+        match all {
+            0 => String::new(),
+            1 => format!("; 1 answered post is left out: {given}"),
+            all => format!("; {all} answered posts are left out: {given}"),
+        }
+    }
 }
 
 impl MeasuredQuality {
@@ -84,22 +128,108 @@ pub async fn measure(
     counted: Counted,
 ) -> Result<(MeasuredQuality, Option<RandomSample>), StoreError> {
     let mut answers = store.gold().answers().await?;
-    let posts = answers.iter().map(|one| one.answer.fullname.clone());
-    let answered = posts.collect::<BTreeSet<Fullname>>().len();
-    let used = used_in_fit(set, &answers);
+    let answered = posts_of(&answers).len();
+    let held_out = match &set.fitted {
+        Some(_) => store.labels().cross_fitted(target.label_set).await?,
+        None => HashMap::new(),
+    };
+    let mut used = used_in_fit(set, &answers);
+    used.retain(|post| !held_out.contains_key(post));
     answers.retain(|one| !used.contains(&one.answer.fullname));
     let in_sample = answers.clone();
+    let usable = usable_gold(store, set, answers).await?;
+    let (random, is_selective) = (usable.random, usable.is_selective);
+    let mut left_out = LeftOutAnswers {
+        used_in_fit: used.len(),
+        edited: answered - used.len() - usable.answered,
+        other_labels: usable.answered - usable.posts.len(),
+        ..LeftOutAnswers::default()
+    };
+    let labelling = Labelling {
+        set,
+        stored: Some(target),
+        computed: HashMap::new(),
+        held_out,
+    };
+    let all = join::join_gold(store, std::slice::from_ref(&labelling), &usable.posts).await?;
+    let drawn = all.restricted_to(&random);
+    let random = if !is_selective && !drawn.posts.is_empty() {
+        Some(RandomSample::find(store, target, &in_sample, &drawn, counted).await?)
+    } else {
+        None
+    };
+    let (sample, judged) = match &random {
+        Some(random) => (QualitySample::Random, &random.held),
+        None if drawn.posts.is_empty() => (QualitySample::Selected, &all),
+        None => (QualitySample::Selected, &drawn),
+    };
+    let (outcome, precision) = match &random {
+        Some(random) => random.accuracy(),
+        None => evaluate::accuracy(&judged.rows[0]),
+    };
+    left_out.edited += all.left_out.edited;
+    left_out.unlabelled = all.left_out.unlabelled;
+    left_out.without_text = all.left_out.without_text;
+    if !drawn.posts.is_empty() {
+        left_out.not_random = all.posts.len() - drawn.posts.len();
+        left_out.later = drawn.posts.len() - judged.posts.len();
+    }
+    let crossed = judged.posts.iter();
+    let crossed = crossed.filter(|post| labelling.held_out.contains_key(&post.id));
+    let doubt = random.as_ref().and_then(RandomSample::doubt);
+    let size = random.as_ref().and_then(RandomSample::size);
+    let shares = random
+        .as_ref()
+        .filter(|_| counted != Counted::IfWaves && doubt.is_none());
+    let shares = shares.and_then(|random| random.shares(set));
+    let mut quality = MeasuredQuality {
+        sentence: String::new(),
+        sample: Some(sample).filter(|_| outcome.all > 0),
+        cross_fitted: crossed.count(),
+        left_out,
+        outcome,
+        precision,
+        frame: size.filter(|size| size.not_covered > 0 || size.waves > 1),
+        shares: shares.unwrap_or_default(),
+    };
+    let of = match &random {
+        Some(random) => random.frame_in_words(),
+        None if is_selective => {
+            " (no estimate for all posts, because some random answers are for other labels)"
+                .to_owned()
+        }
+        None => " about posts that were not drawn at random (no estimate for all posts)".to_owned(),
+    };
+    let doubt = doubt.map_or_else(String::new, |doubt| format!("; {doubt}"));
+    quality.sentence = sentence(&quality, &(of + &doubt), answered);
+    Ok((quality, random))
+}
+
+/// Answers that can be compared with a label set.
+struct UsableGold {
+    /// Number of posts with an answer about their text.
+    answered: usize,
+    /// The posts among them whose answer is a label that their annotators could choose.
+    posts: Vec<GoldPost>,
+    /// The posts that were drawn at random.
+    random: BTreeSet<Fullname>,
+    /// True if answers about some of these are left out because of what they say, so that the others are not a random
+    /// sample.
+    is_selective: bool,
+}
+
+async fn usable_gold(
+    store: &Store,
+    set: &LabelSet,
+    answers: Vec<StoredGold>,
+) -> Result<UsableGold, StoreError> {
     let Consensus {
         mut rows,
+        posts: answered,
         random,
         offered,
         ..
     } = gold::consensus(answers, None);
-    let randomly_drawn = |rows: &[GoldRow]| {
-        let posts = rows.chunk_by(|a, b| a.id == b.id);
-        posts.filter(|post| random.contains(&post[0].id)).count()
-    };
-    let all_random = randomly_drawn(&rows);
     gold::remove_partly_offered(store, &mut rows, &offered, &[set]).await?;
     // Answers given for a different label set count if `set` contains their label.
     let has = |slug: &str| set.labels.iter().any(|label| label.slug == slug);
@@ -108,71 +238,19 @@ pub async fn measure(
         .filter(|row| !row.label.is_empty() && !has(&row.label));
     let foreign: BTreeSet<Fullname> = foreign.map(|row| row.id.clone()).collect();
     rows.retain(|row| !foreign.contains(&row.id));
-    // Such answers are left out because of what they say, so the others are not a random sample.
-    let for_other_labels = all_random - randomly_drawn(&rows);
     // The only possible error is a lack of rows, because unknown labels are allowed and each post has one decision.
     let gold = gold::resolve(rows, &[set], true).unwrap_or_default();
-    let labelling = Labelling {
-        set,
-        stored: Some(target),
-        computed: HashMap::new(),
-        held_out: HashMap::new(),
-    };
-    let all = join::join_gold(store, &[labelling], &gold.posts).await?;
-    let drawn = all.restricted_to(&random);
-    let random = if for_other_labels == 0 && !drawn.posts.is_empty() {
-        Some(RandomSample::find(store, target, &in_sample, &drawn, counted).await?)
-    } else {
-        None
-    };
-    let (sample, judged) = choose_sample(&all, &drawn, random.as_ref());
-    let (outcome, precision) = match &random {
-        Some(random) => random.accuracy(),
-        None => evaluate::accuracy(judged),
-    };
-    let sample = Some(sample).filter(|_| outcome.all > 0);
-    let answers = AnswerCounts {
+    let kept: BTreeSet<&Fullname> = gold.posts.iter().map(|post| &post.id).collect();
+    Ok(UsableGold {
         answered,
-        used_in_fit: used.len(),
-        for_other_labels,
-    };
-    let mut of = random
-        .as_ref()
-        .map_or_else(String::new, RandomSample::frame_in_words);
-    let doubt = random.as_ref().and_then(RandomSample::doubt);
-    let size = random.as_ref().and_then(RandomSample::size);
-    let shares = random
-        .as_ref()
-        .filter(|_| counted != Counted::IfWaves && doubt.is_none());
-    let shares = shares.and_then(|random| random.shares(set));
-    if let Some(doubt) = doubt {
-        of = format!("{of}; {doubt}");
-    }
-    let quality = MeasuredQuality {
-        sentence: sentence(sample, &outcome, &precision, &of, answers),
-        sample,
-        left_out: answered - outcome.all,
-        outcome,
-        precision,
-        used_in_fit: used.len(),
-        frame: size.filter(|size| size.not_covered > 0 || size.waves > 1),
-        shares: shares.unwrap_or_default(),
-    };
-    Ok((quality, random))
+        is_selective: random.iter().any(|post| !kept.contains(post)),
+        posts: gold.posts,
+        random,
+    })
 }
 
-/// Chooses the answers to measure with: those about randomly drawn posts, if there are any. They allow an estimate only
-/// if they are still a random sample.
-fn choose_sample<'j>(
-    all: &'j JoinedGold,
-    drawn: &'j JoinedGold,
-    random: Option<&'j RandomSample>,
-) -> (QualitySample, &'j [EvaluatedPost]) {
-    match random {
-        Some(random) => (QualitySample::Random, &random.held.rows[0]),
-        None if drawn.posts.is_empty() => (QualitySample::Selected, &all.rows[0]),
-        None => (QualitySample::Selected, &drawn.rows[0]),
-    }
+fn posts_of(answers: &[StoredGold]) -> BTreeSet<&Fullname> {
+    answers.iter().map(|one| &one.answer.fullname).collect()
 }
 
 /// Measures the labels that the views show; `None` if no post is labelled.
@@ -207,60 +285,33 @@ fn fitted_at(set: &LabelSet) -> Option<Timestamp> {
     Some(at.to_utc().into())
 }
 
-/// Numbers of answers that the sentence states.
-#[derive(Clone, Copy)]
-struct AnswerCounts {
-    /// Posts with an answer.
-    answered: usize,
-    /// Posts among them that the fit may have used.
-    used_in_fit: usize,
-    /// Answers about randomly drawn posts that name a label of a different label set.
-    for_other_labels: usize,
-}
-
-fn sentence(
-    sample: Option<QualitySample>,
-    outcome: &Proportion,
-    precision: &Proportion,
-    frame: &str,
-    counts: AnswerCounts,
-) -> String {
-    let for_other_labels = counts.for_other_labels;
-    let Some(sample) = sample else {
-        return match (counts.answered, counts.used_in_fit) {
-            (0, _) => format!("never measured; {ADVICE}"),
-            (all, used) if all == used => {
-                format!(
-                    "not measured on other posts since the fit, which may have used all {all} answered posts (`topicmill \
-                     labels evaluate` predicts each without its own answer); {ADVICE}"
-                )
-            }
-            (1, _) => format!("not measured: the answered post has no label to compare; {ADVICE}"),
-            (all, _) => {
-                format!(
-                    "not measured: none of {all} answered posts has a label to compare; {ADVICE}"
-                )
+/// Describes the quality. `frame` describes the posts that the figures speak of, with a leading space or comma.
+fn sentence(quality: &MeasuredQuality, frame: &str, answered: usize) -> String {
+    let (outcome, precision) = (&quality.outcome, &quality.precision);
+    let left_out = quality.left_out.in_words();
+    let Some(sample) = quality.sample else {
+        return match answered {
+            0 => format!("never measured; {ADVICE}"),
+            _ => {
+                format!("not measured: no answered post has a label to compare{left_out}; {ADVICE}")
             }
         };
     };
-    let [low, high] = [outcome.low, outcome.high];
     let answers = if outcome.all == 1 {
         "answer"
     } else {
         "answers"
     };
-    let of = match sample {
-        QualitySample::Random => format!("from {} random {answers}{frame}", outcome.all),
-        QualitySample::Selected if for_other_labels > 0 => format!(
-            "from {} {answers}; {for_other_labels} more do not count, because the labels have changed (no estimate for \
-             all posts)",
-            outcome.all
-        ),
-        QualitySample::Selected => format!(
-            "from {} {answers} about posts that were not drawn at random (no estimate for all posts)",
-            outcome.all
-        ),
+    let crossed = if quality.cross_fitted > 0 {
+        " (cross-fitted)"
+    } else {
+        ""
     };
+    let random = match sample {
+        QualitySample::Random => "random ",
+        QualitySample::Selected => "",
+    };
+    let of = format!("from {} {random}{answers}{crossed}{frame}", outcome.all);
     let labels = match (precision.share, precision.all) {
         (Some(_), 1) => format!(
             "{} % of 1 assigned label is correct",
@@ -272,19 +323,11 @@ fn sentence(
         ),
         (None, _) => "none of these posts got a label".to_owned(),
     };
-    let left_out = match counts
-        .answered
-        .saturating_sub(outcome.all + for_other_labels)
-    {
-        0 => "",
-        1 => "; 1 other answered post is left out",
-        n => &format!("; {n} other answered posts are left out"),
-    };
     format!(
-        "{} % correct ({} to {}), {of}; {labels}{left_out}",
+        "{} % correct (95 % interval {} to {}), {of}; {labels}{left_out}",
         percentages(outcome),
-        percent(low),
-        percent(high)
+        percent(outcome.low),
+        percent(outcome.high)
     )
 }
 
@@ -310,93 +353,99 @@ fn percent(share: f64) -> String {
 mod tests {
     use super::*;
 
-    fn sentence_for(
+    fn sentence_of(
         sample: Option<QualitySample>,
-        outcome: (usize, usize),
-        precision: (usize, usize),
-        answered: usize,
-        used_in_fit: usize,
+        (outcome, precision): (Proportion, Proportion),
+        (frame, left_out): (&str, LeftOutAnswers),
     ) -> String {
-        let of = |(of, all)| Proportion::new(of, all);
-        let counts = AnswerCounts {
-            answered,
-            used_in_fit,
-            for_other_labels: 0,
+        let quality = MeasuredQuality {
+            sentence: String::new(),
+            sample,
+            outcome,
+            precision,
+            cross_fitted: usize::from(outcome.all == 1_000),
+            left_out,
+            frame: None,
+            shares: Vec::new(),
         };
-        sentence(sample, &of(outcome), &of(precision), "", counts)
+        sentence(&quality, frame, outcome.all + left_out.edited)
     }
 
     #[test]
     fn the_sentence_states_the_number_of_answers_and_how_posts_were_chosen() {
         use QualitySample::{Random, Selected};
-        assert_eq!(
-            sentence_for(Some(Random), (101, 120), (63, 90), 160, 0),
-            // Wilson: (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n) with p = 101/120 and z = 1.96.
-            "84 % correct (77 to 90), from 120 random answers; 70 % of 90 assigned labels are correct; 40 other \
-             answered posts are left out"
-        );
-        assert_eq!(
-            sentence_for(Some(Random), (1, 1), (0, 0), 1, 0),
-            "100 % correct (21 to 100), from 1 random answer; none of these posts got a label"
-        );
-        assert_eq!(
-            sentence_for(Some(Random), (999, 1_000), (1, 1), 1_000, 0),
-            "over 99 % correct (99 to over 99), from 1000 random answers; 100 % of 1 assigned label is correct"
-        );
-        assert_eq!(
-            sentence_for(Some(Selected), (2, 8), (2, 4), 8, 0),
-            "25 % correct (7 to 59), from 8 answers about posts that were not drawn at random (no estimate for all \
-             posts); 50 % of 4 assigned labels are correct"
-        );
-        assert_eq!(
-            sentence_for(None, (0, 0), (0, 0), 0, 0),
-            "never measured; answering 100 posts takes 10 minutes"
-        );
-        let of = |share: (usize, usize)| Proportion::new(share.0, share.1);
-        let counts = AnswerCounts {
-            answered: 38,
-            used_in_fit: 0,
-            for_other_labels: 30,
+        let of = |(outcome, all), (precision, given)| {
+            (
+                Proportion::new(outcome, all),
+                Proportion::new(precision, given),
+            )
         };
-        assert_eq!(
-            sentence(Some(Selected), &of((2, 8)), &of((2, 4)), "", counts),
-            "25 % correct (7 to 59), from 8 answers; 30 more do not count, because the labels have changed (no estimate \
-             for all posts); 50 % of 4 assigned labels are correct"
-        );
+        let none = LeftOutAnswers::default();
+        let some = LeftOutAnswers {
+            edited: 3,
+            not_random: 40,
+            ..none
+        };
+        let for_others = LeftOutAnswers {
+            other_labels: 30,
+            ..none
+        };
         // Annotators disagree about two posts.
-        let between = |least, most| of(least).between(of(most));
-        assert_eq!(
-            sentence(
-                Some(Random),
-                &between((6, 10), (8, 10)),
-                &between((4, 6), (4, 6)),
-                "",
-                AnswerCounts {
-                    answered: 10,
-                    used_in_fit: 0,
-                    for_other_labels: 0,
-                }
-            ),
-            "60 to 80 % correct (31 to 94), from 10 random answers; 67 % of 6 assigned labels are correct"
+        let disputed = (
+            Proportion::new(6, 10).between(Proportion::new(8, 10)),
+            Proportion::new(4, 6),
         );
-        for (answered, used, expected) in [
+        for (sample, figures, left_out, expected) in [
+            // Wilson: (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n) with p = 101/120 and z = 1.96.
             (
-                50,
-                50,
-                "not measured on other posts since the fit, which may have used all 50 answered posts (",
+                Some(Random),
+                of((101, 120), (63, 90)),
+                ("", some),
+                "84 % correct (95 % interval 77 to 90), from 120 random answers; 70 % of 90 assigned labels are \
+                 correct; 43 answered posts are left out: 40 not drawn at random, 3 edited since",
             ),
             (
-                50,
-                20,
-                "not measured: none of 50 answered posts has a label to compare; ",
+                Some(Random),
+                of((1, 1), (0, 0)),
+                ("", none),
+                "100 % correct (95 % interval 21 to 100), from 1 random answer; none of these posts got a label",
             ),
             (
-                1,
-                0,
-                "not measured: the answered post has no label to compare; ",
+                Some(Random),
+                of((999, 1_000), (1, 1)),
+                ("", none),
+                "over 99 % correct (95 % interval 99 to over 99), from 1000 random answers (cross-fitted); 100 % of 1 \
+                 assigned label is correct",
+            ),
+            (
+                Some(Selected),
+                of((2, 8), (2, 4)),
+                (" about some posts", for_others),
+                "25 % correct (95 % interval 7 to 59), from 8 answers about some posts; 50 % of 4 assigned labels are \
+                 correct; 30 answered posts are left out: 30 answered for other labels",
+            ),
+            (
+                Some(Random),
+                disputed,
+                ("", none),
+                "60 to 80 % correct (95 % interval 31 to 94), from 10 random answers; 67 % of 6 assigned labels are \
+                 correct",
+            ),
+            (
+                None,
+                of((0, 0), (0, 0)),
+                ("", none),
+                "never measured; answering 100 posts takes 10 minutes",
+            ),
+            (
+                None,
+                of((0, 0), (0, 0)),
+                ("", LeftOutAnswers { edited: 1, ..none }),
+                "not measured: no answered post has a label to compare; 1 answered post is left out: 1 edited since; \
+                 answering 100 posts takes 10 minutes",
             ),
         ] {
-            assert!(sentence_for(None, (0, 0), (0, 0), answered, used).starts_with(expected));
+            assert_eq!(sentence_of(sample, figures, left_out), expected);
         }
     }
 }

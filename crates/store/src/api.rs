@@ -18,15 +18,15 @@ use super::checking::{Finding, OnCheck};
 use super::lock_wait::repeat;
 use super::{
     ArchiveState, BacklogCounts, Checked, Claim, Claimant, ClaimedScheduledRun, Classified,
-    ComparedPost, Cost, CrashFilter, Dependents, DropTarget, Due, ExistingTarget, Failure, FitRow,
-    ForgottenGold, FrameCell, Gap, GoldAnswer, Grouping, ImportState, Info, LabelSetRow,
-    LabelWrite, LabellingEstimate, LabellingState, LastRun, Lease, ModelRow, NewestPost, OldTexts,
-    Page, PeriodCell, PostLabel, PostScores, Purged, PurgedTexts, RecentLabelCount, ReportQuery,
-    ReportSums, Result, ReviewFilter, ReviewPost, Rewritten, RunId, RunRow, RunningScheduledRun,
-    SavedGold, ScheduleState, ScheduledRunClaimant, ScheduledRunEnd, ScheduledRunLease,
-    ScheduledRunRow, StageRuns, Store, StoredGold, StoredText, SubredditSpan, Table, Target,
-    TopicKeywords, TwoPeriods, UnfinishedRun, UnlabelledText, Upserted, Watermark, WorkEstimate,
-    Written,
+    ComparedPost, Cost, CrashFilter, CrossFitted, Dependents, DropTarget, Due, ExistingTarget,
+    Failure, FitRow, ForgottenGold, FrameCell, Gap, GoldAnswer, Grouping, ImportState, Info,
+    LabelSetRow, LabelWrite, LabellingEstimate, LabellingState, LastRun, Lease, ModelRow,
+    NewestPost, OldTexts, Page, PeriodCell, PostLabel, PostScores, Prediction, Purged, PurgedTexts,
+    RecentLabelCount, ReportQuery, ReportSums, Result, ReviewFilter, ReviewPost, Rewritten, RunId,
+    RunRow, RunningScheduledRun, SavedGold, ScheduleState, ScheduledRunClaimant, ScheduledRunEnd,
+    ScheduledRunLease, ScheduledRunRow, StageRuns, Store, StoredGold, StoredText, SubredditSpan,
+    Table, Target, TopicKeywords, TwoPeriods, UnfinishedRun, UnlabelledText, Upserted, Watermark,
+    WorkEstimate, Written,
 };
 
 /// Calls the method of the open database.
@@ -319,8 +319,11 @@ facade! {
     fn ensure_model(&self, model: &ModelRow) -> i64;
     /// Returns the key of a label set, inserting the set and its labels if necessary.
     fn ensure_label_set(&self, labels: &LabelSet, now: Timestamp) -> i64;
-    /// Replaces the stored fit of a label set, which may have a different provenance or be damaged.
-    fn replace_fit(&self, id: i64, set: &LabelSet) -> ();
+    /// Replaces the stored fit of a label set, which may have a different provenance or be damaged, and the labels that
+    /// fits without each post's answer give the posts.
+    fn replace_fit(&self, id: i64, set: &LabelSet, crossed: &[CrossFitted]) -> ();
+    /// Returns the labels that fits without each post's answer give to posts with an unchanged text.
+    fn cross_fitted(&self, label_set: i64) -> HashMap<Fullname, Prediction>;
     /// Returns the keys of hypotheses, in order. Missing hypotheses are inserted.
     fn ensure_hypotheses(&self, texts: &[String]) -> Vec<i64>;
     /// Counts the posts whose label would disappear from the views if a target became the current one, because retention

@@ -69,7 +69,7 @@ pub use self::schedules::{
 use self::sql::SqlStore;
 pub use self::status::{LabellingEstimate, LastRun, NewestPost, RecentLabelCount, StageRuns};
 pub use self::versions::{
-    ComparedPost, Cost, Failure, LabelSetRow, LabelState, PostLabel, Prediction,
+    ComparedPost, Cost, CrossFitted, Failure, LabelSetRow, LabelState, PostLabel, Prediction,
 };
 pub use self::workers::{has_process_exited, has_worker_exited, worker_name};
 

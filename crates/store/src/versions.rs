@@ -58,6 +58,17 @@ pub struct Prediction {
     pub abstained: bool,
 }
 
+/// The label that a post gets from a fit without the post's answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CrossFitted {
+    /// Fullname of the post.
+    pub fullname: Fullname,
+    /// Hash of its text.
+    pub text_hash: TextHash,
+    /// The label.
+    pub prediction: Prediction,
+}
+
 /// The state of a post's label under a target.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LabelState {

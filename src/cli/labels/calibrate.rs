@@ -15,14 +15,15 @@ use super::{
 };
 use crate::atomic_file::IfExists;
 use crate::pipeline_file::{SIXTEEN_TOPICS, read_text};
-use topicmill_core::{CALIBRATED, LabelSet, Mode};
+use topicmill_core::{CALIBRATED, Fullname, LabelSet, Mode};
 use topicmill_review::calibrate::{
     Calibration, FOLDS, GoldEvidence, MIN_ANSWERED, Setting, TEMPERATURES, calibrate,
 };
+use topicmill_review::evaluate::{Counted, Frame};
 use topicmill_review::gold::GoldLabels;
 use topicmill_review::join::GoldText;
 use topicmill_review::quality::QualitySample;
-use topicmill_store::{Access, Store};
+use topicmill_store::{Access, Store, Target};
 
 /// The minimum number of gold posts for a fit.
 const MIN_ROWS: usize = 30;
@@ -98,7 +99,7 @@ impl Calibrate {
         let store = app.store(Access::ReadOnly).await?;
         let set = self.label_set(app, &store, &of_file).await?;
         self.check_classifier(app, &set)?;
-        let (rows, is_random) = self.rows(app, &store, &set).await?;
+        let (rows, frame) = self.rows(app, &store, &set).await?;
         let before = Setting {
             temperature: set.temperature,
             threshold: set.threshold,
@@ -129,7 +130,7 @@ impl Calibrate {
                  detects such posts; compare the two files with `labels evaluate`"
             );
         }
-        printout(&set, &fitted, is_random).print(self.format)?;
+        printout(&set, &fitted, frame.as_ref()).print(self.format)?;
         let Some(threshold) = fitted.threshold else {
             tracing::warn!(
                 "no threshold that labels at least {MIN_ANSWERED} posts reaches a precision of {wanted}: nothing was \
@@ -216,13 +217,14 @@ impl Calibrate {
         Ok(())
     }
 
-    /// Returns the gold posts, with the stored output of the model for them, and true if all were drawn at random.
+    /// Returns the gold posts, with the stored output of the model for them. If all were drawn at random, also returns the
+    /// posts that they represent, and leaves out the others.
     async fn rows(
         &self,
         app: &App,
         store: &Store,
         set: &LabelSet,
-    ) -> Result<(Vec<GoldEvidence>, bool), CliError> {
+    ) -> Result<(Vec<GoldEvidence>, Option<Frame>), CliError> {
         let folder = self.which.folder(app)?;
         let rescoring = Rescoring {
             app,
@@ -233,14 +235,18 @@ impl Calibrate {
             set,
         };
         // Close calls are harder than most posts, so a fit to them alone would underestimate the quality of the labels.
-        let gold = GoldLabels::read(store, &self.gold, self.decides.as_deref(), &[set], |_| {
-            false
-        })
+        let gold = GoldLabels::read(
+            store,
+            &self.gold,
+            self.decides.as_deref(),
+            &[set],
+            |_, _| false,
+        )
         .await?;
         let gold = gold.keep_random_sample(MIN_ROWS);
         let is_random = gold.is_random();
         let gold = gold.resolve(&[set], self.others_out_of_scope)?;
-        let texts = rescoring
+        let mut texts = rescoring
             .gold_texts(gold, None, MIN_ROWS, NeededOutput::Any)
             .await?;
         if texts.len() < GOOD_ROWS {
@@ -249,13 +255,22 @@ impl Calibrate {
                 "few gold posts: check the confidence intervals before you rely on a figure"
             );
         }
+        let frame = match rescoring.model.filter(|_| is_random) {
+            Some(model) => frame(store, model, set, &texts).await?,
+            None => None,
+        };
+        if let Some(frame) = &frame {
+            texts.retain(|text| frame.contains(&text.post));
+        }
+        let weight = |post: &Fullname| frame.as_ref().map_or(1.0, |frame| frame.weight(post));
         let row = |text: GoldText| GoldEvidence {
+            weight: weight(&text.post),
             text_hash: text.text_hash,
             evidence: text.known.evidence,
             right: text.right,
             ties: text.ties,
         };
-        Ok((texts.into_iter().map(row).collect(), is_random))
+        Ok((texts.into_iter().map(row).collect(), frame))
     }
 
     /// Writes the calibrated pipeline file, or, without --out, only logs the values.
@@ -331,7 +346,29 @@ fn weight_after(weight: f64, shift: f64) -> f64 {
     (weight * shift.exp() * 1e4).round().max(1.0) / 1e4
 }
 
-fn printout(set: &LabelSet, fitted: &Calibration, is_random: bool) -> Printout {
+/// Finds the posts that a random sample represents. A label set that is not stored yet has those of the current one.
+async fn frame(
+    store: &Store,
+    model: i64,
+    set: &LabelSet,
+    texts: &[GoldText],
+) -> Result<Option<Frame>, CliError> {
+    let rows = store.labels().label_sets().await?;
+    let stored = rows.iter().find(|row| row.hash == set.hash());
+    let target = match stored.map(|row| row.id) {
+        Some(label_set) => Some(Target { model, label_set }),
+        None => store.labels().current_target().await?,
+    };
+    let Some(target) = target else {
+        return Ok(None);
+    };
+    let answers = store.gold().answers().await?;
+    let posts = texts.iter().map(|text| &text.post);
+    let frame = Frame::find(store, target, &answers, posts, Counted::IfWaves).await?;
+    Ok(Some(frame))
+}
+
+fn printout(set: &LabelSet, fitted: &Calibration, frame: Option<&Frame>) -> Printout {
     let four = |x: f64| json!(format!("{x:.4}"));
     let fixed = |what: &str, a: f64, b: Option<f64>| json!([what, four(a), b.map(four), null]);
     let weight = set.background.as_ref().map(|background| background.weight);
@@ -352,16 +389,19 @@ fn printout(set: &LabelSet, fitted: &Calibration, is_random: bool) -> Printout {
     let mut json = json!(fitted);
     json["label_set"] = settings_json(set);
     json["folds"] = json!(FOLDS);
-    json["sample"] = json!(if is_random {
-        QualitySample::Random
-    } else {
-        QualitySample::Selected
+    json["sample"] = json!(match frame {
+        Some(_) => QualitySample::Random,
+        None => QualitySample::Selected,
     });
-    let of = if is_random {
-        "The posts were drawn at random, so the figures are estimates for all posts. "
-    } else {
-        "The posts are not known to be drawn at random, so the figures, coverage included, are no estimates for all \
-         posts. "
+    json["frame"] = json!(frame.and_then(Frame::size));
+    let of = match frame.map(Frame::in_words) {
+        Some(words) => format!(
+            "The posts were drawn at random, so the figures are estimates for {}. ",
+            words.strip_prefix(", of ").unwrap_or("all posts")
+        ),
+        None => "The posts are not known to be drawn at random, so the figures, coverage included, are no estimates for \
+                 all posts. "
+            .to_owned(),
     };
     let heading = format!(
         "{of}Shares with 95 % confidence intervals. Held-out: cross-validation; each post is evaluated by a fit to the \

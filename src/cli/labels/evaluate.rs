@@ -89,11 +89,12 @@ impl Evaluate {
         let sides = self.sides(app, &store, places).await?;
         let sets: Vec<&LabelSet> = sides.iter().map(|side| &side.set).collect();
         let decides = self.decides.as_deref();
-        let mut held_out = HashMap::new();
-        if let ([side], "db") = (&sides[..], self.gold.as_str()) {
-            held_out = side.held_out(app, &store, decides).await?;
+        let mut crossed = Vec::new();
+        for side in &sides {
+            crossed.push(side.cross_fitted(&store, &self.gold).await?);
         }
-        let kept = |post: &Fullname| held_out.contains_key(post);
+        let is_crossed = |post: &Fullname| crossed.iter().any(|side| side.contains_key(post));
+        let kept = |side: usize, post: &Fullname| crossed[side].contains_key(post);
         let labels = GoldLabels::read(&store, &self.gold, decides, &sets, kept).await?;
         let caveat = labels.caveat.clone();
         let is_sample = labels.is_sample();
@@ -103,7 +104,7 @@ impl Evaluate {
         gold.posts.retain(|post| post.id.kind() == self.kind.of());
         let posts: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
         let mut labellings = Vec::new();
-        for side in &sides {
+        for (side, held_out) in sides.iter().zip(&crossed) {
             let Some(labelling) = self.labelling(app, &store, side, &posts).await? else {
                 return Ok(Exit::Partial);
             };
@@ -135,7 +136,7 @@ impl Evaluate {
                 if is_sample {
                     add_shares(one, estimates.as_ref(), &mut found);
                 }
-                add_cross_fitted(held, kept, &mut found);
+                add_cross_fitted(held, is_crossed, &mut found);
                 let by = self.by.as_deref().and_then(Grouping::named);
                 if let Some(by) = by {
                     add_groups_of(&store, (one, by), estimates.as_ref(), &mut found).await?;

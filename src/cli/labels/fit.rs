@@ -143,9 +143,13 @@ impl FitLabels {
         let (base, former_target) = self.base(app, store).await?;
         let folder = app.model_choice(&self.model)?.folder()?;
         let model = find_stored_model(store, &folder).await?;
-        let gold = GoldLabels::read(store, &self.gold, self.decides.as_deref(), &[&base], |_| {
-            false
-        })
+        let gold = GoldLabels::read(
+            store,
+            &self.gold,
+            self.decides.as_deref(),
+            &[&base],
+            |_, _| false,
+        )
         .await?;
         let is_representative = gold.is_representative(MIN_RANDOM);
         let random = gold.random_sample(MIN_RANDOM).cloned();
@@ -204,7 +208,7 @@ impl FitLabels {
             ..
         } = fit;
         let store = &context.store;
-        let now = app.clock.now();
+        let (now, crossed) = (app.clock.now(), &fitted.crossed);
         if fitted.gain.0 <= 0.0 {
             tracing::warn!(
                 answers = fitted.answers,
@@ -240,7 +244,7 @@ impl FitLabels {
         let labels = store.labels();
         labels.ensure_label_set(base, now.into()).await?;
         let label_set = labels.ensure_label_set(&fitted.set, now.into()).await?;
-        labels.replace_fit(label_set, &fitted.set).await?;
+        labels.replace_fit(label_set, &fitted.set, crossed).await?;
         let version = fitted.set.hash();
         if !self.make_current {
             tracing::info!(

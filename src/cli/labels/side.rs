@@ -8,15 +8,12 @@ use serde_json::{Value, json};
 use super::rescoring::Rescoring;
 use super::{NamedSet, WhichModel, find_stored_model, named_model, settings_json, short_hash};
 use crate::cli::CliError;
-use crate::cli::app::{App, ModelFlags, run_blocking};
+use crate::cli::app::{App, ModelFlags};
 use crate::run::StageError;
 use crate::telemetry::Progress;
 use topicmill_core::reddit::thing_text;
-use topicmill_core::{Fullname, LabelSet, ModelKind};
-use topicmill_review::fit::cross_fitted;
-use topicmill_review::quality::used_in_fit;
+use topicmill_core::{Fullname, LabelSet};
 use topicmill_review::rescore::{Rescorer, prediction};
-use topicmill_review::{gold, join};
 use topicmill_score::folder::ModelFolder;
 use topicmill_store::{LabelState, ModelRow, PostLabel, Prediction, Store, StoredText, Target};
 
@@ -224,50 +221,17 @@ impl Side {
         Ok(Some(made))
     }
 
-    /// Returns the labels of the posts that the label set was fitted to, each by a fit to the other answers. Returns an
-    /// empty map if the label set is not fitted, or if the fit cannot be repeated: its answers have changed, or its base
-    /// or the model folder is missing.
-    pub async fn held_out(
+    /// Returns the labels of the posts that the label set was fitted to, each by a fit without the post's answer. They are
+    /// compared only with answers in the database.
+    pub async fn cross_fitted(
         &self,
-        app: &App,
         store: &Store,
-        decides: Option<&str>,
+        gold: &str,
     ) -> Result<HashMap<Fullname, Prediction>, CliError> {
-        let none = Ok(HashMap::new());
-        let (Some(fitted), Some(folder)) = (&self.set.fitted, &self.folder) else {
-            return none;
-        };
-        let Some(base) = self.before_fit(store).await?.map(|side| side.set) else {
-            return none;
-        };
-        let mut answers = store.gold().answers().await?;
-        let used = used_in_fit(&self.set, &answers);
-        answers.retain(|one| used.contains(&one.answer.fullname));
-        let mut found = gold::consensus(answers, decides);
-        gold::remove_partly_offered(store, &mut found.rows, &found.offered, &[&base]).await?;
-        let Ok(gold) = gold::resolve(found.rows, &[&base], true) else {
-            return none;
-        };
-        let rescoring = Rescoring {
-            app,
-            store,
-            flags: &self.flags(),
-            folder,
-            model: self.model.as_ref().map(|(id, _)| *id),
-            set: &base,
-        };
-        let known = rescoring.known().await?;
-        let mut texts = join::gold_texts(store, known.as_ref(), gold.posts, None)
-            .await?
-            .texts;
-        if matches!(folder.kind, ModelKind::Embedding(_)) {
-            texts.retain(|text| text.known.vector.is_some());
+        match self.stored.filter(|_| gold == "db") {
+            Some(id) => Ok(store.labels().cross_fitted(id).await?),
+            None => Ok(HashMap::new()),
         }
-        if texts.len() as u64 != fitted.provenance.answers {
-            return none;
-        }
-        let (set, base) = (self.set.clone(), base.clone());
-        run_blocking(move || Ok(cross_fitted(&base, &set, &texts).unwrap_or_default())).await
     }
 
     /// Formats the model as name and abbreviated hash.

@@ -111,7 +111,7 @@ impl Validate {
                 let name = &topic.label;
                 format!(
                     "the background topic `{name}` is closer to the labels than they are to each other (mean cosine \
-                     {closeness:.2} and {apart:.2}), so many of their posts will become `other`: leave it out with \
+                     {closeness:.2} and {apart:.2}), so many of their posts may become `other`: leave it out with \
                      `background_without = [\"{name}\"]`"
                 )
             })

@@ -6,7 +6,7 @@ use super::build::{Context, Estimates, build};
 use super::*;
 use topicmill_review::calibrate::Proportion;
 use topicmill_review::evaluate::{Estimate, LabelShare, NO_LABEL};
-use topicmill_review::quality::{MeasuredQuality, QualitySample};
+use topicmill_review::quality::{LeftOutAnswers, MeasuredQuality, QualitySample};
 use topicmill_store::{Gap, PostOutcome, ReportCell, ReportSums, ScoreBin, TimeStep, TwoPeriods};
 
 fn time(day: i64) -> Timestamp {
@@ -207,8 +207,8 @@ fn the_intervals_decide_what_the_headline_says_of_estimates() {
                 sample: Some(QualitySample::Random),
                 outcome: all,
                 precision: all,
-                left_out: 0,
-                used_in_fit: 0,
+                cross_fitted: 0,
+                left_out: LeftOutAnswers::default(),
                 frame: None,
                 shares: shares.into(),
             }),

@@ -29,6 +29,7 @@ fn row(key: usize, logits: &[f32], right: &[usize], prior: Option<f64>) -> GoldE
         evidence: Evidence::new(&kind, Mode::Single, &pairs, prior),
         right: right.to_vec(),
         ties: Vec::new(),
+        weight: 1.0,
     }
 }
 
@@ -49,6 +50,18 @@ fn two_labels(logit: f32, right: usize, all: usize) -> Vec<GoldEvidence> {
     (0..all)
         .map(|i| row(i, &[logit, 0.0], &[usize::from(i >= right)], None))
         .collect()
+}
+
+#[test]
+fn weights_count_as_posts() {
+    let share = |rows: &[(bool, f64)]| Proportion::weighted(rows.iter().copied());
+    let weighted = share(&[(true, 2.0), (false, 1.0), (true, 1.0)]);
+    close(weighted.share.unwrap(), 0.75);
+    assert_eq!((weighted.of, weighted.all), (2, 3));
+    // Wilson with p = 3/4 and n = (2 + 1 + 1)² / (2² + 1 + 1) = 8/3.
+    close(weighted.low, 0.2385);
+    close(weighted.high, 0.9664);
+    assert_eq!(share(&[(true, 3.0), (false, 3.0)]), Proportion::new(1, 2));
 }
 
 #[test]

@@ -171,6 +171,16 @@ impl Frame {
         stored_at.is_some_and(|stored_at| self.covered[self.wave(*stored_at)])
     }
 
+    /// Returns the number of posts that a sampled post stands for, relative to the others.
+    pub fn weight(&self, post: &Fullname) -> f64 {
+        let wave = self.stored_at.get(post).map(|at| self.wave(*at));
+        let Some(wave) = wave.filter(|_| !self.cells.is_empty()) else {
+            return 1.0;
+        };
+        let of_sample = float(self.sampled()[wave]) / float(self.stored_at.len().max(1));
+        self.share_of(wave, |_| true) / of_sample
+    }
+
     /// Returns the size of the frame; `None` if all posts are one wave, which was not counted.
     pub fn size(&self) -> Option<FrameSize> {
         if self.cells.is_empty() {

@@ -1,7 +1,5 @@
 //! Fits a label set to posts with gold labels.
 
-use std::collections::HashMap;
-
 use ndarray::ArrayView1;
 use serde::Serialize;
 
@@ -12,10 +10,8 @@ use crate::join::GoldText;
 use crate::rescore::prediction;
 use topicmill_core::labels::log_sum_exp;
 use topicmill_core::score::Evidence;
-use topicmill_core::{
-    FitTarget, Fitted, FittedClass, Fullname, LabelSet, Mode, Provenance, TextVector,
-};
-use topicmill_store::Prediction;
+use topicmill_core::{FitTarget, Fitted, FittedClass, LabelSet, Mode, Provenance, TextVector};
+use topicmill_store::CrossFitted;
 
 /// Logit of "none of these" minus the log-sum-exp of the labels' logits, in a label set without a background. It
 /// results in a score of 0.02 for "none of these", so that, without answers, every text keeps its label.
@@ -46,6 +42,9 @@ pub struct FittedSet {
     /// The fitted label set.
     #[serde(skip)]
     pub set: LabelSet,
+    /// The label of each text by a fit without it.
+    #[serde(skip)]
+    pub crossed: Vec<CrossFitted>,
     /// Number of texts in the fit.
     pub answers: usize,
     /// Number of out-of-scope texts among them.
@@ -169,6 +168,7 @@ pub fn fit_label_set(
         strength: found.strength,
         gain: found.gain(),
         reaches: threshold.is_some(),
+        crossed: cross_fitted(&set, texts, &found),
         set,
     })
 }
@@ -204,24 +204,17 @@ fn label_figures(
     labels.into_iter().enumerate().map(figures).collect()
 }
 
-/// Repeats the fit of a label set, and returns the label of each text by a fit without it, with the threshold of the
-/// fitted set. Unlike the fitted labels, these can be compared with the answers.
-///
-/// # Errors
-/// Returns [`FitError`] if the answers do not determine a fit.
-pub fn cross_fitted(
-    base: &LabelSet,
-    fitted: &LabelSet,
-    texts: &[GoldText],
-) -> Result<HashMap<Fullname, Prediction>, FitError> {
-    let (found, _) = fit_texts(base, texts)?;
-    let labels = base.labels.len();
+/// Returns the label of each text by a fit without it. Unlike the fitted labels, these can be compared with the answers.
+fn cross_fitted(set: &LabelSet, texts: &[GoldText], found: &Fit) -> Vec<CrossFitted> {
     let label = |(text, row): (&GoldText, ArrayView1<'_, f64>)| {
-        let held_out = held_out_scores(text, &row.to_vec(), labels);
-        let scores = held_out.evidence.scores(1.0, fitted.threshold);
-        (text.post.clone(), prediction(fitted, &scores))
+        let held_out = held_out_scores(text, &row.to_vec(), set.labels.len());
+        CrossFitted {
+            fullname: text.post.clone(),
+            text_hash: text.text_hash,
+            prediction: prediction(set, &held_out.evidence.scores(1.0, set.threshold)),
+        }
     };
-    Ok(texts.iter().zip(found.held_out.rows()).map(label).collect())
+    texts.iter().zip(found.held_out.rows()).map(label).collect()
 }
 
 /// Fits parameters to texts. Also returns the logit of "none of these" below the labels', if the label set has no
@@ -311,6 +304,7 @@ fn scores_of(text: &GoldText, evidence: Evidence) -> GoldEvidence {
         evidence,
         right: text.right.clone(),
         ties: text.ties.clone(),
+        weight: 1.0,
     }
 }
 

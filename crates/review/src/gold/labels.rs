@@ -38,7 +38,7 @@ pub struct GoldLabels {
 impl GoldLabels {
     /// Reads gold labels for `sets` from `topic`, `db` or a file. An existing file called `db` takes precedence. If
     /// annotators disagree about a post in the database, the answer of the annotator `decides` counts. Leaves out the
-    /// posts that one of the sets was fitted to, except `kept`.
+    /// posts that one of the sets was fitted to, except those that are `kept` for the set at this position.
     ///
     /// # Errors
     /// Returns [`GoldError`] if the source cannot be read, or if no gold label can be used.
@@ -47,7 +47,7 @@ impl GoldLabels {
         word: &str,
         decides: Option<&str>,
         sets: &[&LabelSet],
-        kept: impl Fn(&Fullname) -> bool,
+        kept: impl Fn(usize, &Fullname) -> bool,
     ) -> Result<Self, GoldError> {
         let path = Path::new(word);
         let mut labels = match word {
@@ -151,7 +151,7 @@ impl GoldLabels {
         &mut self,
         store: &Store,
         sets: &[&LabelSet],
-        kept: impl Fn(&Fullname) -> bool,
+        kept: impl Fn(usize, &Fullname) -> bool,
     ) -> Result<(), GoldError> {
         let mut fits = sets
             .iter()
@@ -160,13 +160,15 @@ impl GoldLabels {
             return Ok(());
         };
         let answers = store.gold().answers().await?;
-        let used = sets
-            .iter()
-            .flat_map(|set| quality::used_in_fit(set, &answers));
-        let used: BTreeSet<Fullname> = used.collect();
+        let of_sets = sets.iter().map(|set| quality::used_in_fit(set, &answers));
+        let of_sets: Vec<BTreeSet<Fullname>> = of_sets.collect();
+        let used: BTreeSet<&Fullname> = of_sets.iter().flatten().collect();
         let posts = |rows: &[GoldRow]| rows.chunk_by(|a, b| a.id == b.id).count();
         let all = posts(&self.rows);
-        self.leave_out(|post| used.contains(post) && !kept(post));
+        self.leave_out(|post| {
+            let mut sets = of_sets.iter().enumerate();
+            sets.any(|(set, used)| used.contains(post) && !kept(set, post))
+        });
         let left_out = all - posts(&self.rows);
         if self.rows.is_empty() {
             return Err(GoldError::Unusable(format!(

@@ -64,7 +64,7 @@ const POSTS_A_STATEMENT: usize = 500;
 const ROWS_A_STATEMENT: usize = 2_000;
 
 /// The tables, each after the tables that it refers to.
-pub(super) const TABLES: [&str; 23] = [
+pub(super) const TABLES: [&str; 24] = [
     "scheduled_runs",
     "runs",
     "things",
@@ -86,6 +86,7 @@ pub(super) const TABLES: [&str; 23] = [
     "classifications",
     "packed_scores",
     "gold",
+    "cross_fitted",
     "leases",
     "backlog",
 ];

@@ -1,13 +1,16 @@
 //! Stores models, label sets, the current target, and values of `meta`.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
-use sqlx::QueryBuilder;
 use sqlx::types::Json;
+use sqlx::{AssertSqlSafe, QueryBuilder, Row};
 
 use super::super::dialect::Dialect;
+use super::super::versions::{CrossFitted, Prediction};
 use super::super::{ModelRow, Result, Target};
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, count};
-use topicmill_core::{Background, LabelSet, TextHash, Timestamp};
+use topicmill_core::{Background, Fullname, LabelSet, TextHash, Timestamp};
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn ensure_model(&self, model: &ModelRow) -> Result<i64> {
@@ -83,17 +86,72 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(id)
     }
 
-    pub async fn replace_fit(&self, id: i64, set: &LabelSet) -> Result<()> {
+    pub async fn replace_fit(
+        &self,
+        id: i64,
+        set: &LabelSet,
+        crossed: &[CrossFitted],
+    ) -> Result<()> {
+        const WHAT: &str = "record the fit";
         let fitted = set.fitted.as_ref().map(|fitted| {
             serde_json::to_value(fitted).expect("strings and numbers can be written as JSON")
         });
+        let mut tx = self.begin().await?;
         sqlx::query::<DB>("UPDATE label_sets SET fitted = $2 WHERE id = $1")
             .bind(id)
             .bind(fitted.map(Json))
-            .execute(&self.pool)
+            .execute(&mut *tx)
             .await
-            .map(drop)
-            .context("record the fit")
+            .context(WHAT)?;
+        sqlx::query::<DB>("DELETE FROM cross_fitted WHERE label_set_id = $1")
+            .bind(id)
+            .execute(&mut *tx)
+            .await
+            .context(WHAT)?;
+        // Posts that were purged or edited during the fit are left out.
+        let insert = format!(
+            "INSERT INTO cross_fitted (label_set_id, fullname, text_hash, label, score, abstained) \
+             SELECT $1, p.fullname, p.text_hash, $4, $5, $6 FROM things p \
+              WHERE p.fullname = $2 AND p.text_hash = $3 {}",
+            DB::SHARE_POSTS
+        );
+        // Posts are locked in order of fullname, to avoid deadlocks.
+        let mut crossed: Vec<&CrossFitted> = crossed.iter().collect();
+        crossed.sort_by(|a, b| a.fullname.cmp(&b.fullname));
+        for one in crossed {
+            sqlx::query::<DB>(AssertSqlSafe(insert.as_str()))
+                .bind(id)
+                .bind(one.fullname.as_str())
+                .bind(one.text_hash.as_bytes())
+                .bind(one.prediction.label.as_str())
+                .bind(one.prediction.score)
+                .bind(one.prediction.abstained)
+                .execute(&mut *tx)
+                .await
+                .context(WHAT)?;
+        }
+        tx.commit().await.context(WHAT)
+    }
+
+    pub async fn cross_fitted(&self, label_set: i64) -> Result<HashMap<Fullname, Prediction>> {
+        const WHAT: &str = "read the labels of cross-fitting";
+        let rows = sqlx::query::<DB>(
+            "SELECT x.fullname, x.label, x.score, x.abstained FROM cross_fitted x \
+               JOIN things p ON p.fullname = x.fullname AND p.text_hash = x.text_hash WHERE x.label_set_id = $1",
+        )
+        .bind(label_set)
+        .fetch_all(&self.pool)
+        .await
+        .context(WHAT)?;
+        let decode = |row: &DB::Row| -> Result<_, sqlx::Error> {
+            let prediction = Prediction {
+                label: row.try_get(1)?,
+                score: row.try_get(2)?,
+                abstained: row.try_get(3)?,
+            };
+            Ok((row.try_get(0)?, prediction))
+        };
+        rows.iter().map(|row| decode(row).context(WHAT)).collect()
     }
 
     pub async fn ensure_hypotheses(&self, texts: &[String]) -> Result<Vec<i64>> {
