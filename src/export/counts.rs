@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
+use super::columns::DatasetColumn;
 use topicmill_core::ColumnCell;
 use topicmill_store::ColumnBatch;
 
-/// Indices of the columns that are counted.
-const TOPIC: usize = 2;
-const CREATED_AT: usize = 7;
-const LABEL: usize = 11;
-const OUTCOME: usize = 16;
+/// The columns that are counted.
+const COUNTED: [&str; 4] = ["topic", "created_at", "label", "outcome"];
 
 /// The counts for an export.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -44,11 +42,16 @@ pub(super) fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
     }
 }
 
+fn place(columns: &[DatasetColumn], name: &str) -> usize {
+    let place = columns.iter().position(|column| column.name == name);
+    place.expect("a column of every export")
+}
+
 impl Counts {
     /// Adds rows with all fixed columns.
-    pub(super) fn add(&mut self, batch: &ColumnBatch) {
+    pub(super) fn add(&mut self, batch: &ColumnBatch, columns: &[DatasetColumn]) {
         let [topics, times, labels, outcomes] =
-            [TOPIC, CREATED_AT, LABEL, OUTCOME].map(|column| batch.columns[column].cells());
+            COUNTED.map(|name| batch.columns[place(columns, name)].cells());
         let (mut first, mut last) = (i64::MAX, i64::MIN);
         let rows = topics.zip(times).zip(labels.zip(outcomes));
         for ((topic, time), (label, outcome)) in rows {

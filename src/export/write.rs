@@ -126,7 +126,7 @@ pub(super) fn write(
     let mut counts = Counts::default();
     while let Some(batch) = batches.next_batch()? {
         let rows = batch.rows as u64;
-        counts.add(&batch);
+        counts.add(&batch, &order.columns);
         files.add(batch).map_err(failed)?;
         on_rows(rows);
     }

@@ -276,8 +276,10 @@ fn invalid_input_is_rejected_with_advice_and_writes_nothing() {
     }
     scene.ok("export set --overwrite --label gaming");
     let card = scene.read("set/README.md");
+    let posts = scene.count("labeled_posts WHERE label = 'gaming'");
+    let labels = format!("| label | posts |\n|---|---|\n| gaming | {posts} |\n\n");
     assert!(
-        card.contains("| gaming |") && !card.contains("| food |"),
+        card.contains(&labels) && card.contains("| posted | 20"),
         "{card}"
     );
     let is_temporary = |name: &String| name.starts_with('.') && name.contains("set");
