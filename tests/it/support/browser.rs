@@ -381,6 +381,8 @@ if (root.scrollWidth > innerWidth + 1) {
   const first = out.slice(0, 3).map(e => e.outerHTML.slice(0, 160)).join(" | ");
   faults.push(`the page is ${root.scrollWidth} wide in a window of ${innerWidth}: ${first}`);
 }
+for (const figure of document.querySelectorAll("figure:not(:has(.wide))"))
+  if (figure.scrollWidth > figure.clientWidth + 1) faults.push(`a chart is cut off: ${figure.outerHTML.slice(0, 160)}`);
 for (const text of document.querySelectorAll("svg text")) {
   const svg = text.ownerSVGElement.getBoundingClientRect(), box = text.getBoundingClientRect();
   if (!box.width) continue;

@@ -1,4 +1,4 @@
-//! The charts in the report. Each has a data table. The style sheet scales charts and lets them scroll on phones.
+//! The charts in the report. Each has a data table. The style sheet scales charts to the width of the page.
 
 mod coverage;
 mod groups;
@@ -13,9 +13,9 @@ use super::table::ChartTable;
 use crate::display::thousands;
 use topicmill_review::drift::as_f64;
 
-/// Width of a chart in its own coordinates. The style sheet shows it at 440 to 680 pixels, so that its text has a height
-/// of 10 to 15 pixels.
-const WIDTH: f64 = 540.0;
+/// Width of a chart in its own coordinates. The style sheet shows it at 340 pixels (on a phone) to 540, so that its text
+/// has a height of 10 to 15 pixels.
+const WIDTH: f64 = 420.0;
 /// Height of a column chart.
 const HEIGHT: f64 = 190.0;
 /// Maximum width of the column of names.

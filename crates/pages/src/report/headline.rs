@@ -85,30 +85,21 @@ fn name_of(report: &Report, slug: &str) -> String {
     single_line(line.map_or(slug, |line| &line.name), NAME)
 }
 
-/// Describes shares of which none is clearly the largest.
+/// Describes shares of which none is clearly the largest. It states no share, because the largest of several similar
+/// shares is too large by chance.
 fn spread(report: &Report) -> String {
-    let of_posts = of_posts(report);
-    let estimates = by_estimate(report.estimates().unwrap_or_default());
-    let assigned: Vec<&OutcomeStats> = report.labels().filter(|line| line.posts > 0).collect();
-    let (count, largest) = match (estimates.first(), assigned.first()) {
-        (Some(first), _) => {
-            let some = estimates
-                .iter()
-                .filter(|share| share.estimated.value > Some(0.0));
-            (some.count(), format!("fits {}", estimate(first, &of_posts)))
-        }
-        (None, Some(first)) => {
-            let share = percent(first.share);
-            (
-                assigned.len(),
-                format!("is assigned to {share} of {of_posts}"),
-            )
-        }
-        (None, None) => return "No post got a label".to_owned(),
+    let fits = |line: &&OutcomeStats| {
+        let estimate = report.estimate_of(&line.slug);
+        line.posts > 0 || estimate.is_some_and(|one| one.value > Some(0.0))
     };
-    match count {
-        0 | 1 => format!("The most common label {largest}"),
-        count => format!("Posts are spread over {count} labels: the most common {largest}"),
+    let labels: Vec<&OutcomeStats> = report.labels().filter(fits).collect();
+    match &labels[..] {
+        [] => "No post got a label".to_owned(),
+        [one] => format!("The only label is {}", single_line(&one.name, NAME)),
+        all => format!(
+            "Posts are spread over {} labels, and none is clearly the most common",
+            all.len()
+        ),
     }
 }
 

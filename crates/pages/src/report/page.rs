@@ -303,8 +303,10 @@ pub(super) fn interval(estimate: &Estimate) -> String {
 /// Says which shares the label table has, and why none are estimated.
 fn about_shares(report: &Report) -> String {
     let scored = thousands(report.scored());
-    let assigned =
-        format!("Assigned: the share of {scored} labelled posts that the model gave the label.");
+    let assigned = format!(
+        "Shares are of the stored posts, so they also depend on how many were collected for each topic. Assigned: the \
+         share of {scored} labelled posts that the model gave the label."
+    );
     let Some(shares) = report.estimates() else {
         let so_far = match report.sampled {
             answers if answers >= ENOUGH_ANSWERS => "the sample is hardly random".to_owned(),

@@ -4,15 +4,15 @@ use super::super::Report;
 use super::super::data::{OutcomeStats, TopicStats};
 use super::super::svg::{Anchor, Svg, fit, width as measure};
 use super::super::table::ChartTable;
-use super::{Chart, MOST};
+use super::{Chart, MOST, WIDTH};
 use crate::display::{percent, single_line, thousands};
 use topicmill_review::drift::as_f64;
 use topicmill_store::PostOutcome;
 
 /// The smallest share printed in a cell.
 const PRINTED_FROM: f64 = 0.045;
-/// Width of the map, which has more columns than other charts.
-const WIDTH: f64 = 720.0;
+/// Width of a map with more columns than fit into other charts.
+const WIDE: f64 = 720.0;
 /// Maximum width of the column of row names.
 const NAMES: f64 = 190.0;
 /// Maximum width of a column name.
@@ -208,11 +208,17 @@ pub(super) fn draw(rows: &[HeatRow], columns: &[String]) -> Svg {
     let heading = widest(&mut columns.iter()).min(HEADING);
     // A name rotated by 45 degrees needs its length times sin 45° in both directions.
     let climb = heading * 0.72;
-    let cell = ((WIDTH - left - climb) / as_f64(columns.len() as u64)).min(44.0);
+    let across = as_f64(columns.len() as u64);
+    let cell = ((WIDE - left - climb) / across).min(44.0);
+    let width = if left + across * cell + climb > WIDTH {
+        WIDE
+    } else {
+        WIDTH
+    };
     let tall = cell.clamp(24.0, 34.0);
     let grid = Grid { left, cell, tall };
     let top = climb + 18.0;
-    let mut svg = Svg::new(WIDTH, top + tall * as_f64(rows.len() as u64) + 6.0);
+    let mut svg = Svg::new(width, top + tall * as_f64(rows.len() as u64) + 6.0);
     for (n, name) in columns.iter().enumerate() {
         let x = left + cell * (as_f64(n as u64) + 0.5);
         svg.slanted((x, top - 7.0), "", name, HEADING);

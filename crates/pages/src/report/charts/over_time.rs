@@ -12,7 +12,7 @@ use topicmill_review::drift::as_f64;
 const KINDS: [(&str, &str); 3] = [
     ("mark", "with a label"),
     ("mark-grey", "no label"),
-    ("mark-soft", "not labelled yet"),
+    ("mark-soft", "not labelled"),
 ];
 
 /// Returns the name of a column in a table.
