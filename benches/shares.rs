@@ -1,5 +1,5 @@
 //! Simulates samples of answers, and prints how often intervals contain the true share: of each label, with posts that
-//! were stored later, with annotators who disagree, and from samples that are not random.
+//! were stored later, with annotators who disagree, of groups of posts, and from samples that are not random.
 //!
 //!     cargo bench --bench shares -- [FILE.csv …]
 //!
@@ -13,7 +13,8 @@ use std::io::Write;
 
 use topicmill_review::calibrate::Proportion;
 use topicmill_review::evaluate::{
-    EvaluatedPost, Stratum, estimate_shares, mixes, stratified_share,
+    Estimate, EvaluatedPost, GroupShares, Stratum, estimate_shares, group_differences, mixes,
+    stratified_share,
 };
 use topicmill_store::FrameCell;
 
@@ -40,6 +41,7 @@ fn main() -> Outcome<()> {
     shares(&sets, &mut out)?;
     late_posts(&mut out)?;
     disputes(&mut out)?;
+    groups(&mut out)?;
     mixes_of_samples(&mut out)
 }
 
@@ -264,6 +266,61 @@ fn disputes(out: &mut impl Write) -> Outcome<()> {
     Ok(())
 }
 
+/// Compares the shares of labels in two groups: posts with the same shares, and posts with different ones.
+fn groups(out: &mut impl Write) -> Outcome<()> {
+    writeln!(
+        out,
+        "\n| second group | answers in each | mean coverage | lowest | mean width | samples with p < 0.05 (Holm) |"
+    )?;
+    writeln!(out, "|---|---|---|---|---|---|")?;
+    let same = made_up(0.7);
+    let mut other = made_up(0.7);
+    // Half of the labels are twice as frequent.
+    let half: Vec<_> = (other.cells.iter().copied())
+        .filter(|(gold, _)| *gold < 8)
+        .collect();
+    other.cells.extend(half);
+    for (name, second) in [("same shares", &same), ("other shares", &other)] {
+        let truth = [&same, second].map(|posts| label_shares(posts, |one| one.0));
+        let assigned = [&same, second].map(|posts| label_shares(posts, |one| one.1));
+        for answers in [30, 50, 100, 200] {
+            let mut random = fastrand::Rng::with_seed(SEED);
+            let (mut covered, mut width, mut significant) = ([0.0; 16], 0.0, 0.0);
+            for _ in 0..DRAWS {
+                let group = |place: usize| {
+                    let posts = [&same, second][place];
+                    let drawn = || posts.cells[random.usize(..posts.cells.len())];
+                    let sample: Vec<_> = std::iter::repeat_with(drawn).take(answers).collect();
+                    let estimates = estimates(&sample, &assigned[place]).into_iter();
+                    GroupShares {
+                        group: Some(place.to_string()),
+                        posts: posts.cells.len() as u64,
+                        answers,
+                        shares: estimates.map(|one| (0.0, Some(one))).collect(),
+                    }
+                };
+                let found = group_differences(&[0, 1].map(group));
+                for one in &found {
+                    let true_one = truth[1][one.label] - truth[0][one.label];
+                    let is_covered =
+                        one.difference.low <= true_one && true_one <= one.difference.high;
+                    covered[one.label] += f64::from(u8::from(is_covered)) / float(DRAWS);
+                    width += (one.difference.high - one.difference.low) / float(16 * DRAWS);
+                }
+                let any = found.iter().any(|one| one.p_holm < 0.05);
+                significant += f64::from(u8::from(any)) / float(DRAWS);
+            }
+            let least = covered.iter().copied().fold(1.0, f64::min);
+            let mean = covered.iter().sum::<f64>() / 16.0;
+            writeln!(
+                out,
+                "| {name} | {answers} | {mean:.3} | {least:.3} | {width:.3} | {significant:.3} |"
+            )?;
+        }
+    }
+    Ok(())
+}
+
 /// Returns how often a sample from twelve subreddits of different sizes is rejected as hardly random.
 fn mixes_of_samples(out: &mut impl Write) -> Outcome<()> {
     writeln!(out, "\n| posts | sample | rejected |\n|---|---|---|")?;
@@ -349,6 +406,11 @@ fn mean_error(sample: &[(usize, usize)], assigned: &[f64]) -> Vec<Interval> {
 }
 
 fn ours(sample: &[(usize, usize)], assigned: &[f64]) -> Vec<Interval> {
+    let estimates = estimates(sample, assigned);
+    estimates.iter().map(|one| (one.low, one.high)).collect()
+}
+
+fn estimates(sample: &[(usize, usize)], assigned: &[f64]) -> Vec<Estimate> {
     let rows = sample.iter().map(|(gold, given)| EvaluatedPost {
         right: vec![*gold],
         ties: Vec::new(),
@@ -358,11 +420,9 @@ fn ours(sample: &[(usize, usize)], assigned: &[f64]) -> Vec<Interval> {
     });
     // The last share is that of posts without a label.
     let shares: Vec<f64> = assigned.iter().copied().chain([0.0]).collect();
-    let estimates = estimate_shares(&rows.collect::<Vec<_>>(), &shares);
-    estimates[..assigned.len()]
-        .iter()
-        .map(|one| (one.low, one.high))
-        .collect()
+    let mut estimates = estimate_shares(&rows.collect::<Vec<_>>(), &shares);
+    estimates.truncate(assigned.len());
+    estimates
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of posts")]
