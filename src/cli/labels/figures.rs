@@ -11,7 +11,7 @@ use topicmill_store::Table;
 /// Formats an estimate with its confidence interval.
 pub fn estimate(estimate: &Estimate) -> Value {
     estimate.value.map_or(Value::Null, |value| {
-        json!(format!("{value:.3} ({:.2}–{:.2})", estimate.low, estimate.high).replace('-', "−"))
+        json!(format!("{value:.3} ({:.3}–{:.3})", estimate.low, estimate.high).replace('-', "−"))
     })
 }
 
