@@ -84,7 +84,7 @@ struct File {
 }
 
 /// A label. The ignored keys only configure collection.
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Topic {
     slug: Option<String>,
@@ -191,13 +191,7 @@ pub fn write(set: &LabelSet) -> String {
         slug: Some(label.slug.clone()),
         label: label.label.clone(),
         descriptions: OneOrMore::More(label.descriptions.clone()),
-        _subreddits: IgnoredAny,
-        _match: IgnoredAny,
-        _read: IgnoredAny,
-        _share: IgnoredAny,
-        _listing: IgnoredAny,
-        _limit: IgnoredAny,
-        _comments: IgnoredAny,
+        ..Topic::default()
     };
     let file = File {
         name: Some(set.name.clone()),
