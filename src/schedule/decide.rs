@@ -5,7 +5,7 @@
 
 use chrono::TimeDelta;
 
-use super::entry::ScheduleEntry;
+use super::ScheduleEntry;
 use topicmill_core::Timestamp;
 use topicmill_store::ScheduleState;
 

@@ -5,14 +5,13 @@
 
 use std::path::Path;
 
-use super::entry::ScheduleEntry;
-use topicmill_store::{Store, StoreError, worker_name};
+use super::ScheduleEntry;
+use topicmill_store::{Store, StoreError, host_of, worker_name};
 
 fn key(file: &Path) -> String {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let worker = worker_name();
-    let host = worker.split(':').next().unwrap_or_default();
-    format!("schedules of {host}:{}", file.display())
+    format!("schedules of {}:{}", host_of(&worker), file.display())
 }
 
 /// Records the schedules of a file that a scheduler follows from now on.

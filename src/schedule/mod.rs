@@ -8,17 +8,30 @@
 //! - The process that claims a run renews its lease and writes only under that lease's fencing token.
 
 mod decide;
-mod entry;
 mod followed;
 mod overdue;
 mod scheduled_run;
 mod scheduler;
 mod timetable;
 
+use std::time::Duration;
+
 pub use self::decide::next_due;
-pub use self::entry::ScheduleEntry;
 pub use self::followed::{has_file_changed, record_followed};
 pub use self::overdue::OverdueSchedule;
 pub use self::scheduled_run::{StageEnd, StageOrder};
 pub use self::scheduler::{Ended, Scheduler};
 pub use self::timetable::Timetable;
+
+/// A validated `[[schedule]]` of a pipeline file: what to run, and when.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScheduleEntry {
+    /// The unique name.
+    pub name: String,
+    /// The due times.
+    pub timetable: Timetable,
+    /// The command lines, as words without the program's name, run one after another.
+    pub stages: Vec<Vec<String>>,
+    /// The maximum duration of a run.
+    pub timeout: Option<Duration>,
+}

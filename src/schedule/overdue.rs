@@ -5,7 +5,7 @@ use std::fmt;
 use chrono::TimeDelta;
 use serde::Serialize;
 
-use super::entry::ScheduleEntry;
+use super::ScheduleEntry;
 use topicmill_core::Timestamp;
 use topicmill_store::ScheduleState;
 

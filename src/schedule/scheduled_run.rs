@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::ScheduleEntry;
 use super::decide::utc;
-use super::entry::ScheduleEntry;
 use topicmill_core::clock::SharedClock;
 use topicmill_core::{ScheduledRunStatus, format_duration};
 use topicmill_store::{ClaimedScheduledRun, ScheduledRunEnd, ScheduledRunLease, Store, StoreError};

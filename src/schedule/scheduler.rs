@@ -11,8 +11,8 @@ use futures_util::future::LocalBoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio_util::sync::CancellationToken;
 
+use super::ScheduleEntry;
 use super::decide::{Decision, decide, utc};
-use super::entry::ScheduleEntry;
 use super::scheduled_run::{self, RunnerContext, StageEnd, StageOrder};
 use topicmill_core::ScheduledRunStatus;
 use topicmill_core::clock::SharedClock;

@@ -71,7 +71,7 @@ pub use self::status::{LabellingEstimate, LastRun, NewestPost, RecentLabelCount,
 pub use self::versions::{
     ComparedPost, Cost, CrossFitted, Failure, LabelSetRow, LabelState, PostLabel, Prediction,
 };
-pub use self::workers::{has_process_exited, has_worker_exited, worker_name};
+pub use self::workers::{has_process_exited, has_worker_exited, host_of, worker_name};
 
 /// Result of a store operation.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;

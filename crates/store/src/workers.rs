@@ -22,6 +22,11 @@ pub fn worker_name() -> String {
     format!("{host}:{boot}:{}:{}", pid_namespace(), process::id())
 }
 
+/// Returns the host in a worker's name.
+pub fn host_of(worker: &str) -> &str {
+    worker.split(':').next().unwrap_or_default()
+}
+
 fn pid_namespace() -> String {
     let link = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     let name = link.to_string_lossy();

@@ -8,7 +8,7 @@ use crate::status::{FailedTopic, OUTDATED, StatusReport};
 use crate::telemetry::sanitize;
 use topicmill_core::{RunStatus, Timestamp, format_duration, short_hash};
 use topicmill_review::REVIEW_COMMAND;
-use topicmill_store::{LastRun, StageRuns};
+use topicmill_store::{LastRun, StageRuns, host_of};
 
 /// The width of the first column: the longest heading and a gap.
 const FIRST_COLUMN: u16 = 13;
@@ -131,7 +131,7 @@ fn join_all<T>(all: &[T], described: impl Fn(&T) -> String) -> Option<String> {
 
 fn running(status: &StatusReport) -> String {
     let described = join_all(&status.running, |run| {
-        let host = run.worker.split(':').next().unwrap_or_default();
+        let host = host_of(&run.worker);
         let pid = run.worker.rsplit(':').next().unwrap_or_default();
         let [began, seen] =
             [run.started_at, run.seen_at].map(|at| format_duration(status.since(at)));
