@@ -146,7 +146,7 @@ enum Command {
     Export(export::Export),
     /// Write a report with charts as a self-contained HTML page
     Report(report::Report),
-    /// Browse the database in a web browser: overview, posts, search, SQL
+    /// Browse the database in a web browser: overview, posts, review
     Serve(serve::Serve),
     /// Show running stages, the backlog, failures, and what to do next
     Status(status::Status),

@@ -24,7 +24,7 @@ pub struct ModelFlags {
     /// Compute on DEVICE: auto, cpu, cuda, cuda:N, or several, like cuda:0,1
     #[arg(help_heading = "Model options", long, value_name = "DEVICE")]
     device: Option<String>,
-    /// Compute with precision P: auto, fp32, bf16, fp16 or int8
+    /// Compute with precision P: auto, fp32, bf16, fp16, int8, int8-g32 or int8-g128
     #[arg(help_heading = "Model options", long, value_name = "P")]
     precision: Option<String>,
     /// Compute with N threads; 0 means one per core
