@@ -14,7 +14,6 @@ mod page;
 mod progress;
 mod queue;
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use axum::Router;
@@ -103,11 +102,11 @@ impl Review {
     }
 }
 
-/// Returns 128 unpredictable bits in hexadecimal. `RandomState` seeds its keyed hash from the operating system's random
-/// numbers.
+/// Returns 128 unpredictable bits in hexadecimal.
 fn csrf_token() -> String {
-    let half = |salt: u64| RandomState::new().hash_one(salt);
-    format!("{:016x}{:016x}", half(0), half(1))
+    let mut bits = [0; 16];
+    getrandom::fill(&mut bits).expect("the operating system has random numbers");
+    topicmill_core::hex(&bits)
 }
 
 async fn disabled() -> PageError {
