@@ -404,6 +404,10 @@ facade! {
     fn check_writable(&self) -> ();
     /// Returns all answers, ordered by post and time.
     fn answers(&self) -> Vec<StoredGold>;
+    /// Returns the answers about a post, earliest first.
+    fn answers_about(&self, post: &Fullname) -> Vec<StoredGold>;
+    /// Returns an annotator's answers, ordered by post.
+    fn answers_by(&self, annotator: &str) -> Vec<StoredGold>;
     /// Counts labelled posts by subreddit, topic, group, label, and the number of times in `cuts`, in ascending order, that are
     /// not later than the time when the post was first stored. With `posts`, counts only these; with `period`, only posts
     /// created from its start until before its end.
@@ -416,8 +420,6 @@ facade! {
     /// Returns the text hashes and storage times of the posts that the review page would draw next: labelled posts that
     /// are not in the random sample, have a hash of at most `drawn`, and were first stored after `after`.
     fn undrawn_posts(&self, target: Target, drawn: &TextHash, after: Timestamp) -> Vec<(TextHash, Timestamp)>;
-    /// Returns the annotators' answers about a post, earliest first. `None` means none of the labels.
-    fn answers_about(&self, post: &Fullname) -> Vec<(String, Option<String>)>;
     /// Deletes an annotator's answer about a post; returns false if there was none.
     fn delete_answer(&self, post: &Fullname, annotator: &str) -> bool;
     /// Deletes an annotator's answers about one post or all posts. If no answer is left, also removes the annotator's

@@ -213,15 +213,34 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn answers(&self) -> Result<Vec<StoredGold>> {
+        self.answers_where(None).await
+    }
+
+    pub async fn answers_about(&self, post: &Fullname) -> Result<Vec<StoredGold>> {
+        self.answers_where(Some(("g.fullname = ", post.as_str())))
+            .await
+    }
+
+    pub async fn answers_by(&self, annotator: &str) -> Result<Vec<StoredGold>> {
+        self.answers_where(Some(("g.annotator = ", annotator)))
+            .await
+    }
+
+    async fn answers_where(&self, only: Option<(&str, &str)>) -> Result<Vec<StoredGold>> {
         const WHAT: &str = "read answers";
-        let rows = sqlx::query::<DB>(
+        let mut select = QueryBuilder::<DB>::new(
             "SELECT g.fullname, g.annotator, g.label, g.label_set_id, g.chosen, g.source, g.answered_at, \
                     g.in_random_sample, g.text_hash = p.text_hash, g.text_hash, g.note, p.collected_at, p.created_at \
-               FROM gold g JOIN things p ON p.fullname = g.fullname ORDER BY g.fullname, g.answered_at, g.annotator",
-        )
-        .fetch_all(&self.pool)
-        .await
-        .context(WHAT)?;
+               FROM gold g JOIN things p ON p.fullname = g.fullname",
+        );
+        if let Some((column, value)) = only {
+            select
+                .push(" WHERE ")
+                .push(column)
+                .push_bind(value.to_owned());
+        }
+        select.push(" ORDER BY g.fullname, g.answered_at, g.annotator");
+        let rows = select.build().fetch_all(&self.pool).await.context(WHAT)?;
         let stored = |row: DB::Row| {
             let fullname: Fullname = row.try_get(0).context(WHAT)?;
             let hash: Vec<u8> = row.try_get(9).context(WHAT)?;
@@ -361,16 +380,6 @@ impl<DB: Dialect> SqlStore<DB> {
             ))
         };
         rows.into_iter().map(post).collect()
-    }
-
-    pub async fn answers_about(&self, post: &Fullname) -> Result<Vec<(String, Option<String>)>> {
-        sqlx::query_as::<DB, _>(
-            "SELECT annotator, label FROM gold WHERE fullname = $1 ORDER BY answered_at, annotator",
-        )
-        .bind(post.as_str())
-        .fetch_all(&self.pool)
-        .await
-        .context("read the answers about a post")
     }
 
     pub async fn delete_answer(&self, post: &Fullname, annotator: &str) -> Result<bool> {

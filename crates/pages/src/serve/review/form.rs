@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::super::pages::{PageError, address};
 use super::filter::FilterQuery;
+use super::notice::Did;
 use super::{Shared, name, offered};
 use topicmill_core::{Fullname, GoldSource, SampleReason};
 use topicmill_review::gold;
@@ -68,9 +69,10 @@ impl ReviewForm {
 
     /// Redirects to the next post so that reloading the page does not send the form again. `did` selects the notice on
     /// that page.
-    fn redirect(&self, did: &'static str, post: Option<&Fullname>) -> Response {
+    fn redirect(&self, did: Option<Did>, post: Option<&Fullname>) -> Response {
+        let did = did.map(|did| ("did", did.words().0));
         let post = post.map(|post| ("post", post.as_str()));
-        let words = [("as", self.who.as_str()), ("did", did)].into_iter();
+        let words = [("as", self.who.as_str())].into_iter().chain(did);
         let words = words.chain(post).chain(self.filter.pairs());
         let to = HeaderValue::from_str(&address("/review", words));
         let to = to.unwrap_or(HeaderValue::from_static("/review"));
@@ -81,19 +83,19 @@ impl ReviewForm {
 /// Stores an answer.
 pub async fn answer(State(review): State<Shared>, form: ReviewForm) -> Result<Response, PageError> {
     let Some((target, set)) = review.queue.current().await? else {
-        return Ok(form.redirect("", None));
+        return Ok(form.redirect(None, None));
     };
     let fields = &form.fields;
     // The form is rejected if the labels have changed: "none of these" refers to the labels that were offered.
     if fields.set.as_deref() != Some(offered(&set).as_str()) {
-        return Ok(form.redirect("changed", None));
+        return Ok(form.redirect(Some(Did::MissedLabels), None));
     }
     let label = match (&fields.none, &fields.label) {
         (Some(_), _) => None,
         (None, Some(slug)) if set.labels.iter().any(|label| label.slug == *slug) => {
             Some(slug.clone())
         }
-        _ => return Ok(form.redirect("changed", None)),
+        _ => return Ok(form.redirect(Some(Did::MissedLabels), None)),
     };
     let post = form.post()?;
     let text = fields.text.as_ref().and_then(|text| text.parse().ok());
@@ -112,46 +114,46 @@ pub async fn answer(State(review): State<Shared>, form: ReviewForm) -> Result<Re
         note: fields.note.as_deref().and_then(gold::gold_note),
     };
     Ok(if review.queue.answer(answer, target).await? {
-        form.redirect("answered", Some(&post))
+        form.redirect(Some(Did::Answered), Some(&post))
     } else {
-        form.redirect("gone", None)
+        form.redirect(Some(Did::MissedPost), None)
     })
 }
 
 /// Skips a post.
 pub async fn skip(State(review): State<Shared>, form: ReviewForm) -> Result<Response, PageError> {
     review.queue.skip(&form.who, &form.post()?).await;
-    Ok(form.redirect("skipped", None))
+    Ok(form.redirect(Some(Did::Skipped), None))
 }
 
 /// Makes skipped posts available again.
 pub async fn again(State(review): State<Shared>, form: ReviewForm) -> Response {
     review.queue.clear_skipped(&form.who).await;
-    form.redirect("", None)
+    form.redirect(None, None)
 }
 
 /// Undoes the last answer.
 pub async fn undo(State(review): State<Shared>, form: ReviewForm) -> Result<Response, PageError> {
     let Some((_, set)) = review.queue.current().await? else {
-        return Ok(form.redirect("", None));
+        return Ok(form.redirect(None, None));
     };
     let filter = form.filter.filter(&set);
     let did = if review.queue.undo(&form.who, filter).await? {
-        "undone"
+        Did::Undone
     } else {
-        "nothing"
+        Did::NothingToUndo
     };
-    Ok(form.redirect(did, None))
+    Ok(form.redirect(Some(did), None))
 }
 
 /// Shows an answered post again.
 pub async fn reopen(State(review): State<Shared>, form: ReviewForm) -> Result<Response, PageError> {
     let did = if review.queue.reopen(&form.who, &form.post()?).await? {
-        "reopened"
+        Did::Reopened
     } else {
-        "gone"
+        Did::MissedPost
     };
-    Ok(form.redirect(did, None))
+    Ok(form.redirect(Some(did), None))
 }
 
 /// Starts a fit unless one is already running.
@@ -161,5 +163,5 @@ pub async fn fit_now(
 ) -> Result<Response, PageError> {
     let answers = review.queue.count().await?;
     review.fitting.start(answers);
-    Ok(form.redirect("", None))
+    Ok(form.redirect(None, None))
 }

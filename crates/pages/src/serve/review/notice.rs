@@ -8,6 +8,59 @@ use topicmill_core::{Fullname, Label, LabelSet};
 use topicmill_review::gold;
 use topicmill_store::{ReviewPost, Target};
 
+/// An annotator's previous action.
+#[derive(Debug, Clone, Copy)]
+pub enum Did {
+    Answered,
+    /// Nothing was stored, because the post is gone.
+    MissedPost,
+    /// Nothing was stored, because the label set changed.
+    MissedLabels,
+    Skipped,
+    Undone,
+    NothingToUndo,
+    Reopened,
+}
+
+impl Did {
+    const ALL: [Self; 7] = [
+        Self::Answered,
+        Self::MissedPost,
+        Self::MissedLabels,
+        Self::Skipped,
+        Self::Undone,
+        Self::NothingToUndo,
+        Self::Reopened,
+    ];
+
+    /// Returns the action that a URL names. Anyone can craft a URL, so it only selects one of the fixed messages.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|did| did.words().0 == word)
+    }
+
+    /// Returns the name in a URL, and the message.
+    pub const fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Answered => ("answered", ""),
+            Self::MissedPost => (
+                "gone",
+                "The post was purged or edited in the meantime; nothing was stored.",
+            ),
+            Self::MissedLabels => (
+                "changed",
+                "The label set changed in the meantime; nothing was stored.",
+            ),
+            Self::Skipped => ("skipped", "Skipped."),
+            Self::Undone => (
+                "undone",
+                "Your last answer was undone. Here is its post again.",
+            ),
+            Self::NothingToUndo => ("nothing", "There is nothing to undo."),
+            Self::Reopened => ("reopened", "Your new answer will replace the earlier one."),
+        }
+    }
+}
+
 /// The message about the previous action.
 pub enum Notice {
     Plain(&'static str),
@@ -25,28 +78,19 @@ pub enum Notice {
 }
 
 impl Review {
-    /// Returns the message about the previous action, `did`, and its `post`; both are from the URL.
+    /// Returns the message about the previous action, `did`, and its `post`.
     pub async fn notice(
         &self,
-        (did, post): (Option<&str>, Option<&str>),
+        (did, post): (Option<Did>, Option<&str>),
         target: Target,
         set: &LabelSet,
         who: &str,
     ) -> Result<Notice, PageError> {
-        // Anyone can craft a URL, so it can only select one of these fixed messages.
-        let text = match did {
-            Some("answered") => {
-                let post = post.and_then(|post| post.parse().ok());
-                return self.compare_with_model(post, target, set, who).await;
-            }
-            Some("gone") => "The post was purged or edited in the meantime; nothing was stored.",
-            Some("changed") => "The label set changed in the meantime; nothing was stored.",
-            Some("skipped") => "Skipped.",
-            Some("undone") => "Your last answer was undone. Here is its post again.",
-            Some("nothing") => "There is nothing to undo.",
-            Some("reopened") => "Your new answer will replace the earlier one.",
-            _ => "",
-        };
+        if let Some(Did::Answered) = did {
+            let post = post.and_then(|post| post.parse().ok());
+            return self.compare_with_model(post, target, set, who).await;
+        }
+        let text = did.map_or("", |did| did.words().1);
         Ok(Notice::Plain(text))
     }
 
@@ -67,9 +111,10 @@ impl Review {
         };
         Ok(Notice::Answered {
             title: display::single_line(&post.title, SHORT_TITLE),
-            mine: label_words(answer.as_deref(), &set.labels),
+            mine: label_words(answer.label.as_deref(), &set.labels),
             model: model_words(&post, &set.labels),
-            is_right: answer.as_deref() == Some(post.label.as_str()).filter(|_| !post.abstained),
+            is_right: answer.label.as_deref()
+                == Some(post.label.as_str()).filter(|_| !post.abstained),
         })
     }
 }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::super::pages::{PageError, address, html};
 use super::filter::{FilterQuery, UNLABELLED, describe};
 use super::fitting::{FitOutcome, FitView};
-use super::notice::Notice;
+use super::notice::{Did, Notice};
 use super::progress::ProgressView;
 use super::queue::{Assignment, NextPost};
 use super::{NAME, Review, Shared, offered};
@@ -144,7 +144,8 @@ pub async fn page(
         NextPost::Done => View::Done(review.queue.others().await?),
     };
     let progress = review.queue.progress(target, &set).await?;
-    let action = (query.did.as_deref(), query.post.as_deref());
+    let did = query.did.as_deref().and_then(Did::parse);
+    let action = (did, query.post.as_deref());
     let notice = review.notice(action, target, &set, &who).await?;
     let fit = review.fit_fragment(&who, &query.filter, &set, progress.posts);
     let page = ReviewPage {

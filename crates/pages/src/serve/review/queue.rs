@@ -76,9 +76,8 @@ impl ReviewQueue {
         }
         if let Some(one) = state.annotator(who).assignment.take() {
             if one.filter.as_ref() == filter {
-                let posts = [one.post.clone()];
                 // A purged post is not found.
-                if let Some(post) = self.store.gold().review_posts(target, &posts).await?.pop() {
+                if let Some(post) = self.post(target, &one.post).await? {
                     state.annotator(who).assignment = Some(one.clone());
                     return Ok(NextPost::Ask(Box::new(post), one));
                 }
@@ -160,17 +159,11 @@ impl ReviewQueue {
         who: &str,
         unavailable: &HashSet<Fullname>,
     ) -> Result<Option<(ReviewPost, Assignment)>, StoreError> {
-        let mut answers = self.store.gold().answers().await?;
-        answers.retain(|one| {
-            let answer = &one.answer;
-            one.is_of_present_text
-                && answer.annotator == who
-                && !unavailable.contains(&answer.fullname)
-        });
+        let mut answers = self.store.gold().answers_by(who).await?;
+        answers.retain(|one| one.is_of_present_text && !unavailable.contains(&one.answer.fullname));
         for StoredGold { answer, .. } in gold::partly_offered(&self.store, answers, set).await? {
-            let posts = std::slice::from_ref(&answer.fullname);
             // Posts without a label, for example because their text was deleted, are not shown.
-            if let Some(post) = self.store.gold().review_posts(target, posts).await?.pop() {
+            if let Some(post) = self.post(target, &answer.fullname).await? {
                 let again = Assignment::again(&answer, None, self.clock.now());
                 return Ok(Some((
                     post,
@@ -192,15 +185,34 @@ impl ReviewQueue {
         annotator: Option<&str>,
         unavailable: &HashSet<Fullname>,
     ) -> Result<Option<ReviewPost>, StoreError> {
-        let limit = u32::try_from(unavailable.len()).unwrap_or(u32::MAX);
         let gold = self.store.gold();
-        let found = gold.filtered_posts(target, annotator, filter, limit.saturating_add(1));
-        let free = found
-            .await?
-            .into_iter()
-            .find(|post| !unavailable.contains(post));
-        let free: Vec<Fullname> = free.into_iter().collect();
-        Ok(gold.review_posts(target, &free).await?.pop())
+        let limit = rows_to_read(unavailable, 1);
+        let found = gold
+            .filtered_posts(target, annotator, filter, limit)
+            .await?;
+        self.first_available(target, found, unavailable).await
+    }
+
+    async fn first_available(
+        &self,
+        target: Target,
+        found: Vec<Fullname>,
+        unavailable: &HashSet<Fullname>,
+    ) -> Result<Option<ReviewPost>, StoreError> {
+        match found.iter().find(|post| !unavailable.contains(*post)) {
+            Some(post) => self.post(target, post).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Returns a labelled post with its text; `None` if it was purged or has no label.
+    async fn post(
+        &self,
+        target: Target,
+        post: &Fullname,
+    ) -> Result<Option<ReviewPost>, StoreError> {
+        let posts = std::slice::from_ref(post);
+        Ok(self.store.gold().review_posts(target, posts).await?.pop())
     }
 
     /// Returns the first available post of this kind.
@@ -212,23 +224,14 @@ impl ReviewQueue {
         annotator: Option<&str>,
         unavailable: &HashSet<Fullname>,
     ) -> Result<Option<ReviewPost>, StoreError> {
-        let more = u32::try_from(unavailable.len()).unwrap_or(u32::MAX);
-        let store = &self.store;
+        let gold = self.store.gold();
         if chosen == SampleReason::Random || annotator.is_some() {
-            // At most `more` rows are unavailable, so `more + 1` rows include an available one if there is any.
-            let limit = more.saturating_add(1);
+            let limit = rows_to_read(unavailable, 1);
             let found = match chosen {
-                SampleReason::Random => store.gold().random_posts(target, annotator, limit).await?,
-                _ => {
-                    store
-                        .gold()
-                        .lowest_margin_posts(target, annotator, limit)
-                        .await?
-                }
+                SampleReason::Random => gold.random_posts(target, annotator, limit).await?,
+                _ => gold.lowest_margin_posts(target, annotator, limit).await?,
             };
-            let free = found.into_iter().find(|post| !unavailable.contains(post));
-            let free: Vec<Fullname> = free.into_iter().collect();
-            return Ok(store.gold().review_posts(target, &free).await?.pop());
+            return self.first_available(target, found, unavailable).await;
         }
         // The list is refilled only once: if a fresh read contains no available post, there is none.
         for may_refill in [true, false] {
@@ -239,19 +242,15 @@ impl ReviewQueue {
             {
                 let post = state.closest.remove(at).expect("it was found there");
                 // The post may have been purged, or answered on another server, since the read.
-                let answered = !store.gold().answers_about(&post).await?.is_empty();
-                let found = store.gold().review_posts(target, &[post]).await?.pop();
-                if let Some(post) = found.filter(|_| !answered) {
+                let answered = !gold.answers_about(&post).await?.is_empty();
+                if let (false, Some(post)) = (answered, self.post(target, &post).await?) {
                     return Ok(Some(post));
                 }
             }
             if may_refill {
-                let limit = more.saturating_add(CLOSE_CALLS);
-                state.closest = store
-                    .gold()
-                    .lowest_margin_posts(target, None, limit)
-                    .await?
-                    .into();
+                let limit = rows_to_read(unavailable, CLOSE_CALLS);
+                let found = gold.lowest_margin_posts(target, None, limit).await?;
+                state.closest = found.into();
             }
         }
         Ok(None)
@@ -259,29 +258,24 @@ impl ReviewQueue {
 
     /// Stores an answer with the reason why the post was sampled. Returns false if the post has been purged or edited.
     pub async fn answer(&self, mut answer: GoldAnswer, target: Target) -> Result<bool, StoreError> {
-        let post = &answer.fullname;
-        let shown = self
-            .store
-            .gold()
-            .review_posts(target, std::slice::from_ref(post));
-        let shown = shown.await?.pop();
+        let shown = self.post(target, &answer.fullname).await?;
         let mut state = self.state.lock().await;
         let annotator = state.annotator(&answer.annotator);
-        let mut stored = self.store.gold().answers().await?.into_iter();
-        let earlier = stored
-            .find(|one| one.answer.fullname == *post && one.answer.annotator == answer.annotator);
+        let earlier = self
+            .earlier_answer(&answer.fullname, &answer.annotator)
+            .await?;
         if let Some(earlier) = &earlier {
             // The page shows the stored answer, so this one is later, whatever the clock of another host said.
-            answer.answered_at = answer.answered_at.max(earlier.answer.answered_at);
+            answer.answered_at = answer.answered_at.max(earlier.answered_at);
         }
         if let Some(one) = annotator
             .assignment
             .take_if(|one| one.post == answer.fullname)
         {
             (answer.chosen, answer.source) = (one.chosen, one.source);
-        } else if let Some(earlier) = earlier {
+        } else if let Some(earlier) = &earlier {
             // This is a correction or a form that was sent twice.
-            (answer.chosen, answer.source) = reason_and_source(&earlier.answer);
+            (answer.chosen, answer.source) = reason_and_source(earlier);
         }
         let post = &answer.fullname;
         // The answer is about the text that was shown.
@@ -296,13 +290,22 @@ impl ReviewQueue {
         if !saved.missing.is_empty() {
             return Ok(false);
         }
+        annotator.answered.retain(|one| one != post);
+        annotator.answered.push(post.clone());
         // A repeated or corrected answer counts once.
-        if annotator.answered.last() != Some(post) {
-            annotator.answered.push(post.clone());
-            annotator.answers += 1;
-        }
+        annotator.answers += u64::from(earlier.is_none());
         annotator.skipped.remove(post);
         Ok(true)
+    }
+
+    async fn earlier_answer(
+        &self,
+        post: &Fullname,
+        who: &str,
+    ) -> Result<Option<GoldAnswer>, StoreError> {
+        let answers = self.store.gold().answers_about(post).await?;
+        let mut answers = answers.into_iter().map(|one| one.answer);
+        Ok(answers.find(|answer| answer.annotator == who))
     }
 
     /// Returns an annotator's answer about a post, and the post.
@@ -311,19 +314,9 @@ impl ReviewQueue {
         post: &Fullname,
         who: &str,
         target: Target,
-    ) -> Result<Option<(Option<String>, ReviewPost)>, StoreError> {
-        let answers = self.store.gold().answers_about(post).await?.into_iter();
-        let mine = answers
-            .filter(|(annotator, _)| annotator == who)
-            .map(|(_, label)| label)
-            .next();
-        let shown = self
-            .store
-            .gold()
-            .review_posts(target, std::slice::from_ref(post))
-            .await?
-            .pop();
-        Ok(mine.zip(shown))
+    ) -> Result<Option<(GoldAnswer, ReviewPost)>, StoreError> {
+        let answer = self.earlier_answer(post, who).await?;
+        Ok(answer.zip(self.post(target, post).await?))
     }
 
     /// Skips a post until no other post is left.
@@ -345,9 +338,8 @@ impl ReviewQueue {
     /// Undoes an annotator's last answer and assigns its post again. Returns false if there is no answer.
     pub async fn undo(&self, who: &str, filter: Option<ReviewFilter>) -> Result<bool, StoreError> {
         let mut state = self.state.lock().await;
-        let answers = self.store.gold().answers().await?;
-        let mine = answers.into_iter().map(|one| one.answer);
-        let mine: Vec<GoldAnswer> = mine.filter(|one| one.annotator == who).collect();
+        let answers = self.store.gold().answers_by(who).await?;
+        let mine: Vec<GoldAnswer> = answers.into_iter().map(|one| one.answer).collect();
         let annotator = state.annotator(who);
         // This falls back to the latest answer that was given on the review page before this server started.
         let last = loop {
@@ -377,10 +369,7 @@ impl ReviewQueue {
     /// there is no answer.
     pub async fn reopen(&self, who: &str, post: &Fullname) -> Result<bool, StoreError> {
         let mut state = self.state.lock().await;
-        let answers = self.store.gold().answers().await?.into_iter();
-        let mut mine = answers.map(|one| one.answer);
-        let mine = mine.find(|one| one.annotator == who && one.fullname == *post);
-        let Some(mine) = mine else {
+        let Some(mine) = self.earlier_answer(post, who).await? else {
             return Ok(false);
         };
         let annotator = state.annotator(who);
@@ -393,4 +382,11 @@ impl ReviewQueue {
         let answers = self.store.gold().answers().await?;
         Ok(gold::consensus(answers, None).posts)
     }
+}
+
+/// Returns how many rows to read so that at least `wanted` of them are available, if there are any: at most
+/// `unavailable` rows are not.
+fn rows_to_read(unavailable: &HashSet<Fullname>, wanted: u32) -> u32 {
+    let unavailable = u32::try_from(unavailable.len()).unwrap_or(u32::MAX);
+    unavailable.saturating_add(wanted)
 }
