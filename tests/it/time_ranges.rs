@@ -146,6 +146,10 @@ async fn missing_posts_in_a_time_range_are_a_gap_until_they_are_read() {
     assert_eq!((report.outcome, report.posts), (Outcome::Ok, 0));
     let both = [(minute(4_900), minute(5_000)), (minute(100), minute(200))];
     assert_eq!(gaps(&scene).await, both);
+    // A gap in a gap is the same gap.
+    mount(&scene, 5_000..6_000).await;
+    collect_one(&scene, 120, Some(200)).await;
+    assert_eq!(gaps(&scene).await, both);
 
     // An archive at first contains part of the range, and later all of it.
     let archive = Archive::start(Bounds::Exclusive).await;

@@ -37,18 +37,25 @@ impl OverlappingGap {
 }
 
 impl<DB: Dialect> SqlStore<DB> {
+    /// Gaps of the same source that overlap the new one become a part of it, so that no time is counted twice.
     pub async fn record_gap(&self, gap: &Gap, run: RunId) -> Result<()> {
-        sqlx::query::<DB>(INSERT_GAP)
-            .bind(gap.source.as_str())
-            .bind(gap.topic.as_str())
-            .bind(gap.subreddit.as_str())
-            .bind(gap.from_at)
-            .bind(gap.until_at)
-            .bind(run.0)
-            .execute(&self.pool)
-            .await
-            .map(drop)
-            .context("record a gap")
+        const WHAT: &str = "record a gap";
+        let mut tx = self.begin().await?;
+        let (mut from_at, mut until_at) = (gap.from_at, gap.until_at);
+        let mut overlapping = Self::overlapping_gaps(&mut tx, gap).await?;
+        overlapping.retain(|one| one.source == gap.source.as_str());
+        for one in overlapping {
+            (from_at, until_at) = (from_at.min(one.from_at), until_at.max(one.until_at));
+            Self::replace_gap(&mut tx, gap, &one, &[]).await?;
+        }
+        let whole = OverlappingGap {
+            source: gap.source.to_string(),
+            from_at,
+            until_at,
+            run: Some(run.0),
+        };
+        Self::replace_gap(&mut tx, gap, &whole, &[(from_at, until_at)]).await?;
+        tx.commit().await.context(WHAT)
     }
 
     pub async fn gaps(&self) -> Result<Vec<Gap>> {
@@ -81,31 +88,43 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut tx = self.begin().await?;
         let overlapping = Self::overlapping_gaps(&mut tx, filled).await?;
         for gap in &overlapping {
-            sqlx::query::<DB>(
-                "DELETE FROM gaps WHERE source = $1 AND topic = $2 AND subreddit = $3 AND from_at = $4",
-            )
-            .bind(gap.source.as_str())
-            .bind(filled.topic.as_str())
-            .bind(filled.subreddit.as_str())
-            .bind(gap.from_at)
-            .execute(&mut *tx)
-            .await
-            .context(WHAT)?;
-            // Deleted and inserted again, because `from_at` is part of the key, and two parts may remain.
-            for (from_at, until_at) in gap.subtract(filled) {
-                sqlx::query::<DB>(INSERT_GAP)
-                    .bind(gap.source.as_str())
-                    .bind(filled.topic.as_str())
-                    .bind(filled.subreddit.as_str())
-                    .bind(from_at)
-                    .bind(until_at)
-                    .bind(gap.run)
-                    .execute(&mut *tx)
-                    .await
-                    .context(WHAT)?;
-            }
+            Self::replace_gap(&mut tx, filled, gap, &gap.subtract(filled)).await?;
         }
         tx.commit().await.context(WHAT)
+    }
+
+    /// Replaces a gap of a topic's subreddit with time ranges. It is deleted and inserted again, because `from_at` is part
+    /// of the key.
+    async fn replace_gap(
+        tx: &mut Transaction<'static, DB>,
+        of: &Gap,
+        gap: &OverlappingGap,
+        ranges: &[(Timestamp, Timestamp)],
+    ) -> Result<()> {
+        const WHAT: &str = "write the gaps";
+        sqlx::query::<DB>(
+            "DELETE FROM gaps WHERE source = $1 AND topic = $2 AND subreddit = $3 AND from_at = $4",
+        )
+        .bind(gap.source.as_str())
+        .bind(of.topic.as_str())
+        .bind(of.subreddit.as_str())
+        .bind(gap.from_at)
+        .execute(&mut **tx)
+        .await
+        .context(WHAT)?;
+        for (from_at, until_at) in ranges {
+            sqlx::query::<DB>(INSERT_GAP)
+                .bind(gap.source.as_str())
+                .bind(of.topic.as_str())
+                .bind(of.subreddit.as_str())
+                .bind(*from_at)
+                .bind(*until_at)
+                .bind(gap.run)
+                .execute(&mut **tx)
+                .await
+                .context(WHAT)?;
+        }
+        Ok(())
     }
 
     /// Selects and locks the gaps that overlap a filled range. Includes gaps from other sources, because an archive may
