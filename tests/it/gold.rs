@@ -495,17 +495,6 @@ async fn posts_stored_after_a_random_sample_are_not_covered_until_they_have_answ
             "{found}"
         );
         assert_eq!(scene.json("status")["quality"]["frame"]["not_covered"], 20);
-        let calibrated = || {
-            let figures =
-                scene.json("labels calibrate --target-precision 0.5")["before"]["accuracy"].clone();
-            (
-                figures["of"].clone(),
-                figures["all"].clone(),
-                figures["share"].as_f64(),
-            )
-        };
-        scene.imported(&rows(40..45, Some("none"), ""), "--random");
-        assert_eq!(calibrated(), (json!(30), json!(30), Some(1.0)));
         // The later posts are labelled wrongly. They are a third of all posts, with 20 of 50 answers.
         scene.imported(&rows(40..60, Some("none"), ""), "--random");
         let found = evaluate();
@@ -519,9 +508,6 @@ async fn posts_stored_after_a_random_sample_are_not_covered_until_they_have_answ
             (outcome["share"].as_f64().unwrap() - 2.0 / 3.0).abs() < 1e-9,
             "{outcome}"
         );
-        let (right, all, share) = calibrated();
-        assert_eq!((right, all), (json!(30), json!(50)));
-        assert!((share.unwrap() - 2.0 / 3.0).abs() < 1e-9, "{share:?}");
         let shares = found["shares"].as_array().unwrap();
         let value = |share: &Value| share["estimated"]["value"].as_f64().unwrap();
         let none = shares.last().unwrap();

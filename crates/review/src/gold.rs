@@ -268,8 +268,7 @@ mod tests {
             ("{\"id\": 7, \"label\": \"\"}\n", "`id` is not text"),
             (
                 "id,label\na-1,food\na2,food\na-3,food\n",
-                "line 2: `a-1` is neither the fullname of a post (`t3_` and a base-36 id) nor the URL of one; line 4: \
-                 `a-3`",
+                "(`t1_…`) nor the URL of one; line 4: `a-3`",
             ),
             (
                 "annotation_id,fullname,id,label\n1,t3_a1,7,food\n",

@@ -400,6 +400,9 @@ fn files_of_other_tools_are_imported() {
             .ok(&format!("import {name} {flags}"))
             .expect_stderr(word);
         let mut shown = shown.json();
+        // Comments are tested below.
+        let rows = shown.as_array_mut().unwrap();
+        rows.retain(|row| row["fullname"].as_str().unwrap().starts_with("t3_"));
         let columns = shown[0].as_object_mut().unwrap();
         // The hash of a name depends on the database, and SQLite has no booleans.
         columns.retain(|name, _| !["author", "over_18", "is_self"].contains(&name.as_str()));

@@ -77,11 +77,11 @@ async fn fit_now_learns_once_from_two_presses_and_only_from_this_page() {
     assert_eq!(runs(), 2, "one run from the scene and one from the fit");
     let current = "SELECT name FROM label_sets s JOIN current_target c ON c.label_set_id = s.id";
     assert_eq!(scene.json(&["sql", current])[0]["name"], "first-fit25");
-    // The learned answers do not measure the fit.
+    // Each learned answer measures a fit without it; only the random ones count.
     let page = served.page("/review");
     for part in [
-        "<dd>0</dd><dt>random posts that count</dt>",
-        "not measured on other posts since the fit, which may have used all 25 answered posts",
+        "<dd>6</dd><dt>random posts that count</dt>",
+        "from 6 random answers (cross-fitted)",
         "The labels are fitted to 25 answers.",
     ] {
         assert!(page.contains(part), "{part}: {page}");
