@@ -23,9 +23,9 @@ use topicmill_core::{
     TopicReport,
 };
 use topicmill_sources::error::SourceError;
-use topicmill_sources::page::{PAGE_LIMIT, Rejected};
+use topicmill_sources::page::{ListingPage, PAGE_LIMIT, Rejected};
 use topicmill_sources::source::{Paging, Source};
-use topicmill_store::Page;
+use topicmill_store::{Page, UnreadThread};
 
 pub use self::goal::TimeRange;
 pub use self::import::{ImportPlan, import, preview};
@@ -33,6 +33,8 @@ pub use self::refill::{RefillPlan, refill};
 
 /// Maximum number of posts that Reddit lists for any client.
 const MAX_LISTED: u32 = 1_000;
+/// Age of a post after which few comments are added.
+const COMPLETE: TimeDelta = TimeDelta::hours(48);
 /// Maximum number of rejected records that are logged separately; the others are only counted.
 const MAX_LOGGED_REJECTIONS: u64 = 5;
 
@@ -84,35 +86,43 @@ pub async fn collect(
     reports.extend(topics.iter().map(TopicReport::new));
     // Cancelled by a signal, or by a rejection that every topic would get.
     let halt = run.stop.child_token();
-    let each = topics.iter().zip(reports.iter_mut()).map(Ok);
-    let read = stream::iter(each)
-        .try_for_each_concurrent(options.concurrency.max(1), |(topic, report)| {
-            let halt = &halt;
-            async move {
-                let mut reader = Reader {
-                    run: Run { stop: halt, ..*run },
-                    source,
-                    topic,
-                    authors,
-                    options,
-                    subreddit: "",
-                    path: String::new(),
-                    report,
-                    listing: topic.listing,
-                    has_gap: false,
-                    is_quiet: false,
-                };
-                reader.read_topic().await?;
-                // The source rejects the key or this program, so every other topic would fail in the same way.
-                if report.outcome.is_refusal() {
-                    halt.cancel();
+    let mut read = Ok(());
+    // The comments on a topic's posts are read once its posts are stored.
+    for of_posts in [false, true] {
+        let each = topics.iter().zip(reports.iter_mut());
+        let each = each.filter(|(topic, _)| topic.of_posts == of_posts);
+        read = stream::iter(each.map(Ok))
+            .try_for_each_concurrent(options.concurrency.max(1), |(topic, report)| {
+                let halt = &halt;
+                async move {
+                    let mut reader = Reader {
+                        run: Run { stop: halt, ..*run },
+                        source,
+                        topic,
+                        authors,
+                        options,
+                        subreddit: "",
+                        path: String::new(),
+                        report,
+                        listing: topic.listing,
+                        has_gap: false,
+                        is_quiet: false,
+                    };
+                    reader.read_topic().await?;
+                    // The source rejects the key or this program, so every other topic would fail in the same way.
+                    if report.outcome.is_refusal() {
+                        halt.cancel();
+                    }
+                    log_report(report);
+                    progress(1);
+                    Ok(())
                 }
-                log_report(report);
-                progress(1);
-                Ok(())
-            }
-        })
-        .await;
+            })
+            .await;
+        if read.is_err() {
+            break;
+        }
+    }
     if let (Err(StageError::Source(_)), Some(range)) = (&read, options.time_range) {
         let unread = |report: &TopicReport| report.outcome == Outcome::Stopped;
         for (topic, _) in topics
@@ -273,6 +283,7 @@ impl Reader<'_> {
     /// Reads one subreddit.
     async fn read_subreddit(&mut self) -> Result<()> {
         let read = match self.source.paging() {
+            paging if self.topic.of_posts => self.read_threads(paging).await,
             Paging::Listing(reddit) => self.read_listing(reddit).await,
             Paging::Archive(archive) => self.read_archive(archive).await,
         };
@@ -283,6 +294,38 @@ impl Reader<'_> {
             self.begin_gap().await?;
         }
         read
+    }
+
+    /// Reads the comments on the topic's stored posts, until the topic's limit is reached. A thread is read in each run
+    /// until its post is two days old.
+    async fn read_threads(&mut self, paging: Paging<'_>) -> Result<()> {
+        self.is_quiet = true;
+        let (posts, kind) = (self.run.store.posts(), self.source.kind());
+        let threads = posts.unread_threads(kind, &self.topic.slug, self.topic.limit);
+        let mut read = 0;
+        for UnreadThread {
+            post,
+            subreddit,
+            created_at,
+        } in threads.await?
+        {
+            if read >= self.topic.limit as usize {
+                break;
+            }
+            let page = match paging.thread(&post).await {
+                // The post is gone.
+                Err(error) if error.outcome().is_subreddit_specific() => ListingPage::default(),
+                page => page?,
+            };
+            self.log_rejected(&page.rejected);
+            read += page.posts.len();
+            let is_complete = self.run.now().as_datetime() - created_at.as_datetime() > COMPLETE;
+            self.path = format!("{subreddit}/comments/{}", post.id());
+            let comments = self.authors.prepare(page.posts);
+            let read_from = is_complete.then_some(created_at);
+            self.save(comments, None, None, read_from).await?;
+        }
+        Ok(())
     }
 
     /// Returns the time of the newest post that an earlier run has read: the watermark.
@@ -376,7 +419,8 @@ pub(crate) async fn record_keywords(
     run: &Run<'_>,
     topics: &[Topic],
 ) -> topicmill_store::Result<()> {
-    for topic in topics.iter().filter(|topic| !topic.subreddits.is_empty()) {
+    let is_selected = |topic: &&Topic| !topic.subreddits.is_empty() && !topic.of_posts;
+    for topic in topics.iter().filter(is_selected) {
         let posts = run.store.posts();
         let entries = topic.keywords.entries();
         if posts

@@ -5,7 +5,7 @@
 
 mod schedules;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -81,8 +81,8 @@ pub struct Pipeline {
     /// For topics that read all their subreddits, by slug: the share of the limit for each subreddit. Other topics read
     /// their first readable subreddit.
     pub shares: BTreeMap<String, Vec<u32>>,
-    /// The slugs of the topics whose comments are collected too.
-    pub comments: BTreeSet<String>,
+    /// The topics whose comments are collected too, by slug, and whether only those of their posts are.
+    pub comments: BTreeMap<String, bool>,
     /// The schedules.
     pub schedules: Vec<ScheduleEntry>,
 }
@@ -133,16 +133,24 @@ impl Pipeline {
     /// Returns one entry per listing to read: a topic that reads all its subreddits has an entry for each, with its
     /// share of the limit. A topic with comments has entries for them, with `comments` as the limit.
     pub fn reads(&self, comments: u32) -> Vec<Topic> {
-        let of_comments = self.topics.iter().map(|topic| Topic {
-            kind: ThingKind::Comment,
-            listing: Listing::New,
-            limit: comments,
-            ..topic.clone()
+        let of_comments = self.topics.iter().filter_map(|topic| {
+            let of_posts = *self.comments.get(&topic.slug)?;
+            Some(Topic {
+                kind: ThingKind::Comment,
+                of_posts,
+                // A keyword in a post also selects the comments on it.
+                keywords: Some(topic.keywords.clone())
+                    .filter(|_| !of_posts)
+                    .unwrap_or_default(),
+                listing: Listing::New,
+                limit: comments,
+                ..topic.clone()
+            })
         });
-        let of_comments = of_comments.filter(|topic| self.comments.contains(&topic.slug));
         let all: Vec<Topic> = self.topics.iter().cloned().chain(of_comments).collect();
         let reads = all.iter().flat_map(|topic| {
-            let Some(shares) = self.shares.get(&topic.slug) else {
+            let shares = self.shares.get(&topic.slug);
+            let Some(shares) = shares.filter(|_| !topic.of_posts) else {
                 return vec![topic.clone()];
             };
             let limits = apportioned(topic.limit, shares);
@@ -198,7 +206,30 @@ struct TopicKeys {
     share: Option<Vec<u32>>,
     listing: Option<Listing>,
     limit: Option<u32>,
-    comments: bool,
+    comments: Comments,
+}
+
+/// The comments of a topic that are collected.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "`comments` is neither true nor false nor \"of posts\""
+)]
+enum Comments {
+    All(bool),
+    Some(OfPosts),
+}
+
+#[derive(Deserialize)]
+enum OfPosts {
+    #[serde(rename = "of posts")]
+    OfPosts,
+}
+
+impl Default for Comments {
+    fn default() -> Self {
+        Self::All(false)
+    }
 }
 
 /// The subreddits of a topic that are read.
@@ -226,22 +257,27 @@ fn read(text: &str, path: &Path, listing: Listing, limit: u32) -> Result<Pipelin
     let mut keys = file.topic;
     // The entries of `labels` are labels only.
     keys.resize_with(label_set.labels.len(), TopicKeys::default);
-    let (mut topics, mut shares, mut comments) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
+    let (mut topics, mut shares, mut comments) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
     for (label, keys) in label_set.labels.iter().zip(keys) {
         let slug = label.slug.clone();
         let subreddits: Vec<String> = keys.subreddits.into();
         let limit = keys.limit.unwrap_or(limit);
         let wrong = |why: String| format!("topic `{slug}`: {why}");
         check_subreddits(&subreddits).map_err(wrong)?;
-        for (key, is_set) in [
+        let of_posts = match keys.comments {
+            Comments::All(all) => all.then_some(false),
+            Comments::Some(OfPosts::OfPosts) => Some(true),
+        };
+        let set = [
             ("match", !keys.keywords.is_empty()),
-            ("comments", keys.comments),
-        ] {
+            ("comments", of_posts.is_some()),
+        ];
+        for (key, is_set) in set {
             if subreddits.is_empty() && is_set {
                 return Err(wrong(format!("`{key}` needs `subreddits`")));
             }
         }
-        comments.extend(keys.comments.then(|| slug.clone()));
+        comments.extend(of_posts.map(|of_posts| (slug.clone(), of_posts)));
         if !LIMITS.contains(&limit) {
             return Err(wrong(format!(
                 "its limit is {limit}; Reddit lists 1 to 1000 posts"
@@ -256,6 +292,7 @@ fn read(text: &str, path: &Path, listing: Listing, limit: u32) -> Result<Pipelin
             subreddits,
             keywords: keys.keywords,
             kind: ThingKind::Post,
+            of_posts: false,
             listing: keys.listing.unwrap_or(listing),
             is_default_listing: keys.listing.is_none(),
             limit,

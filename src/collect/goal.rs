@@ -84,7 +84,8 @@ impl Reader<'_> {
 
     /// Records the requested time range as a gap until its posts are stored.
     pub(super) async fn begin_gap(&mut self) -> Result<()> {
-        let Some(range) = self.options.time_range.filter(|_| !self.has_gap) else {
+        let is_open = !self.has_gap && !self.topic.of_posts;
+        let Some(range) = self.options.time_range.filter(|_| is_open) else {
             return Ok(());
         };
         self.has_gap = true;
@@ -182,7 +183,8 @@ pub(super) async fn record_unread_range(
     range: TimeRange,
 ) -> Result<()> {
     let (from_at, until_at) = (range.since, range.end(run.now()));
-    if let Some(subreddit) = topic.subreddits.first().filter(|_| from_at < until_at) {
+    let is_read_by_time = from_at < until_at && !topic.of_posts;
+    if let Some(subreddit) = topic.subreddits.first().filter(|_| is_read_by_time) {
         let gap = Gap {
             source: source.kind(),
             topic: topic.slug.clone(),

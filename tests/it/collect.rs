@@ -126,6 +126,7 @@ pub fn topic(slug: &str, subreddits: &[&str], limit: u32) -> Topic {
         listing: Listing::Hot,
         keywords: Keywords::default(),
         kind: ThingKind::Post,
+        of_posts: false,
         is_default_listing: false,
         limit,
     }

@@ -31,6 +31,8 @@ pub struct Topic {
     pub keywords: Keywords,
     /// What is read: posts or comments.
     pub kind: ThingKind,
+    /// True if only the comments on the topic's stored posts are read.
+    pub of_posts: bool,
     /// Listing to read.
     pub listing: Listing,
     /// True if the listing was not set explicitly; later runs then read `new`.

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 use super::error::SourceError;
 use super::judge::Judge;
-use super::listing::{ListingError, NOT_AN_OBJECT, parse_fields};
+use super::listing::{ListingError, NOT_AN_OBJECT, decode_thread, parse_fields};
 use super::lookup::{FoundPosts, PostStates};
 use super::page::{
     LARGEST_PAGE, ListingPage, PAGE_LIMIT, Rejected, TimeOrder, TimePage, check_subreddit, site_for,
@@ -172,6 +172,27 @@ impl ArcticShift {
             page,
             states: Some(states),
         })
+    }
+
+    /// Requests all comments on a post.
+    ///
+    /// # Errors
+    /// Returns a [`SourceError`]; see [`SourceError::outcome`] for its meaning.
+    pub async fn thread(&self, post: &Fullname) -> Result<ListingPage, SourceError> {
+        let mut url = self.url_of(ThingKind::Comment, "tree");
+        url.query_pairs_mut()
+            .append_pair("link_id", post.id())
+            .append_pair("limit", "25000");
+        let read = |rows: &[&RawValue]| {
+            let things = rows.iter().map(|row| (*row).to_owned()).collect();
+            Ok(decode_thread(things, |thing| {
+                self.decode(thing, ThingKind::Comment, |_| ())
+            }))
+        };
+        let what = "comments";
+        let judge = |answer: &HttpResponse| self.judge(what, answer, read, || false);
+        let request = |http: &Client| http.get(url.clone());
+        self.http.send(Purpose::Data, what, request, judge).await
     }
 
     /// Returns the URL of an operation on things of a kind.

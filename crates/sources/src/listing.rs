@@ -3,12 +3,16 @@
 //! The envelope is roux's, but children are decoded one by one: roux's struct requires some thirty fields, so one
 //! incomplete child would make the page fail.
 
+use std::collections::VecDeque;
+
 use roux::response::{BasicThing, Listing as Children};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::page::{ListingPage, Rejected};
 use super::post::{Fields, decode_post};
-use topicmill_core::{SourceKind, ThingKind};
+use topicmill_core::{Post, RejectReason, SourceKind, ThingKind};
+use topicmill_tables::json::unwrap_records;
 
 /// The reason for rejecting a child of a listing, or a row of an archive, that is not an object.
 pub(super) const NOT_AN_OBJECT: &str = "not a JSON object";
@@ -69,6 +73,73 @@ pub fn parse_listing(
         }
     }
     Ok(page)
+}
+
+/// Decodes the comments of a thread with their replies.
+pub(super) fn decode_thread(
+    mut left: VecDeque<Box<RawValue>>,
+    decode: impl Fn(&RawValue) -> Result<Post, RejectReason>,
+) -> ListingPage {
+    let mut page = ListingPage::default();
+    left = without_more(left);
+    for position in 1.. {
+        let Some(thing) = left.pop_front() else {
+            break;
+        };
+        left.extend(replies_in(thing.get().as_bytes()));
+        match decode(&thing) {
+            Ok(post) => page.posts.push(post),
+            Err(reason) => page.rejected.push(Rejected {
+                at: format!("comment {position}"),
+                reason,
+            }),
+        }
+    }
+    page
+}
+
+/// Returns the comments inside a record: `comments` and `replies` in a file of BDFR, and the listing of `replies` in a saved
+/// page of Reddit.
+pub(super) fn replies_in(json: &[u8]) -> VecDeque<Box<RawValue>> {
+    #[derive(Deserialize)]
+    struct Thread {
+        comments: Option<Box<RawValue>>,
+        replies: Option<Box<RawValue>>,
+        data: Option<Box<Self>>,
+    }
+    let has = |name: &str| memchr::memmem::find(json, name.as_bytes()).is_some();
+    if !has("\"replies\"") && !has("\"comments\"") {
+        return VecDeque::new();
+    }
+    let Ok(mut thread) = serde_json::from_slice::<Thread>(json) else {
+        return VecDeque::new();
+    };
+    let Thread {
+        comments, replies, ..
+    } = thread.data.take().map_or(thread, |data| *data);
+    let lists = [comments, replies].into_iter().flatten();
+    let lists = lists.filter_map(|list| match list.get().as_bytes()[0] {
+        b'[' => serde_json::from_str::<VecDeque<Box<RawValue>>>(list.get()).ok(),
+        b'{' => unwrap_records(list.get().as_bytes()),
+        _ => None,
+    });
+    // BDFR and Reddit may list ids instead.
+    let replies = lists.flatten();
+    let replies = replies.filter(|reply| reply.get().starts_with('{'));
+    without_more(replies.collect())
+}
+
+/// Removes things of kind `more`, which stand for comments that are not in the file.
+pub(super) fn without_more(mut inner: VecDeque<Box<RawValue>>) -> VecDeque<Box<RawValue>> {
+    #[derive(Deserialize)]
+    struct Thing<'a> {
+        kind: &'a str,
+    }
+    inner.retain(|thing| {
+        let thing = serde_json::from_str::<Thing<'_>>(thing.get());
+        !thing.is_ok_and(|thing| thing.kind == "more")
+    });
+    inner
 }
 
 /// Parses the fields of an object; if that fails because of lone surrogates, replaces them and parses again.

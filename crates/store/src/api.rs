@@ -25,8 +25,8 @@ use super::{
     RecentLabelCount, ReportQuery, ReportSums, Result, ReviewFilter, ReviewPost, Rewritten, RunId,
     RunRow, RunningScheduledRun, SavedGold, ScheduleState, ScheduledRunClaimant, ScheduledRunEnd,
     ScheduledRunLease, ScheduledRunRow, StageRuns, Store, StoredGold, StoredText, SubredditSpan,
-    Table, Target, TopicKeywords, TwoPeriods, UnfinishedRun, UnlabelledText, Upserted, Watermark,
-    WorkEstimate, Written,
+    Table, Target, TopicKeywords, TwoPeriods, UnfinishedRun, UnlabelledText, UnreadThread,
+    Upserted, Watermark, WorkEstimate, Written,
 };
 
 /// Calls the method of the open database.
@@ -193,6 +193,8 @@ facade! {
     /// Returns a replacement for a watermark that a post dated after `latest` moved into the future: the creation time
     /// of the newest post that was created before the first such post was stored.
     fn newest_before_future(&self, source: SourceKind, subreddit: &str, latest: Timestamp) -> Option<Timestamp>;
+    /// Returns stored posts of a topic whose comments were not read, or are read again, the longest unread first.
+    fn unread_threads(&self, source: SourceKind, topic: &str, limit: u32) -> Vec<UnreadThread>;
     /// Records a gap.
     fn record_gap(&self, gap: &Gap, run: RunId) -> ();
     /// Removes the time range `filled`, whose posts are all stored now, from the gaps of its topic and subreddit.

@@ -60,7 +60,7 @@ pub use self::rows::{
     ArchiveState, BacklogCounts, Checked, Claim, Claimant, ClaimedPost, Classified, CrashFilter,
     Due, ExistingTarget, Gap, ImportState, Info, LabelWrite, LabellingState, Lease, ModelRow,
     OldTexts, Page, Purged, PurgedTexts, RunId, RunRow, StoredLabels, StoredText, Target,
-    TopicKeywords, UnfinishedRun, UnlabelledText, WorkEstimate, Written,
+    TopicKeywords, UnfinishedRun, UnlabelledText, UnreadThread, WorkEstimate, Written,
 };
 pub use self::schedules::{
     ClaimedScheduledRun, RunningScheduledRun, ScheduleState, ScheduledRunClaimant, ScheduledRunEnd,

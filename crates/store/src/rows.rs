@@ -93,6 +93,17 @@ pub struct Gap {
     pub until_at: Timestamp,
 }
 
+/// A stored post whose comments are not all read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadThread {
+    /// The post.
+    pub post: Fullname,
+    /// Its subreddit.
+    pub subreddit: String,
+    /// When it was posted.
+    pub created_at: Timestamp,
+}
+
 /// Import position of a file, with counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportState {

@@ -1,5 +1,7 @@
 //! Comments of a subreddit are collected like its posts: back to a limit first, then all new ones, with gaps.
 
+use topicmill_core::clock::SystemClock;
+
 use super::*;
 use crate::support::postgres::databases;
 
@@ -87,5 +89,71 @@ async fn comments_are_collected_like_posts_with_their_own_watermark() {
         // The comments neither count as posts of the subreddit nor change its periods.
         let spans = "SELECT COUNT(*) FROM posts WHERE topic = 'climate'";
         assert_eq!(program.scalar(spans), 5);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn comments_of_posts_are_read_with_their_replies_until_they_are_complete() {
+    for database in databases() {
+        let archive = Archive::start(Bounds::Exclusive).await;
+        // One post is two days old, one is new, and one has no comments.
+        let now = SystemClock::shared().now().timestamp() - START;
+        archive.state.set_now(now);
+        let posts = [("old", 0, 2), ("young", now - 3_600, 1), ("bare", 60, 0)];
+        for (id, at, replies) in posts {
+            let fields = json!({"num_comments": replies, "title": if id == "bare" { "floods" } else { "Storms" }});
+            archive.state.add_rows([row_with(id, at, &fields)]);
+        }
+        let reply = |id: &str, post: &str, parent: &str| {
+            let mut reply = comment(10);
+            reply["id"] = json!(id);
+            reply["link_id"] = json!(format!("t3_{post}"));
+            reply["parent_id"] = json!(parent);
+            reply
+        };
+        archive.state.add_rows([
+            reply("r1", "old", "t3_old"),
+            reply("r2", "old", "t1_r1"),
+            reply("r3", "old", "t1_r2"),
+            reply("r4", "young", "t3_young"),
+        ]);
+        let program = Program::on(database);
+        program.write(
+            "p.toml",
+            FILE.replace(
+                "comments = true",
+                "comments = \"of posts\"\nmatch = [\"storm*\"]",
+            ),
+        );
+        let url = archive.server.uri();
+        let collect = || {
+            let settings = [
+                ("arctic_shift.api_url", url.as_str()),
+                ("arctic_shift.requests_per_minute", "60000"),
+            ];
+            let line = "collect --pipeline p.toml --source arctic-shift --run-json run.json";
+            program.run_with(&settings, line).expect_exit(0, "");
+            program.read_json("run.json")["counts"].take()
+        };
+        assert_eq!(collect()["comments"], 4);
+        let stored = "SELECT fullname, post, parent, topic FROM comments ORDER BY fullname";
+        let expected = json!([
+            ["t1_r1", "t3_old", "t3_old", "climate"],
+            ["t1_r2", "t3_old", "t1_r1", "climate"],
+            ["t1_r3", "t3_old", "t1_r2", "climate"],
+            ["t1_r4", "t3_young", "t3_young", "climate"],
+        ]);
+        assert_eq!(program.rows(stored), expected);
+        // A new comment on a young post is read, one on a complete post is not.
+        archive
+            .state
+            .add_rows([reply("r5", "young", "t1_r4"), reply("r6", "old", "t3_old")]);
+        assert_eq!(collect()["comments"], 2);
+        assert_eq!(program.count("comments"), 5);
+        let trees = archive.server.received_requests().await.unwrap();
+        let trees = trees
+            .iter()
+            .filter(|request| request.url.path().ends_with("/tree"));
+        assert_eq!(trees.count(), 3);
     }
 }

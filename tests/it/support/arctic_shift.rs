@@ -157,6 +157,25 @@ impl ArchiveState {
         page(&json!(found))
     }
 
+    /// Returns the comments on a post, each inside the one that it replies to.
+    fn tree(&self, post: &str) -> ResponseTemplate {
+        fn under(rows: &[Value], parent: &str) -> Vec<Value> {
+            let replies = rows.iter().filter(|row| row["parent_id"] == parent);
+            let thing = |row: &Value| {
+                let children = under(rows, &format!("t1_{}", row["id"].as_str().unwrap()));
+                let mut data = row.clone();
+                data["replies"] = if children.is_empty() {
+                    json!("")
+                } else {
+                    json!({"kind": "Listing", "data": {"children": children}})
+                };
+                json!({"kind": "t1", "data": data})
+            };
+            replies.map(thing).collect()
+        }
+        page(&json!(under(&self.rows(true), &format!("t3_{post}"))))
+    }
+
     fn by_ids(&self, query: &BTreeMap<String, String>, comments: bool) -> ResponseTemplate {
         let ids: Vec<&str> = query["ids"].split(',').collect();
         assert!(ids.len() <= 500, "{} ids", ids.len());
@@ -210,6 +229,7 @@ impl Respond for Responder {
             "/api/posts/ids" => self.0.by_ids(&query, false),
             "/api/comments/search" => self.0.search(&query, true),
             "/api/comments/ids" => self.0.by_ids(&query, true),
+            "/api/comments/tree" => self.0.tree(&query["link_id"]),
             _ => ResponseTemplate::new(404),
         }
     }

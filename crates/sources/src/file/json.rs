@@ -5,16 +5,14 @@
 use std::collections::{HashSet, VecDeque};
 use std::io;
 
-use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::dump::FileOptions;
 use super::filter::Filter;
 use super::names::{Column, Layout, fill};
 use super::row::{FileRow, Position, PostRows, Record, parse_topic};
 use super::table::DefaultValue;
-use crate::listing::parse_fields;
+use crate::listing::{parse_fields, replies_in, without_more};
 use crate::page::Rejected;
 use crate::post::decode_post;
 use topicmill_core::{RejectReason, SourceKind};
@@ -105,50 +103,6 @@ impl JsonPosts {
             }
         }
     }
-}
-
-/// Returns the comments inside a record: `comments` and `replies` in a file of BDFR, and the listing of `replies` in a saved
-/// page of Reddit.
-fn replies_in(json: &[u8]) -> VecDeque<Box<RawValue>> {
-    #[derive(Deserialize)]
-    struct Thread {
-        comments: Option<Box<RawValue>>,
-        replies: Option<Box<RawValue>>,
-        data: Option<Box<Self>>,
-    }
-    let has = |name: &str| memchr::memmem::find(json, name.as_bytes()).is_some();
-    if !has("\"replies\"") && !has("\"comments\"") {
-        return VecDeque::new();
-    }
-    let Ok(mut thread) = serde_json::from_slice::<Thread>(json) else {
-        return VecDeque::new();
-    };
-    let Thread {
-        comments, replies, ..
-    } = thread.data.take().map_or(thread, |data| *data);
-    let lists = [comments, replies].into_iter().flatten();
-    let lists = lists.filter_map(|list| match list.get().as_bytes()[0] {
-        b'[' => serde_json::from_str::<VecDeque<Box<RawValue>>>(list.get()).ok(),
-        b'{' => unwrap_records(list.get().as_bytes()),
-        _ => None,
-    });
-    // BDFR and Reddit may list ids instead.
-    let replies = lists.flatten();
-    let replies = replies.filter(|reply| reply.get().starts_with('{'));
-    without_more(replies.collect())
-}
-
-/// Removes things of kind `more`, which stand for comments that are not in the file.
-fn without_more(mut inner: VecDeque<Box<RawValue>>) -> VecDeque<Box<RawValue>> {
-    #[derive(Deserialize)]
-    struct Thing<'a> {
-        kind: &'a str,
-    }
-    inner.retain(|thing| {
-        let thing = serde_json::from_str::<Thing<'_>>(thing.get());
-        !thing.is_ok_and(|thing| thing.kind == "more")
-    });
-    inner
 }
 
 impl PostRows for JsonPosts {

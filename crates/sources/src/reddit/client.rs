@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use reqwest::{Client, Url};
+use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::refusal::refusal;
@@ -11,14 +12,16 @@ use super::settings::{self, RedditSettings};
 use super::token::{Token, TokenCache, TokenResponse};
 use crate::error::SourceError;
 use crate::judge::Judge;
-use crate::listing::{ListingError, parse_listing};
+use crate::listing::{ListingError, NOT_AN_OBJECT, decode_thread, parse_fields, parse_listing};
 use crate::lookup::{FoundPosts, parse_info};
 use crate::page::{ListingPage, PAGE_LIMIT, check_subreddit, site_for};
+use crate::post::decode_post;
 use topicmill_core::clock::SharedClock;
 use topicmill_core::hex;
 use topicmill_core::record::QuotaLeft;
 use topicmill_core::{Fullname, Listing, SourceKind, ThingKind, Timestamp};
 use topicmill_http::{HttpResponse, PoliteClient, Purpose, append_path, is_loopback};
+use topicmill_tables::json::unwrap_records;
 
 /// Maximum number of posts in a request to `/api/info`.
 pub const INFO_LIMIT: u32 = 100;
@@ -130,6 +133,32 @@ impl Reddit {
             .append_pair("raw_json", "1");
         let decode = |body: &[u8]| parse_info(body, self.kind);
         self.get("known posts", &url, decode).await
+    }
+
+    /// Requests the comments on a post, up to 500 and those that Reddit shows in their place.
+    ///
+    /// # Errors
+    /// Returns a [`SourceError`]; see [`SourceError::outcome`] for its meaning.
+    pub async fn thread(&self, post: &Fullname) -> Result<ListingPage, SourceError> {
+        let mut url = self.api_url.clone();
+        append_path(&mut url, &["comments", post.id()]);
+        url.query_pairs_mut()
+            .append_pair("limit", "500")
+            .append_pair("raw_json", "1");
+        // A listing with the post, and one with the comments.
+        let decode = |body: &[u8]| {
+            let text = String::from_utf8_lossy(body);
+            let lists: Vec<Box<RawValue>> = serde_json::from_str(&text)?;
+            let comments = lists
+                .get(1)
+                .and_then(|list| unwrap_records(list.get().as_bytes()));
+            let decode = |thing: &RawValue| {
+                let fields = parse_fields(thing.get()).map_err(|_| NOT_AN_OBJECT)?;
+                decode_post(fields, self.kind, Some(ThingKind::Comment))
+            };
+            Ok(decode_thread(comments.unwrap_or_default(), decode))
+        };
+        self.get("comments", &url, decode).await
     }
 
     /// Requests a token, uses it to request one post from a subreddit, and returns what the credentials allow. It is

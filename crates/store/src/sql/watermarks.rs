@@ -3,7 +3,7 @@
 use sqlx::{Row as _, Transaction};
 
 use super::super::dialect::Dialect;
-use super::super::{ImportState, Page, Result, RunId};
+use super::super::{ImportState, Page, Result, RunId, UnreadThread};
 use super::{ErrorContext, SqlStore, count};
 use topicmill_core::{Listing, SourceKind, Timestamp, subreddit_of_path};
 
@@ -159,6 +159,30 @@ impl<DB: Dialect> SqlStore<DB> {
         .fetch_one(&self.pool)
         .await
         .context("find the newest post of a time range")
+    }
+
+    // A thread has a watermark with the path of its page, which has a `read_from` once the thread is complete.
+    pub async fn unread_threads(
+        &self,
+        source: SourceKind,
+        topic: &str,
+        limit: u32,
+    ) -> Result<Vec<UnreadThread>> {
+        // The condition on all topics is that of the index.
+        sqlx::query::<DB>(
+            "SELECT p.fullname, p.subreddit, p.created_at FROM things p LEFT JOIN watermarks w \
+                 ON w.source = $1 AND w.topic = $2 AND w.subreddit = p.subreddit || '/comments/' || substr(p.fullname, 4) \
+              WHERE p.kind = 'post' AND p.topic = $2 AND p.topic >= '' AND p.removed_at IS NULL \
+                AND COALESCE(p.num_comments, 1) + CASE WHEN p.reddit_score_is_placeholder THEN 1 ELSE 0 END > 0 \
+                AND w.read_from IS NULL ORDER BY w.updated_at NULLS FIRST, p.created_at DESC LIMIT $3",
+        )
+        .bind(source.as_str())
+        .bind(topic)
+        .bind(i64::from(limit))
+        .try_map(row_as!(UnreadThread: post, subreddit, created_at))
+        .fetch_all(&self.pool)
+        .await
+        .context("find posts whose comments are not read")
     }
 
     // A post with a date in the future (because of a wrong clock or a forged file) must not become the watermark. Posts
