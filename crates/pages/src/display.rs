@@ -54,6 +54,12 @@ pub fn percent(share: f64) -> String {
     format!("{percent:.1} %")
 }
 
+/// Formats an interval of shares: `21 to 38 %`.
+pub fn interval(low: f64, high: f64) -> String {
+    let low = percent(low);
+    format!("{} to {}", low.trim_end_matches(" %"), percent(high))
+}
+
 /// Formats the change in a share in percentage points, with its sign.
 pub fn points(change: f64) -> String {
     let points = (change * 1000.0).round() / 10.0;

@@ -5,9 +5,8 @@
 //! assigned share is called one.
 
 use super::data::{Change, OutcomeStats, Report};
-use super::page::interval;
 use super::time;
-use crate::display::{percent, single_line, thousands};
+use crate::display::{interval, percent, single_line, thousands};
 use topicmill_review::change::is_significantly_larger;
 use topicmill_review::drift::as_f64;
 use topicmill_review::evaluate::{LabelShare, NO_LABEL};
@@ -62,7 +61,7 @@ fn estimate(share: &LabelShare, of_posts: &str) -> String {
     let value = percent(share.estimated.value.unwrap_or(0.0));
     format!(
         "an estimated {value} of {of_posts} ({})",
-        interval(&share.estimated)
+        interval(share.estimated.low, share.estimated.high)
     )
 }
 

@@ -11,10 +11,10 @@ use super::data::{
 use super::headline;
 use super::svg::Svg;
 use super::time;
-use crate::display::{self, percent, points, thousands};
+use crate::display::{self, interval, percent, points, thousands};
 use topicmill_review::REVIEW_COMMAND;
 use topicmill_review::drift::as_f64;
-use topicmill_review::evaluate::{ENOUGH_ANSWERS, Estimate, NO_LABEL};
+use topicmill_review::evaluate::{ENOUGH_ANSWERS, NO_LABEL};
 use topicmill_store::PostOutcome;
 
 /// Maximum number of rows in the label table.
@@ -273,7 +273,7 @@ fn rows(report: &Report) -> Vec<Row> {
             share: percent(line.share),
             estimated: report.estimate_of(&line.slug).map(|one| {
                 let value = one.value.map_or_else(|| "–".to_owned(), percent);
-                [value, interval(one)]
+                [value, interval(one.low, one.high)]
             }),
             bar: bar(line, largest),
             spark: spark(&line.series[report.axis.complete()]),
@@ -292,12 +292,6 @@ fn rows(report: &Report) -> Vec<Row> {
         return Vec::new();
     }
     report.outcomes.iter().take(LABEL_ROWS).map(row).collect()
-}
-
-/// Formats an interval of shares: `21 to 38 %`.
-pub(super) fn interval(estimate: &Estimate) -> String {
-    let [low, high] = [estimate.low, estimate.high].map(percent);
-    format!("{} to {high}", low.trim_end_matches(" %"))
 }
 
 /// Says which shares the label table has, and why none are estimated.
@@ -334,7 +328,7 @@ fn about_shares(report: &Report) -> String {
     }
     if let Some(none) = shares.iter().find(|share| share.label == NO_LABEL) {
         let value = none.estimated.value.map_or_else(|| "–".to_owned(), percent);
-        let interval = interval(&none.estimated);
+        let interval = interval(none.estimated.low, none.estimated.high);
         text.extend([
             " No label is right for an estimated ",
             &value,

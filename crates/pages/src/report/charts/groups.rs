@@ -1,11 +1,10 @@
 //! Draws the shares of labels in groups of posts, such as subreddits or months.
 
 use super::super::Report;
-use super::super::page::interval;
 use super::super::table::ChartTable;
 use super::heat::{HeatRow, draw};
 use super::{Chart, MOST};
-use crate::display::{percent, single_line, thousands};
+use crate::display::{interval, percent, single_line, thousands};
 use topicmill_review::evaluate::{ENOUGH_ANSWERS, GroupShares};
 
 /// A column: the position of its share in a group, and its name.
@@ -76,7 +75,7 @@ fn table(by: &str, groups: &[GroupShares], columns: &[Column]) -> ChartTable {
                 thousands(group.answers as u64),
                 percent(assigned),
                 value.map_or_else(String::new, percent),
-                estimated.map_or_else(String::new, |one| interval(&one)),
+                estimated.map_or_else(String::new, |one| interval(one.low, one.high)),
             ]
         })
     });
