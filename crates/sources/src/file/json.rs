@@ -79,12 +79,10 @@ impl JsonPosts {
                     JsonItem::End => return Ok(None),
                     JsonItem::Yield => return Ok(Some(FileRow::Skipped)),
                     JsonItem::TooLong => (Err(too_long().into()), VecDeque::new()),
-                    JsonItem::Record if self.is_flat => {
-                        (self.decoder.record(self.records.record()), VecDeque::new())
-                    }
                     JsonItem::Record => {
                         let json = self.records.record();
-                        (self.decoder.record(json), replies_in(json))
+                        let replies = (!self.is_flat).then(|| replies_in(json));
+                        (self.decoder.record(json), replies.unwrap_or_default())
                     }
                 }
             };
