@@ -191,7 +191,7 @@ struct Reader<'a> {
     report: &'a mut TopicReport,
     /// The subreddit that is being read.
     subreddit: &'a str,
-    /// What is being read from it; see [`Topic::path`].
+    /// The path that is being read; see [`Topic::path`].
     path: String,
     /// The order in which the subreddit is read.
     listing: Listing,

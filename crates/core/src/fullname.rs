@@ -34,7 +34,7 @@ string_enum! {
 /// An error for text that is not the fullname or URL of a post or a comment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is neither the fullname of a post (`t3_` and a base-36 id) or of a comment (`t1_…`) nor the URL of one"
+    "`{0}` is neither the fullname of a post (`t3_` and a base-36 id) or comment (`t1_…`) nor the URL of one"
 )]
 pub struct FullnameError(String);
 

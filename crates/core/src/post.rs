@@ -56,7 +56,7 @@ pub struct Post {
     pub source: SourceKind,
 }
 
-/// What a comment replies to, as far as its source knows.
+/// A comment's place in its thread. A field is `None` if the source does not say, and for posts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Reply {
     /// The comment's post.

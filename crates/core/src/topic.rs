@@ -29,7 +29,7 @@ pub struct Topic {
     pub subreddits: Vec<String>,
     /// Keywords, one of which a post must contain to be stored for the topic.
     pub keywords: Keywords,
-    /// What is read: posts or comments.
+    /// The kind of things to read.
     pub kind: ThingKind,
     /// True if only the comments on the topic's stored posts are read.
     pub of_posts: bool,

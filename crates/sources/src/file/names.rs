@@ -136,7 +136,7 @@ pub struct Column {
     pub name: String,
 }
 
-/// How a file was read: the tool that made it, and the fields that have other names in it.
+/// The tool that made a file, and the fields that have other names in it.
 #[derive(Debug, Clone, Default)]
 pub struct Layout {
     tool: Option<&'static Tool>,
