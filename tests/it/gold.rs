@@ -495,6 +495,19 @@ async fn posts_stored_after_a_random_sample_are_not_covered_until_they_have_answ
             "{found}"
         );
         assert_eq!(scene.json("status")["quality"]["frame"]["not_covered"], 20);
+        // Calibrating scores the posts itself, so its labels differ from the stored ones.
+        let calibrated = || {
+            let ran = scene.json("labels calibrate --target-precision 0.1");
+            let accuracy = &ran["before"]["accuracy"];
+            ["of", "all", "share"].map(|key| accuracy[key].as_f64().unwrap())
+        };
+        scene.imported(&rows(40..45, Some("none"), ""), "--random");
+        let [earlier, all, share] = calibrated();
+        let differences = [all - 30.0, share - earlier / 30.0];
+        assert!(
+            differences.iter().all(|one| one.abs() < 1e-9),
+            "{differences:?}"
+        );
         // The later posts are labelled wrongly. They are a third of all posts, with 20 of 50 answers.
         scene.imported(&rows(40..60, Some("none"), ""), "--random");
         let found = evaluate();
@@ -507,6 +520,13 @@ async fn posts_stored_after_a_random_sample_are_not_covered_until_they_have_answ
         assert!(
             (outcome["share"].as_f64().unwrap() - 2.0 / 3.0).abs() < 1e-9,
             "{outcome}"
+        );
+        let [right, all, share] = calibrated();
+        let weighted = (40.0 * earlier / 30.0 + (right - earlier)) / 60.0;
+        let differences = [all - 50.0, share - weighted];
+        assert!(
+            differences.iter().all(|one| one.abs() < 1e-9),
+            "{differences:?}"
         );
         let shares = found["shares"].as_array().unwrap();
         let value = |share: &Value| share["estimated"]["value"].as_f64().unwrap();
