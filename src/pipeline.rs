@@ -283,7 +283,8 @@ impl Context {
                 Ok(None) | Err(_) => "stopped before the end of the file",
             };
             tracing::info!(
-                file = %name, posts = done.posts, new = done.stored.new, changed = done.stored.changed,
+                file = %name, posts = done.posts - done.comments,
+                comments = Some(done.comments).filter(|n| *n > 0), new = done.stored.new, changed = done.stored.changed,
                 edited = Some(done.stored.edited).filter(|n| *n > 0),
                 purged = Some(done.stored.purged).filter(|n| *n > 0),
                 tombstoned = Some(done.stored.tombstoned).filter(|n| *n > 0),

@@ -91,7 +91,7 @@ CREATE TABLE things (
 CREATE INDEX things_created_at ON things (kind, created_at);
 CREATE INDEX things_checked_at ON things (checked_at, fullname);
 CREATE INDEX things_archive_checked_at ON things (archive_checked_at, fullname);
-CREATE INDEX things_with_text ON things (collected_at) WHERE text_purged_at IS NULL;
+CREATE INDEX things_with_text ON things (collected_at, kind) WHERE text_purged_at IS NULL;
 CREATE INDEX things_crosspost_parent ON things (crosspost_parent) WHERE crosspost_parent IS NOT NULL;
 -- Includes all columns that the views and the search for unlabelled posts read, except the text.
 CREATE INDEX things_current ON things (fullname, kind, text_hash, created_at, topic, has_text, subreddit, source);

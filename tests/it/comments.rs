@@ -130,6 +130,14 @@ fn comments_are_labelled_once_and_shown_by_their_own_views() {
         for kind in ["posts", "comments"] {
             assert_eq!(evaluated(kind)["posts"], 1, "{kind}");
         }
+        // The other figures are of posts.
+        let status = program.json("status");
+        let backlog = &status["backlog"];
+        assert_eq!(
+            [&backlog["posts"], &backlog["comments"]],
+            [&json!(6), &json!(5)]
+        );
+        assert_eq!(status["quality"]["outcome"]["all"], 1);
         program.ok("db check");
     }
 }

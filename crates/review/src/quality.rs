@@ -128,6 +128,8 @@ pub async fn measure(
     counted: Counted,
 ) -> Result<(MeasuredQuality, Option<RandomSample>), StoreError> {
     let mut answers = store.gold().answers().await?;
+    // The figures are of posts.
+    answers.retain(|one| !one.answer.fullname.is_comment());
     let answered = posts_of(&answers).len();
     let held_out = match &set.fitted {
         Some(_) => store.labels().cross_fitted(target.label_set).await?,

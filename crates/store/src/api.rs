@@ -253,6 +253,8 @@ facade! {
     fn count_without_author(&self) -> u64;
     /// Deletes the text, links and author of up to `limit` old posts and of their crossposts.
     fn purge_texts(&self, old: &OldTexts, limit: u32, now: Timestamp) -> PurgedTexts;
+    /// Counts the posts with text, without comments.
+    fn count_posts_with_text(&self) -> u64;
     /// Counts the posts with text that were stored after a time.
     fn count_texts_after(&self, time: Timestamp) -> u64;
     /// Returns the time of the database's clock, or `now` if the database has none.

@@ -331,7 +331,10 @@ pub struct RunRow {
 /// Progress of labelling under the current target.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LabellingState {
+    /// Stored posts and comments; the counts below are of both.
     pub posts: i64,
+    /// The comments among them.
+    pub comments: i64,
     /// Posts with a current label or an abstention.
     pub labelled: i64,
     /// Labelled posts for which the model abstained: `other` and `unsure`.

@@ -245,7 +245,8 @@ impl Calibrate {
         .await?;
         let gold = gold.keep_random_sample(MIN_ROWS);
         let is_random = gold.is_random();
-        let gold = gold.resolve(&[set], self.others_out_of_scope)?;
+        let mut gold = gold.resolve(&[set], self.others_out_of_scope)?;
+        gold.posts.retain(|post| !post.id.is_comment());
         let mut texts = rescoring
             .gold_texts(gold, None, MIN_ROWS, NeededOutput::Any)
             .await?;

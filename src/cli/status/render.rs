@@ -143,6 +143,10 @@ fn running(status: &StatusReport) -> String {
 
 fn posts(status: &StatusReport) -> String {
     let mut text = about(status, status.backlog.posts);
+    if status.backlog.comments > 0 {
+        let comments = number(status.backlog.comments);
+        text.extend([format!(", {comments} of them comments")]);
+    }
     if let Some(stored) = status.newest.collected_at {
         let stored = format_duration(status.since(stored));
         text.extend([format!("; the last new one was stored {stored} ago")]);

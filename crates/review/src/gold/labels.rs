@@ -7,7 +7,7 @@ use super::{GoldError, GoldRow, ResolvedGold};
 use crate::REVIEW_COMMAND;
 use crate::join;
 use crate::quality;
-use topicmill_core::{Fullname, LabelSet, Timestamp};
+use topicmill_core::{Fullname, LabelSet};
 use topicmill_store::Store;
 
 /// `--gold topic`: the topics that posts were collected for.
@@ -82,8 +82,9 @@ impl GoldLabels {
                     .into(),
             ));
         }
-        let texts = store.purging().count_texts_after(Timestamp::EPOCH).await?;
-        let left_out = match texts.saturating_sub(rows.len() as u64) {
+        let texts = store.purging().count_posts_with_text().await?;
+        let posts = rows.iter().filter(|row| !row.id.is_comment()).count();
+        let left_out = match texts.saturating_sub(posts as u64) {
             0 => String::new(),
             none => format!(
                 " {none} of {texts} posts have no topic and are left out, so these figures are not estimates for all \

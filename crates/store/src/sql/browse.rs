@@ -166,7 +166,10 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn count_posts(&self) -> Result<PostCounts> {
-        let posts = self.number("SELECT COUNT(*) FROM things", "count posts");
+        let posts = self.number(
+            "SELECT COUNT(*) FROM things WHERE kind = 'post'",
+            "count posts",
+        );
         Ok(PostCounts {
             posts: posts.await?.cast_unsigned(),
             outcomes: self

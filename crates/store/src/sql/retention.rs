@@ -49,6 +49,15 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(PurgedTexts { posts, unlabelled })
     }
 
+    pub async fn count_posts_with_text(&self) -> Result<u64> {
+        self.number(
+            "SELECT COUNT(*) FROM things WHERE text_purged_at IS NULL AND kind = 'post'",
+            "count posts with text",
+        )
+        .await
+        .map(i64::unsigned_abs)
+    }
+
     pub async fn count_texts_after(&self, time: Timestamp) -> Result<u64> {
         sqlx::query_scalar::<DB, i64>(
             "SELECT COUNT(*) FROM things WHERE text_purged_at IS NULL AND collected_at > $1",

@@ -57,6 +57,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let waiting = self.count_backlog(target, max_attempts, now).await?;
         Ok(LabellingState {
             posts: all.posts,
+            comments: self.count_comments().await?,
             labelled: all.labelled,
             none_of_these: all.other + all.unsure,
             other: all.other,
@@ -114,6 +115,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let oldest = [sample.oldest_unlabelled, newest.oldest_unlabelled];
         Ok(LabellingState {
             posts,
+            comments: self.count_comments().await?,
             labelled,
             none_of_these: other + unsure,
             other,
@@ -129,6 +131,14 @@ impl<DB: Dialect> SqlStore<DB> {
             label_set,
             label_set_hash,
         })
+    }
+
+    async fn count_comments(&self) -> Result<i64> {
+        self.number(
+            "SELECT COUNT(*) FROM things WHERE kind = 'comment'",
+            "count comments",
+        )
+        .await
     }
 
     /// Returns the current target with the names of its model and label set, and the label set's hash.
