@@ -3,10 +3,10 @@
 use std::io::{BufRead, Cursor, Write};
 
 use serde::de::IgnoredAny;
-use topicmill_sources::file::dump::{self, FileOptions};
 use topicmill_sources::file::names::{Column, FIELDS};
 use topicmill_sources::file::row::{FileRow, PostRows as _};
 use topicmill_sources::file::table::Posts;
+use topicmill_sources::file::{FileOptions, dump};
 use topicmill_tables::csv::Csv;
 use topicmill_tables::json::{JsonRecords, Members};
 use topicmill_tables::parquet::Parquet;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use topicmill_core::reddit::decode_entities;
 use topicmill_core::{Fullname, Post, PurgeReason, SourceKind, Timestamp};
 use topicmill_http::response::{MAX_WAIT, MAX_WINDOW, number, reset, retry_after};
-use topicmill_sources::file::dump::FileOptions;
+use topicmill_sources::file::FileOptions;
 use topicmill_sources::file::filter::Filter;
 use topicmill_sources::file::json::JsonPosts;
 use topicmill_sources::file::row::{FileRow, PostRows, Record};

@@ -32,7 +32,7 @@ use topicmill_core::{
 use crate::run::{Run, StageError};
 use topicmill_score::Models;
 use topicmill_sources::Source;
-use topicmill_sources::file::dump::{self, FileOptions};
+use topicmill_sources::file::{FileOptions, dump};
 use topicmill_sources::source::Paging;
 use topicmill_store::{Due, ImportState, RunId, Store, StoreError};
 
@@ -384,8 +384,8 @@ impl Context {
         .await
     }
 
-    /// Purges posts that were deleted on Reddit, that are named, or whose retention has expired. `source` is needed only
-    /// for a plan that checks posts.
+    /// Purges posts that were deleted on Reddit, that are named, or whose retention has expired. `source` is needed
+    /// only for a plan that checks posts.
     ///
     /// # Errors
     /// Errors of the store and of Reddit. Posts purged before the error remain purged and are counted in the record.

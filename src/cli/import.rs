@@ -16,10 +16,10 @@ use crate::pipeline::{Context, ImportOrder};
 use crate::telemetry::Progress;
 use topicmill_core::record::ImportCounts;
 use topicmill_core::{RunStatus, Timestamp, Topic};
-use topicmill_sources::file::dump::{self, FileOptions};
 use topicmill_sources::file::filter::Filter;
 use topicmill_sources::file::names::{Column, FIELDS};
 use topicmill_sources::file::table::DefaultValue;
+use topicmill_sources::file::{FileOptions, dump};
 use topicmill_sources::page::Rejected;
 use topicmill_store::Access;
 use topicmill_tables::bytes;
@@ -93,8 +93,8 @@ enum ImportFormat {
     Ndjson,
     /// An array of posts, or an object that contains one
     Json,
-    /// A monthly dump of Reddit (posts: `RS_2024-01.zst`, comments: `RC_2024-01.zst`), compressed or not; running the same command again resumes an
-    /// interrupted import and skips a finished one
+    /// A monthly dump of Reddit (posts: `RS_2024-01.zst`, comments: `RC_2024-01.zst`), compressed or not; running the
+    /// same command again resumes an interrupted import and skips a finished one
     Dump,
     /// A table with column names in its first line
     Csv,
@@ -102,8 +102,8 @@ enum ImportFormat {
     Tsv,
     /// A Parquet table
     Parquet,
-    /// One id or fullname (`t3_…`, `t1_…` for a comment) on each line, as `export --format ids` writes them; the posts are requested from
-    /// Reddit or Arctic Shift
+    /// One id or fullname (`t3_…`, `t1_…` for a comment) on each line, as `export --format ids` writes them; the posts
+    /// are requested from Reddit or Arctic Shift
     Ids,
 }
 

@@ -16,11 +16,11 @@ use sha2::{Digest, Sha256};
 
 use crate::page::Rejected;
 
+use super::FileOptions;
 use super::filter::Filter;
 use super::json::JsonPosts;
-use super::names::Column;
 use super::row::{FileRow, Position, PostRows, Record};
-use super::table::{DefaultValue, Posts};
+use super::table::Posts;
 use topicmill_core::hex;
 use topicmill_tables::bytes::{self, ByteReader, TextReader};
 use topicmill_tables::{TableError, TableFormat, detect_format};
@@ -74,29 +74,6 @@ fn empty(path: &Path) -> FileError {
 /// Returns true if zstd could not allocate its window. The crate reports errors as text only.
 fn is_window(error: &io::Error) -> bool {
     error.to_string().contains("Allocation error")
-}
-
-/// Options for reading files.
-#[derive(Debug, Clone, Default)]
-pub struct FileOptions {
-    /// The format of the files; `None` to detect it by content and extension.
-    pub format: Option<TableFormat>,
-    /// True for a dump of all of Reddit: it is imported only once, and the import resumes after a crash.
-    pub is_dump: bool,
-    /// Filter for the posts.
-    pub filter: Filter,
-    /// Columns to read as fields.
-    pub columns: Vec<Column>,
-    /// Default values for fields that a post lacks.
-    pub given: Vec<DefaultValue>,
-}
-
-impl FileOptions {
-    /// Returns true if an import of this file resumes where an earlier one stopped. A pipe cannot be recognised, so its
-    /// import is never resumed.
-    pub fn is_resumed(&self, path: &Path) -> bool {
-        self.is_dump && path.is_file()
-    }
 }
 
 /// The reason why reading a file ended.

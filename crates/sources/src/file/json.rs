@@ -7,7 +7,7 @@ use std::io;
 
 use serde_json::Value;
 
-use super::dump::FileOptions;
+use super::FileOptions;
 use super::filter::Filter;
 use super::names::{Column, Layout, fill};
 use super::row::{FileRow, Position, PostRows, Record, parse_topic};
