@@ -89,8 +89,8 @@ fn label_shares(posts: &Posts, of: fn(&(usize, usize)) -> usize) -> Vec<f64> {
     shares
 }
 
-/// Compares the intervals of labels' shares: the share among the answers (Wilson), the mean error of the assigned labels
-/// (Bonett and Price), and the estimate that `labels evaluate` prints.
+/// Compares the intervals of labels' shares: the share among the answers (Wilson), the mean error of the assigned
+/// labels (Bonett and Price), and the estimate that `labels evaluate` prints.
 fn shares(sets: &[Posts], out: &mut impl Write) -> Outcome<()> {
     writeln!(
         out,

@@ -1,7 +1,7 @@
 //! Pipeline files: what to collect and how to label it.
 //!
-//! Reads a file and returns topics, a label set and schedules. `label_file` reads the keys of labels, and rejects unknown
-//! keys; this module reads the keys of collection and of schedules.
+//! Reads a file and returns topics, a label set and schedules. `label_file` reads the keys of labels, and rejects
+//! unknown keys; this module reads the keys of collection and of schedules.
 
 mod schedules;
 

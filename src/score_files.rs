@@ -47,8 +47,8 @@ pub struct FileJob {
     pub writing: Writing,
     /// True to replace an existing output.
     pub overwrite: bool,
-    /// Maximum number of pairs of a text and a label that a model computes per window; see [`WINDOW_PAIRS`]. Some models
-    /// compute all labels of a text at once, which counts as one pair.
+    /// Maximum number of pairs of a text and a label that a model computes per window; see [`WINDOW_PAIRS`]. Some
+    /// models compute all labels of a text at once, which counts as one pair.
     pub window_pairs: usize,
 }
 

@@ -3,8 +3,9 @@
 //!
 //! Bounded channels connect three workers, which pass on a window of posts at a time:
 //!
-//! 1. A task, `claim_windows`: claims posts (`Labelling::claim`, then `claim` in the store), looks up [`stored_logits`],
-//!    shortlists labels if there is a small model (`apply_shortlist`), and tokenises the texts ([`Encoder::encode`]).
+//! 1. A task, `claim_windows`: claims posts (`Labelling::claim`, then `claim` in the store), looks up
+//!    [`stored_logits`], shortlists labels if there is a small model (`apply_shortlist`), and tokenises the texts
+//!    ([`Encoder::encode`]).
 //! 2. A thread, `score_windows`: scores the texts ([`Labeler::score`]). They become rows (`PreparedLabels::rows`), rows
 //!    become batches (`batch::plan`, `Labeler::compute`), an [`Engine`](topicmill_score::Engine) computes their logits,
 //!    and the logits of a text become its scores (`PreparedLabels::result`).

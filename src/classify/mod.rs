@@ -3,8 +3,8 @@
 //!
 //! Each engine has its own lane (`lane`): claim, tokenise, score, write. The database sees no difference between lanes
 //! of one process and processes on several machines. A post is written when its last pair is computed, under the lease
-//! of its window; a heartbeat (`leases`) renews the leases. The store rejects a write whose lease is lost. The rejection
-//! is counted, and the posts are left to the worker that has since claimed them.
+//! of its window; a heartbeat (`leases`) renews the leases. The store rejects a write whose lease is lost. The
+//! rejection is counted, and the posts are left to the worker that has since claimed them.
 
 mod claim_sizes;
 mod current;
@@ -243,8 +243,8 @@ impl Labelling<'_> {
         }
     }
 
-    /// Labels posts from stored vectors, then the rest in rounds with the engines, until every post has a label, or, for
-    /// a watcher, until a signal.
+    /// Labels posts from stored vectors, then the rest in rounds with the engines, until every post has a label, or,
+    /// for a watcher, until a signal.
     async fn rounds(
         &self,
         mut models: Vec<Models>,

@@ -1,4 +1,5 @@
-//! Holds what every command shares: the effective settings, and the store, pipeline, sources and models created from them.
+//! Holds what every command shares: the effective settings, and the store, pipeline, sources and models created from
+//! them.
 
 mod model;
 

@@ -44,9 +44,9 @@ pub enum Db {
     /// Copy everything from a SQLite database to a PostgreSQL database
     ///
     /// TO must be empty; it is created if it does not exist. Every table is copied with its keys from one consistent
-    /// snapshot, and the rows of both are counted before the copy is committed. An interrupted copy leaves TO empty; run the
-    /// same command again. Put the password in PGPASSWORD or ~/.pgpass rather than in the URL, to keep it out of the
-    /// process list.
+    /// snapshot, and the rows of both are counted before the copy is committed. An interrupted copy leaves TO empty;
+    /// run the same command again. Put the password in PGPASSWORD or ~/.pgpass rather than in the URL, to keep it out
+    /// of the process list.
     #[command(after_help = "Examples:
   topicmill db copy sqlite:topicmill.db postgres://me@localhost/topicmill
   topicmill db copy sqlite:demo.db postgres://me@localhost/demo --format json")]

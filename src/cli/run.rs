@@ -32,8 +32,8 @@ pub struct Run {
 
 /// Deletes old post text if `retention.hours` is set.
 ///
-/// Of each day, this is an hour early: otherwise a daily run that is a minute faster than the one before would keep some
-/// texts for another day.
+/// Of each day, this is an hour early: otherwise a daily run that is a minute faster than the one before would keep
+/// some texts for another day.
 async fn retain(app: &App, context: &Context) -> Result<Exit, CliError> {
     let mut retention = purge::retention(app, None);
     retention.hours -= retention.hours / 24;

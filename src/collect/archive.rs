@@ -1,8 +1,8 @@
 //! Reads an archive into the store, page by page in chronological order.
 //!
 //! A subreddit that has never been read is read from its newest post back to the topic's limit. A known subreddit is
-//! read forwards without a limit: each page adjoins the previous one, the watermark advances with it, and an interrupted
-//! run is continued after its last stored page.
+//! read forwards without a limit: each page adjoins the previous one, the watermark advances with it, and an
+//! interrupted run is continued after its last stored page.
 //!
 //! The archive reads each post a second time after about 36 hours, and receives some posts late. A known subreddit is
 //! therefore read from two days before its newest known post, but not from before the first run's oldest post.
@@ -36,8 +36,8 @@ impl Reader<'_> {
         Ok(goal)
     }
 
-    /// Counts a page. Returns true if a first run, which reads backwards to find enough posts with the topic's keywords,
-    /// may read no further.
+    /// Counts a page. Returns true if a first run, which reads backwards to find enough posts with the topic's
+    /// keywords, may read no further.
     fn is_capped(&self, order: TimeOrder, pages_left: &mut u32) -> bool {
         *pages_left = pages_left.saturating_sub(1);
         let is_capped =

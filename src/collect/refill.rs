@@ -1,7 +1,8 @@
 //! Fetches posts from Reddit or an archive by their ids, for data sets that are shared without text.
 //!
 //! Input: fullnames. Output: stored posts, and the number of posts that are gone. Each request contains a hundred ids
-//! for Reddit, and five hundred for the archive. Stored posts are not requested, so an interrupted run continues where it ended.
+//! for Reddit, and five hundred for the archive. Stored posts are not requested, so an interrupted run continues where
+//! it ended.
 
 use super::import::{Place, TopicPosts, by_topic, place, store_by_topic, unlogged_rejections};
 use super::{MAX_LOGGED_REJECTIONS, Result, stored_among};

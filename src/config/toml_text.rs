@@ -1,8 +1,8 @@
 //! Reads TOML files that people write: settings and pipeline files.
 //!
-//! Takes a path and returns text of bounded size without a byte order mark. [`describe`] adds the position and the known
-//! key to an error of the `toml` crate. No message quotes more of a file than a key, because a value may be a secret.
-//! UTF-16 is accepted, because editors and shells on Windows write it.
+//! Takes a path and returns text of bounded size without a byte order mark. [`describe`] adds the position and the
+//! known key to an error of the `toml` crate. No message quotes more of a file than a key, because a value may be a
+//! secret. UTF-16 is accepted, because editors and shells on Windows write it.
 
 use std::fs::File;
 use std::io::{self, Read};

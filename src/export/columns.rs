@@ -170,8 +170,8 @@ fn expression(name: &str, key: &str, subject: &Subject) -> String {
     }
 }
 
-/// Returns the SQL expression for the number of a post's wave. `ends` are the times before which the posts of each wave but
-/// the last were stored.
+/// Returns the SQL expression for the number of a post's wave. `ends` are the times before which the posts of each wave
+/// but the last were stored.
 fn wave(ends: &[Timestamp]) -> String {
     let mut sql = String::from("CAST(CASE");
     for (place, end) in ends.iter().enumerate() {

@@ -28,8 +28,8 @@ pub struct Limits {
 /// A failed check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// The check: `max_age_post`, `max_age_collect`, `max_age_unlabelled`, `max_lag`, `run_failed`, `scheduled_run_failed`,
-    /// `scheduler_outdated`, `schedule_overdue`, `topic_failed` or `parked`.
+    /// The check: `max_age_post`, `max_age_collect`, `max_age_unlabelled`, `max_lag`, `run_failed`,
+    /// `scheduled_run_failed`, `scheduler_outdated`, `schedule_overdue`, `topic_failed` or `parked`.
     pub check: &'static str,
     /// One line that describes the problem.
     pub problem: String,

@@ -106,8 +106,8 @@ async fn later_runs_read_all_posts_since_the_previous_run() {
         assert_eq!((report.outcome, report.stored.new), (Outcome::Ok, 346));
         assert_eq!(scene.stored().await.len(), 351);
         assert_eq!(scene.watermark("climate").await, Some(60 * 349));
-        // The overlap begins before the first run's oldest post, so the run reads from that post, and one second earlier
-        // for the boundary.
+        // The overlap begins before the first run's oldest post, so the run reads from that post, and one second
+        // earlier for the boundary.
         let asked = scene.server.requested_pages().await;
         assert_eq!(asked[1], "climate asc after=-1 100");
 

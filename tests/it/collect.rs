@@ -1,5 +1,5 @@
-//! Tests collecting from a fake Reddit: every post is stored once with its rank, and a topic that cannot be read has the
-//! right outcome.
+//! Tests collecting from a fake Reddit: every post is stored once with its rank, and a topic that cannot be read has
+//! the right outcome.
 //!
 //! A page is served once; a collector that requests it again gets an empty listing.
 

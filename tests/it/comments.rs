@@ -1,4 +1,5 @@
-//! Tests of comments: imported from each layout, labelled, exported and purged like posts, and shown by their own views.
+//! Tests of comments: imported from each layout, labelled, exported and purged like posts, and shown by their own
+//! views.
 
 use serde_json::{Value, json};
 

@@ -137,8 +137,8 @@ async fn labels_are_compared_with_gold_in_and_out_of_scope_separately() {
         }
         let wrong = json!({"gold": "gaming", "given": "food", "posts": 1});
         assert!(of["confusion"].as_array().unwrap().contains(&wrong), "{of}");
-        // A file is not known to be a random sample. Declared as one, it gives estimates: as all posts have a gold label,
-        // these are the gold labels' shares.
+        // A file is not known to be a random sample. Declared as one, it gives estimates: as all posts have a gold
+        // label, these are the gold labels' shares.
         assert_eq!(found["shares"], Value::Null);
         scene.ok(&["labels", "gold", "import", &gold, "--random"]);
         let sampled = scene.evaluate("db", &[]);

@@ -77,7 +77,8 @@ async fn answers_are_imported_from_a_file_and_exported_unchanged() {
             assert!(hash.is_some_and(|hash| hash.len() == 32), "{out}");
         }
         assert!(lines[4].starts_with("t3_k00002,music,carl,"), "{out}");
-        // A second import changes nothing. A newer answer replaces an older one, but not the reverse, and keeps the note.
+        // A second import changes nothing. A newer answer replaces an older one, but not the reverse, and keeps the
+        // note.
         let again = scene.imported(&out, "");
         assert_eq!((&again["same"], &again["changed"]), (&json!(4), &json!(0)));
         let newer = "id,label,annotator,answered_at\nk00000,food,ada,2026-11-19T08:00:00Z\n\

@@ -187,8 +187,8 @@ fn the_topic_mix_is_compared_with_the_previous_period() {
 
 #[test]
 fn a_change_of_what_was_collected_is_not_reported() {
-    // Posts of two subreddits, about one label each. The newest posts of `busy` span 17 hours, of `calm` eight days: the
-    // later half has more posts of `busy`, and each subreddit's posts are as before.
+    // Posts of two subreddits, about one label each. The newest posts of `busy` span 17 hours, of `calm` eight days:
+    // the later half has more posts of `busy`, and each subreddit's posts are as before.
     let at = |subreddit: &str, n: usize, seconds: usize| {
         let title = match subreddit {
             "busy" => "A recipe for bean soup with rice and onions, cooked slowly",

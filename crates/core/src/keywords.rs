@@ -12,7 +12,8 @@ use crate::reddit::reddit_text;
 
 /// Maximum size of the compiled keywords in bytes: room for ten thousand of them.
 const MAX_SIZE: usize = 100 << 20;
-/// The pattern of a character that is part of a word. An underscore is not, unlike in `\w`: Markdown marks words with it.
+/// The pattern of a character that is part of a word. An underscore is not, unlike in `\w`: Markdown marks words with
+/// it.
 const IN_WORD: &str = r"\p{Alphabetic}\p{M}\p{N}";
 
 /// Keywords: words, prefixes such as `vaccin*`, and phrases such as `"long covid"`. They are looked for in the text that

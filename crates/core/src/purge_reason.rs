@@ -11,8 +11,8 @@ string_enum! {
         Missing = "missing",
         /// A user of topicmill requested the purge.
         Requested = "requested",
-        /// The post is a crosspost whose parent was purged. Stored as `shown`, because the crosspost showed the parent's
-        /// text.
+        /// The post is a crosspost whose parent was purged. Stored as `shown`, because the crosspost showed the
+        /// parent's text.
         ParentPurged = "shown",
     }
 }

@@ -42,7 +42,8 @@ pub struct Topic {
 }
 
 impl Topic {
-    /// Returns the path of a subreddit's listing below `/r/`, which identifies what was read: `food`, or `food/comments`.
+    /// Returns the path of a subreddit's listing below `/r/`, which identifies what was read: `food`, or
+    /// `food/comments`.
     pub fn path(&self, subreddit: &str) -> String {
         match self.kind {
             ThingKind::Post => subreddit.to_owned(),

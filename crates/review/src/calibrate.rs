@@ -91,8 +91,8 @@ impl Proportion {
         }
     }
 
-    /// Returns the weighted share of the true values. The interval is that of the share in a sample without weights whose
-    /// mean varies as much (Kish's effective sample size).
+    /// Returns the weighted share of the true values. The interval is that of the share in a sample without weights
+    /// whose mean varies as much (Kish's effective sample size).
     pub(crate) fn weighted(rows: impl Iterator<Item = (bool, f64)>) -> Self {
         let rows: Vec<(bool, f64)> = rows.collect();
         let of = rows.iter().filter(|(is_of, _)| *is_of).count();

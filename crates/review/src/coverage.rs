@@ -2,8 +2,8 @@
 //! what was collected.
 //!
 //! A subreddit that an archive read is covered from the time that the watermark names, and any other from its first
-//! stored post. It is covered up to the watermark or, without one, its last stored post. Because a quiet subreddit has no
-//! post at these times, an end is moved by up to three mean intervals between its posts. Recorded gaps are left out.
+//! stored post. It is covered up to the watermark or, without one, its last stored post. Because a quiet subreddit has
+//! no post at these times, an end is moved by up to three mean intervals between its posts. Recorded gaps are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -6,8 +6,8 @@
 //! labels) to 0 (learn from the answers alone). For a model without vectors, the fitted logit is
 //! `scale[k] * l[k] + bias[k]`, with `scale` pulled towards 1: Platt scaling for each label.
 //!
-//! Where words are good, a fit gains little from a smaller scale and loses nothing; where they are poor, it gains 4 to 5
-//! points (benches/results/fit.md). A scale for each class would have to be learned from too few answers.
+//! Where words are good, a fit gains little from a smaller scale and loses nothing; where they are poor, it gains 4 to
+//! 5 points (benches/results/fit.md). A scale for each class would have to be learned from too few answers.
 //!
 //! Nothing here does I/O, and the same answers give the same fit.
 
@@ -27,8 +27,8 @@ const STRENGTHS: [f64; 11] = [
 ];
 /// Factors of the zero-shot logits for a model with vectors. Cross-validation cannot tell finer steps apart.
 const SCALES: [f64; 5] = [1.0, 0.75, 0.5, 0.25, 0.0];
-/// Log-likelihood that a scale of 0 must gain to be chosen over a scale of 1. It keeps good words from being given up by
-/// chance, and costs poor ones nothing.
+/// Log-likelihood that a scale of 0 must gain to be chosen over a scale of 1. It keeps good words from being given up
+/// by chance, and costs poor ones nothing.
 const TRUST_IN_WORDS: f64 = 1.0;
 /// Penalty on `scale - 1`. Like the penalty on the bias, it is the inverse variance of a normal prior. Halving or
 /// doubling both changes the accuracy with 100 answers by less than its standard error.

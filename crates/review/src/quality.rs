@@ -46,8 +46,8 @@ pub struct MeasuredQuality {
     /// The posts that an estimate speaks of; `None` if these are all labelled posts, and the sample is used as it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frame: Option<FrameSize>,
-    /// The assigned and estimated shares of each label and of no label. Empty if they were not computed, if there are too
-    /// few random answers, or if the sample is hardly random.
+    /// The assigned and estimated shares of each label and of no label. Empty if they were not computed, if there are
+    /// too few random answers, or if the sample is hardly random.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<LabelShare>,
 }
@@ -116,8 +116,8 @@ impl MeasuredQuality {
     }
 }
 
-/// Measures the labels of a target, whose label set is `set`, using the answers in the database. Also returns the random
-/// sample, if there is one. The labels' shares are estimated only if all labelled posts are counted.
+/// Measures the labels of a target, whose label set is `set`, using the answers in the database. Also returns the
+/// random sample, if there is one. The labels' shares are estimated only if all labelled posts are counted.
 ///
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.

@@ -1,5 +1,5 @@
-//! Splits and pads rows to batches of a fixed shape: an exported graph's, or the one that the planner chose. In: rows of
-//! tokens. Out: their logits, without those of padding rows.
+//! Splits and pads rows to batches of a fixed shape: an exported graph's, or the one that the planner chose. In: rows
+//! of tokens. Out: their logits, without those of padding rows.
 
 use std::iter;
 
@@ -28,8 +28,8 @@ impl FixedShape {
     }
 }
 
-/// Computes rows of token ids and type ids, in batches of the given shape, and checks the size of the output. A row that
-/// is too long for the shape is an error. `numbers` is the expected size of a row's output, if it is known.
+/// Computes rows of token ids and type ids, in batches of the given shape, and checks the size of the output. A row
+/// that is too long for the shape is an error. `numbers` is the expected size of a row's output, if it is known.
 pub(crate) fn infer<R: IntoIterator<Item = (u32, u32)> + Clone>(
     engine: &mut dyn Engine,
     rows: &[R],

@@ -94,8 +94,8 @@ impl ArcticShift {
         })
     }
 
-    /// Requests up to `limit` posts or comments from a subreddit, starting with posts created in the same second as `start`.
-    /// Without `start`, begins with the newest or the oldest post, depending on `order`.
+    /// Requests up to `limit` posts or comments from a subreddit, starting with posts created in the same second as
+    /// `start`. Without `start`, begins with the newest or the oldest post, depending on `order`.
     ///
     /// # Errors
     /// Returns a [`SourceError`]; see [`SourceError::outcome`] for its meaning for the subreddit.
@@ -134,8 +134,8 @@ impl ArcticShift {
         self.http.send(Purpose::Data, &what, request, judge).await
     }
 
-    /// Returns those of at most [`IDS_LIMIT`] posts and comments that the archive has, and their states when it last read
-    /// them. One that is missing from the response may still be on Reddit.
+    /// Returns those of at most [`IDS_LIMIT`] posts and comments that the archive has, and their states when it last
+    /// read them. One that is missing from the response may still be on Reddit.
     ///
     /// # Errors
     /// Returns a [`SourceError`]; see [`SourceError::outcome`] for its meaning.
@@ -257,8 +257,8 @@ impl ArcticShift {
         url
     }
 
-    /// Judges a response: what `read` makes of its rows, or the reason why there are none. If the archive is overloaded,
-    /// calls `make_smaller`, which returns true if it made the next request smaller.
+    /// Judges a response: what `read` makes of its rows, or the reason why there are none. If the archive is
+    /// overloaded, calls `make_smaller`, which returns true if it made the next request smaller.
     fn judge<T>(
         &self,
         what: &str,

@@ -11,8 +11,8 @@
 //! - [`listing`] and `post`: Reddit's wire format, which all sources share.
 //! - [`file`]: files for `import`, read block by block.
 //!
-//! A new source needs a module here that `source` implements [`Source`] for, a row in the table in [`SourceKind`], and an arm in
-//! [`open`](open()), which the compiler requires.
+//! A new source needs a module here that `source` implements [`Source`] for, a row in the table in [`SourceKind`], and
+//! an arm in [`open`](open()), which the compiler requires.
 //!
 //! [`SourceKind`]: topicmill_core::SourceKind
 

@@ -40,8 +40,8 @@ impl From<serde_json::Error> for ListingError {
     }
 }
 
-/// Decodes a listing. A child that is not of the `wanted` kind is rejected. `inspect` receives each child before it is decoded, `None`
-/// if it is not an object.
+/// Decodes a listing. A child that is not of the `wanted` kind is rejected. `inspect` receives each child before it is
+/// decoded, `None` if it is not an object.
 ///
 /// # Errors
 /// Returns [`ListingError`] if the input is not a listing; an invalid child is only rejected.
@@ -98,8 +98,8 @@ pub(super) fn decode_thread(
     page
 }
 
-/// Returns the comments inside a record: `comments` and `replies` in a file of BDFR, and the listing of `replies` in a saved
-/// page of Reddit.
+/// Returns the comments inside a record: `comments` and `replies` in a file of BDFR, and the listing of `replies` in a
+/// saved page of Reddit.
 pub(super) fn replies_in(json: &[u8]) -> VecDeque<Box<RawValue>> {
     #[derive(Deserialize)]
     struct Thread {

@@ -20,8 +20,8 @@ const FIRST_POST: f64 = 1_117_584_000.0;
 #[expect(clippy::cast_precision_loss, reason = "the number has 38 bits")]
 const LATEST_SECS: f64 = Timestamp::LATEST_SECS as f64;
 
-/// Decodes a post or a comment from the fields of a thing (`{"kind": "t3", "data": {…}}`), or from its data alone, as in
-/// dumps and tables. `wanted` is `None` for both kinds.
+/// Decodes a post or a comment from the fields of a thing (`{"kind": "t3", "data": {…}}`), or from its data alone, as
+/// in dumps and tables. `wanted` is `None` for both kinds.
 ///
 /// # Errors
 /// Returns the reason, a fragment such as `a comment, not a post`.

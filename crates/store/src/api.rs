@@ -1,6 +1,6 @@
 //! The methods of [`Store`], grouped by concern: `store.runs()`, `store.posts()` and so on. Each method is declared
-//! once and forwarded to the method of the same name of `SqlStore`, which the files in `sql/` implement. The doc comment
-//! of each group names its files.
+//! once and forwarded to the method of the same name of `SqlStore`, which the files in `sql/` implement. The doc
+//! comment of each group names its files.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -201,8 +201,8 @@ facade! {
     fn fill_gaps(&self, filled: &Gap) -> ();
     /// Returns the gaps, latest first.
     fn gaps(&self) -> Vec<Gap>;
-    /// Records the keywords that posts are now selected with for a topic, if they differ from the last ones. Returns true
-    /// if there are posts that were stored before this change.
+    /// Records the keywords that posts are now selected with for a topic, if they differ from the last ones. Returns
+    /// true if there are posts that were stored before this change.
     fn record_keywords(&self, topic: &str, keywords: &[String], now: Timestamp) -> bool;
     /// Returns the keywords of topics, oldest first for each topic.
     fn keywords(&self) -> Vec<TopicKeywords>;
@@ -233,8 +233,8 @@ facade! {
 facade! {
     /// Deletion: purge and retention (`sql/purging.rs`, `tombstones.rs`, `retention.rs`, `reconciling.rs`).
     purging: Purging
-    /// Returns the time of the last reconciliation with a source: every stored post has been checked with it since then.
-    /// A complete `purge --check-deleted` records it.
+    /// Returns the time of the last reconciliation with a source: every stored post has been checked with it since
+    /// then. A complete `purge --check-deleted` records it.
     fn reconciled_at(&self, source: SourceKind) -> Option<Timestamp>;
     /// Counts the posts that are due for a check with a source.
     fn count_due(&self, due: Due) -> u64;
@@ -308,11 +308,11 @@ facade! {
     /// Returns the errors of posts that are parked under the current target, after `max_attempts` failed attempts or
     /// too many crashes, most frequent error first.
     fn failures(&self, max_attempts: u32) -> Vec<Failure>;
-    /// Returns up to `limit` posts after the fullname `after` that have a vector for their text, even if retention deleted
-    /// it, but no label under the target and no lease. Ordered by fullname.
+    /// Returns up to `limit` posts after the fullname `after` that have a vector for their text, even if retention
+    /// deleted it, but no label under the target and no lease. Ordered by fullname.
     fn unlabelled_vectors(&self, target: Target, after: &str, limit: u32) -> Vec<UnlabelledText>;
-    /// Returns up to `limit` posts after the fullname `after` whose text retention deleted, and that have no label under the
-    /// target. Ordered by fullname.
+    /// Returns up to `limit` posts after the fullname `after` whose text retention deleted, and that have no label
+    /// under the target. Ordered by fullname.
     fn unlabelled_without_text(&self, target: Target, after: &str, limit: u32) -> Vec<(Fullname, TextHash)>;
 }
 
@@ -330,8 +330,8 @@ facade! {
     fn cross_fitted(&self, label_set: i64) -> HashMap<Fullname, Prediction>;
     /// Returns the keys of hypotheses, in order. Missing hypotheses are inserted.
     fn ensure_hypotheses(&self, texts: &[String]) -> Vec<i64>;
-    /// Counts the posts whose label would disappear from the views if a target became the current one, because retention
-    /// deleted their text, and they have neither a label under that target nor a vector of its model.
+    /// Counts the posts whose label would disappear from the views if a target became the current one, because
+    /// retention deleted their text, and they have neither a label under that target nor a vector of its model.
     fn count_lost_labels(&self, target: Target) -> u64;
     /// Makes a target the current one, which the views show.
     fn set_current(&self, target: Target) -> ();
@@ -412,9 +412,9 @@ facade! {
     fn answers_about(&self, post: &Fullname) -> Vec<StoredGold>;
     /// Returns an annotator's answers, ordered by post.
     fn answers_by(&self, annotator: &str) -> Vec<StoredGold>;
-    /// Counts labelled posts by subreddit, topic, group, label, and the number of times in `cuts`, in ascending order, that are
-    /// not later than the time when the post was first stored. With `posts`, counts only these; with `period`, only posts
-    /// created from its start until before its end.
+    /// Counts labelled posts by subreddit, topic, group, label, and the number of times in `cuts`, in ascending order,
+    /// that are not later than the time when the post was first stored. With `posts`, counts only these; with `period`,
+    /// only posts created from its start until before its end.
     fn frame(
         &self, target: Target, cuts: &[Timestamp], by: Option<Grouping>, posts: Option<&[Fullname]>,
         period: Option<(Timestamp, Timestamp)>

@@ -74,8 +74,8 @@ pub enum Keys {
     /// writer has stored one of them since.
     ///
     /// The transaction must then be rolled back, because on SQLite the rows before this key remain inserted. In return,
-    /// SQLite keeps no journal to undo the statement, which saves a sixth of the work. If the disk is full, SQLite rolls
-    /// the transaction back itself.
+    /// SQLite keeps no journal to undo the statement, which saves a sixth of the work. If the disk is full, SQLite
+    /// rolls the transaction back itself.
     New,
 }
 

@@ -1,8 +1,9 @@
 //! Copies a SQLite database into a PostgreSQL database, as one snapshot.
 //!
 //! The source may be in use. The target must be empty; every row keeps its key. One transaction writes the target, so
-//! an interrupted copy leaves it empty, and the same command starts over. SQLite returns each value as PostgreSQL's text
-//! form, and the rows are sent in small pieces, to bound memory. At the end, the rows of both databases are counted.
+//! an interrupted copy leaves it empty, and the same command starts over. SQLite returns each value as PostgreSQL's
+//! text form, and the rows are sent in small pieces, to bound memory. At the end, the rows of both databases are
+//! counted.
 
 use futures_util::TryStreamExt;
 use serde::Serialize;

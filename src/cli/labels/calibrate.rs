@@ -217,8 +217,8 @@ impl Calibrate {
         Ok(())
     }
 
-    /// Returns the gold posts, with the stored output of the model for them. If all were drawn at random, also returns the
-    /// posts that they represent, and leaves out the others.
+    /// Returns the gold posts, with the stored output of the model for them. If all were drawn at random, also returns
+    /// the posts that they represent, and leaves out the others.
     async fn rows(
         &self,
         app: &App,

@@ -221,8 +221,8 @@ impl Side {
         Ok(Some(made))
     }
 
-    /// Returns the labels of the posts that the label set was fitted to, each by a fit without the post's answer. They are
-    /// compared only with answers in the database.
+    /// Returns the labels of the posts that the label set was fitted to, each by a fit without the post's answer. They
+    /// are compared only with answers in the database.
     pub async fn cross_fitted(
         &self,
         store: &Store,

@@ -76,8 +76,8 @@ impl Validate {
 }
 
 impl Validate {
-    /// Returns warnings about background topics that are closer to the labels than the labels are to each other, such as
-    /// `fitness` in a study of fitness: most posts would become `other`.
+    /// Returns warnings about background topics that are closer to the labels than the labels are to each other, such
+    /// as `fitness` in a study of fitness: most posts would become `other`.
     fn umbrella_topics(
         &self,
         app: &App,
@@ -120,9 +120,9 @@ impl Validate {
     }
 }
 
-/// The least difference between an umbrella topic's mean cosine and that of the labels. With the default model, it is 0.18
-/// for `fitness` and six labels of fitness, and 0.09 for `cars and driving` and three labels of cars. Of 600 random sets of
-/// five labels of the built-in sixteen, none has such a topic, and of three labels, 1.5 % have one.
+/// The least difference between an umbrella topic's mean cosine and that of the labels. With the default model, it is
+/// 0.18 for `fitness` and six labels of fitness, and 0.09 for `cars and driving` and three labels of cars. Of 600
+/// random sets of five labels of the built-in sixteen, none has such a topic, and of three labels, 1.5 % have one.
 const CLOSER: f32 = 0.08;
 /// The most by which a label may be farther from the topic than from the other labels.
 const FARTHER: f32 = 0.05;

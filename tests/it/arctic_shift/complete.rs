@@ -1,5 +1,5 @@
-//! Tests that repeated runs bring everything that the archive has, late posts too, and that missing posts and an archive
-//! that is behind are reported.
+//! Tests that repeated runs bring everything that the archive has, late posts too, and that missing posts and an
+//! archive that is behind are reported.
 
 use chrono::TimeDelta;
 use topicmill::collect::TimeRange;
@@ -37,7 +37,8 @@ impl Scene {
     }
 }
 
-/// Adds posts every six minutes of some hours, which the archive reads at once, or `late` seconds after they were posted.
+/// Adds posts every six minutes of some hours, which the archive reads at once, or `late` seconds after they were
+/// posted.
 fn add_hours(archive: &Archive, subreddit: &str, hours: std::ops::Range<i64>, late: i64) {
     for at in (hours.start * HOUR..hours.end * HOUR).step_by(360) {
         let fields = json!({"subreddit": subreddit});

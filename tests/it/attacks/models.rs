@@ -299,7 +299,8 @@ fn a_manifest_can_set_only_graph_optimisation() {
 
 const DOCTOR: &str = "doctor --offline --format json";
 
-/// Runs `doctor` in a folder, without a setting for the library's path; returns what it says of ONNX Runtime, and stderr.
+/// Runs `doctor` in a folder, without a setting for the library's path; returns what it says of ONNX Runtime, and
+/// stderr.
 fn doctor(mut command: Command, here: &Path) -> (String, String) {
     command.env_remove("ORT_DYLIB_PATH").current_dir(here);
     let ran = finished(command.output().unwrap());

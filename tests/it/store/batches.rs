@@ -52,8 +52,8 @@ async fn a_post_on_two_pages_of_a_batch_is_recorded_for_both_topics() {
     }
 }
 
-/// Returns an imported post. Even numbers have some of the optional fields, and odd numbers have the others. Every third
-/// post was removed, so it has no text.
+/// Returns an imported post. Even numbers have some of the optional fields, and odd numbers have the others. Every
+/// third post was removed, so it has no text.
 fn odd(i: usize) -> Post {
     let some = i.is_multiple_of(2);
     let gone = i.is_multiple_of(3);

@@ -13,8 +13,8 @@ use super::table::ChartTable;
 use crate::display::thousands;
 use topicmill_review::drift::as_f64;
 
-/// Width of a chart in its own coordinates. The style sheet shows it at 340 pixels (on a phone) to 540, so that its text
-/// has a height of 10 to 15 pixels.
+/// Width of a chart in its own coordinates. The style sheet shows it at 340 pixels (on a phone) to 540, so that its
+/// text has a height of 10 to 15 pixels.
 const WIDTH: f64 = 420.0;
 /// Height of a column chart.
 const HEIGHT: f64 = 190.0;

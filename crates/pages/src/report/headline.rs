@@ -1,8 +1,8 @@
 //! Writes the report's headline and summary.
 //!
 //! The headline says at most two things: which label has the largest share, and which assigned share changed most. It
-//! says either only if it is statistically significant. Shares are estimated from random answers if there are enough; an
-//! assigned share is called one.
+//! says either only if it is statistically significant. Shares are estimated from random answers if there are enough;
+//! an assigned share is called one.
 
 use super::data::{Change, OutcomeStats, Report};
 use super::time;
@@ -39,8 +39,8 @@ pub fn headline(report: &Report) -> String {
     }
 }
 
-/// Describes the posts that shares refer to: all posts, the labelled posts if some are not labelled yet or, for estimates,
-/// the posts that were stored early enough.
+/// Describes the posts that shares refer to: all posts, the labelled posts if some are not labelled yet or, for
+/// estimates, the posts that were stored early enough.
 fn of_posts(report: &Report) -> String {
     let size = report
         .quality
@@ -110,8 +110,8 @@ fn largest_share(report: &Report) -> Option<String> {
     }
 }
 
-/// States the largest estimated share if its interval is above all others. Two shares of one sample depend on each other;
-/// whatever their correlation, intervals of equal shares lie apart in at most 5 % of samples.
+/// States the largest estimated share if its interval is above all others. Two shares of one sample depend on each
+/// other; whatever their correlation, intervals of equal shares lie apart in at most 5 % of samples.
 fn largest_estimate(report: &Report, shares: &[LabelShare]) -> Option<String> {
     let of_posts = of_posts(report);
     let none = shares.iter().find(|share| share.label == NO_LABEL);

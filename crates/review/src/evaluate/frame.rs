@@ -19,8 +19,8 @@ use crate::calibrate::Proportion;
 use topicmill_core::{Fullname, GoldSource, LabelSet, SampleReason, TextHash, Timestamp};
 use topicmill_store::{FrameCell, Grouping, Store, StoreError, StoredGold, Target};
 
-/// With fewer random answers, intervals are so wide that no share of all posts or of a group is estimated. With as many, a
-/// wave is covered even if others have more per post.
+/// With fewer random answers, intervals are so wide that no share of all posts or of a group is estimated. With as
+/// many, a wave is covered even if others have more per post.
 pub const ENOUGH_ANSWERS: usize = 30;
 
 /// The labelled posts that are counted.
@@ -112,7 +112,8 @@ impl Frame {
         Ok(frame)
     }
 
-    /// Returns the times that separate waves, ascending: a post belongs to the first wave that ends after it was stored.
+    /// Returns the times that separate waves, ascending: a post belongs to the first wave that ends after it was
+    /// stored.
     pub fn ends(&self) -> &[Timestamp] {
         &self.cuts
     }
@@ -222,8 +223,8 @@ impl Frame {
         )
     }
 
-    /// Estimates accuracy, and the precision of the assigned labels, of the sampled posts in the frame: of the sample as
-    /// it is or, if there are several waves, weighted by wave.
+    /// Estimates accuracy, and the precision of the assigned labels, of the sampled posts in the frame: of the sample
+    /// as it is or, if there are several waves, weighted by wave.
     pub fn accuracy(
         &self,
         posts: &[&Fullname],

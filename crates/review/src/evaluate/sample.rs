@@ -33,8 +33,8 @@ pub struct RandomSample {
 }
 
 impl RandomSample {
-    /// Finds the frame of the sampled posts in `drawn`. If all labelled posts are counted, tests whether the sample's mix
-    /// is theirs.
+    /// Finds the frame of the sampled posts in `drawn`. If all labelled posts are counted, tests whether the sample's
+    /// mix is theirs.
     ///
     /// # Errors
     /// Returns [`StoreError`] if the database cannot be read.
@@ -129,8 +129,8 @@ impl RandomSample {
     }
 }
 
-/// Returns the shares of labels in groups of posts. Without a random sample, all shares are only assigned, and `counted`
-/// selects the posts.
+/// Returns the shares of labels in groups of posts. Without a random sample, all shares are only assigned, and
+/// `counted` selects the posts.
 ///
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.

@@ -104,8 +104,8 @@ impl FittedSet {
     }
 }
 
-/// Fits a label set. `model` is the model's manifest hash. Quality is measured on random posts only. Without a target in
-/// `provenance`, the label set keeps its threshold; the counts in `provenance` are filled in.
+/// Fits a label set. `model` is the model's manifest hash. Quality is measured on random posts only. Without a target
+/// in `provenance`, the label set keeps its threshold; the counts in `provenance` are filled in.
 ///
 /// # Errors
 /// Returns [`FitError`] if the answers do not determine a fit.
@@ -204,7 +204,8 @@ fn label_figures(
     labels.into_iter().enumerate().map(figures).collect()
 }
 
-/// Returns the label of each text by a fit without it. Unlike the fitted labels, these can be compared with the answers.
+/// Returns the label of each text by a fit without it. Unlike the fitted labels, these can be compared with the
+/// answers.
 fn cross_fitted(set: &LabelSet, texts: &[GoldText], found: &Fit) -> Vec<CrossFitted> {
     let label = |(text, row): (&GoldText, ArrayView1<'_, f64>)| {
         let held_out = held_out_scores(text, &row.to_vec(), set.labels.len());

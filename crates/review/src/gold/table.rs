@@ -3,8 +3,9 @@
 //! The file is a table of any supported format with the columns `id` and `label`, and optionally `annotator`,
 //! `answered_at` and others; or a Label Studio JSON export with `data` and `annotations`
 //! (<https://labelstud.io/guide/task_format>). `export --format label-studio` writes the fullname and the text hash
-//! into `data`. Files of other tools are read if they have the post's fullname: a label may be a list with one label, and
-//! the columns of Argilla (`label.responses`) and Prodigy (`accept`) are known. The hash identifies the text that annotators saw, even if a tool has changed its line endings.
+//! into `data`. Files of other tools are read if they have the post's fullname: a label may be a list with one label,
+//! and the columns of Argilla (`label.responses`) and Prodigy (`accept`) are known. The hash identifies the text that
+//! annotators saw, even if a tool has changed its line endings.
 
 use std::path::Path;
 

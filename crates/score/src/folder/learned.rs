@@ -1,4 +1,5 @@
-//! Reads the learned label vectors of an embedding model: the JSON file named in the `zero_shot` block of `config.json`.
+//! Reads the learned label vectors of an embedding model: the JSON file named in the `zero_shot` block of
+//! `config.json`.
 
 use std::path::Path;
 

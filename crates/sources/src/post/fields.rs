@@ -352,8 +352,8 @@ impl Fields {
         lacks(&usual) || lacks(&post) && lacks(&comment)
     }
 
-    /// Returns true for a comment: its name or its kind says so, it replies to a thing, or it has the address of a comment.
-    /// In tables of posts and comments, posts have a title.
+    /// Returns true for a comment: its name or its kind says so, it replies to a thing, or it has the address of a
+    /// comment. In tables of posts and comments, posts have a title.
     pub(crate) fn is_comment(&self) -> bool {
         let is = |field: &Field, known: &str| {
             let prefix = field.str().and_then(|name| name.trim().get(..3));
@@ -448,8 +448,8 @@ impl Fields {
         })
     }
 
-    /// Returns the reason if the post was deleted or removed: by Reddit's category, by the archive's `_meta`, or because
-    /// its text is a placeholder.
+    /// Returns the reason if the post was deleted or removed: by Reddit's category, by the archive's `_meta`, or
+    /// because its text is a placeholder.
     pub(crate) fn removal(&self) -> Option<PurgeReason> {
         let placeholder = [&self.selftext, &self.body, &self.title]
             .into_iter()

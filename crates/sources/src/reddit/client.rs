@@ -90,8 +90,8 @@ impl Reddit {
         self
     }
 
-    /// Requests up to `limit` posts of a subreddit, plus stickied posts, or its newest comments, from the start or after
-    /// the fullname `after`.
+    /// Requests up to `limit` posts of a subreddit, plus stickied posts, or its newest comments, from the start or
+    /// after the fullname `after`.
     ///
     /// # Errors
     /// Returns a [`SourceError`]; see [`SourceError::outcome`] for its meaning.

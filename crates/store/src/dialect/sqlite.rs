@@ -147,8 +147,8 @@ impl Dialect for Sqlite {
         // Statements are not logged, because they contain users' text and long lists of parameters.
         let options = options.disable_statement_logging();
         let options = match access {
-            // `serve` keeps several connections. A larger cache makes none of its pages faster, since the operating system
-            // caches the file.
+            // `serve` keeps several connections. A larger cache makes none of its pages faster, since the operating
+            // system caches the file.
             Access::ReadOnly => options
                 .read_only(true)
                 .pragma("query_only", "ON")

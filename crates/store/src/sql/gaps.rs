@@ -93,8 +93,8 @@ impl<DB: Dialect> SqlStore<DB> {
         tx.commit().await.context(WHAT)
     }
 
-    /// Replaces a gap of a topic's subreddit with time ranges. It is deleted and inserted again, because `from_at` is part
-    /// of the key.
+    /// Replaces a gap of a topic's subreddit with time ranges. It is deleted and inserted again, because `from_at` is
+    /// part of the key.
     async fn replace_gap(
         tx: &mut Transaction<'static, DB>,
         of: &Gap,

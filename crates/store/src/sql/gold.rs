@@ -163,9 +163,9 @@ impl<DB: Dialect> SqlStore<DB> {
         text_hash: &[u8],
     ) -> Result<bool> {
         // An imported file does not state how a post was selected, so that column is kept. Without a hash, the file
-        // does not state which text the annotator saw, so the stored hash is kept too. Without a time, the stored time is
-        // kept, because a fit may have used the answers that are older than the fit. Such an answer is the
-        // latest in any case: the clock of the host that stored the earlier answer may be ahead.
+        // does not state which text the annotator saw, so the stored hash is kept too. Without a time, the stored time
+        // is kept, because a fit may have used the answers that are older than the fit. Such an answer is the latest in
+        // any case: the clock of the host that stored the earlier answer may be ahead.
         let done = sqlx::query::<DB>(
             "INSERT INTO gold (fullname, annotator, label, label_set_id, text_hash, chosen, in_random_sample, source, \
                                answered_at, note) \

@@ -1,5 +1,5 @@
-//! The life of a lease: it begins with a claim, is renewed by heartbeats, and ends with its last post. An expired lease,
-//! or that of a crashed worker, is reclaimed.
+//! The life of a lease: it begins with a claim, is renewed by heartbeats, and ends with its last post. An expired
+//! lease, or that of a crashed worker, is reclaimed.
 
 use std::time::Duration;
 

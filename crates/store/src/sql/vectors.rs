@@ -1,5 +1,5 @@
-//! Stores and reads vectors of texts and labels, and reads logits. The vector of a text is deleted with the text, unless
-//! retention keeps it: it then labels the post for further label sets.
+//! Stores and reads vectors of texts and labels, and reads logits. The vector of a text is deleted with the text,
+//! unless retention keeps it: it then labels the post for further label sets.
 //!
 //! The vector of a text is written with the first label of a post, under the same lease, and is used for all other
 //! label sets: the logit of a text and a label is the cosine of their vectors.

@@ -1,7 +1,7 @@
 //! Estimates the shares of labels in groups of posts, such as subreddits or months, and compares the groups.
 //!
-//! A group's random answers are a random sample of the group, so its shares are estimated as those of all posts are. The
-//! answers of two groups are different ones, so the estimates are independent.
+//! A group's random answers are a random sample of the group, so its shares are estimated as those of all posts are.
+//! The answers of two groups are different ones, so the estimates are independent.
 
 use std::collections::{BTreeMap, HashMap};
 
