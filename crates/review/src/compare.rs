@@ -203,6 +203,10 @@ impl Comparison {
     }
 
     fn add(&mut self, post: ComparedPost) {
+        // A post without text or label can never be labelled.
+        if !post.has_text && post.labels.iter().all(Option::is_none) {
+            return;
+        }
         self.posts += 1;
         for (unlabelled, label) in self.unlabelled.iter_mut().zip(&post.labels) {
             *unlabelled += u64::from(label.is_none());

@@ -45,6 +45,8 @@ pub struct ComparedPost {
     pub title: String,
     /// Labels under the two targets; `None` if the current text is not labelled under a target.
     pub labels: [Option<Prediction>; 2],
+    /// False if its text was purged or is empty.
+    pub has_text: bool,
 }
 
 /// The predicted label of a post.

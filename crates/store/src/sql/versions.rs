@@ -388,15 +388,18 @@ impl<DB: Dialect> SqlStore<DB> {
                 label_set: NO_ROW,
             })
         });
+        // The posts are limited before the joins: without recent statistics, the planner would join every label of both
+        // targets for each window.
         let rows = sqlx::query::<DB>(
-            "SELECT p.fullname, p.text_hash, p.title, a.label, a.score, a.abstained, b.label, b.score, b.abstained \
-               FROM things p \
+            "SELECT p.fullname, p.text_hash, p.title, a.label, a.score, a.abstained, b.label, b.score, b.abstained, \
+                    p.has_text \
+               FROM (SELECT fullname, text_hash, title, has_text FROM things \
+                      WHERE fullname > $5 ORDER BY fullname LIMIT $6) p \
                LEFT JOIN classifications a ON a.model_id = $1 AND a.label_set_id = $2 \
                 AND a.fullname = p.fullname AND a.text_hash = p.text_hash \
                LEFT JOIN classifications b ON b.model_id = $3 AND b.label_set_id = $4 \
                 AND b.fullname = p.fullname AND b.text_hash = p.text_hash \
-              WHERE p.fullname > $5 AND (p.has_text OR a.label IS NOT NULL OR b.label IS NOT NULL) \
-              ORDER BY p.fullname LIMIT $6",
+              ORDER BY p.fullname",
         )
         .bind(a.model)
         .bind(a.label_set)
@@ -423,6 +426,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 text_hash: Self::text_hash(row, 1, &fullname)?,
                 title: row.try_get(2).context(WHAT)?,
                 labels: [label(row, 3).context(WHAT)?, label(row, 6).context(WHAT)?],
+                has_text: row.try_get(9).context(WHAT)?,
                 fullname,
             })
         };
