@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::super::{App, CliError, Exit, OutputFormat, output};
 use crate::backup;
+use crate::cli::{App, CliError, Exit, OutputFormat, output};
 use crate::telemetry::Progress;
 use topicmill_core::redact_url;
 use topicmill_store::checking::Finding;

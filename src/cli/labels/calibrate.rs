@@ -6,14 +6,14 @@ use clap::Args;
 use serde_json::json;
 use toml_edit::{DocumentMut, value};
 
-use super::super::app::PipelineFlags;
-use super::super::{App, CliError, Exit, OutputFormat};
 use super::figures::quality_table;
 use super::rescoring::{NeededOutput, Rescoring};
 use super::{
     NamedSet, Printout, WhichModel, find_stored_model, settings_json, short_hash, write_file,
 };
 use crate::atomic_file::IfExists;
+use crate::cli::app::PipelineFlags;
+use crate::cli::{App, CliError, Exit, OutputFormat};
 use crate::pipeline_file::{SIXTEEN_TOPICS, read_text};
 use topicmill_core::{CALIBRATED, Fullname, LabelSet, Mode};
 use topicmill_review::calibrate::{

@@ -4,10 +4,10 @@
 use clap::Args;
 use serde_json::json;
 
-use super::super::output::{key_value_table, thousands};
-use super::super::{App, CliError, Exit, OutputFormat, output};
 use super::side::{Side, split_model};
 use super::{Printout, cost, rows_from_objects, settings};
+use crate::cli::output::{key_value_table, thousands};
+use crate::cli::{App, CliError, Exit, OutputFormat, output};
 use crate::telemetry::Progress;
 use topicmill_core::labels::hypothesis::Pass;
 use topicmill_core::{Label, ModelKind};

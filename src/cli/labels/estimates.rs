@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use super::super::{CliError, output};
 use super::Printout;
 use super::figures::estimate;
 use super::groups::add_groups;
 use super::side::Side;
+use crate::cli::{CliError, output};
 use topicmill_review::evaluate::{Counted, ENOUGH_ANSWERS, RandomSample, groups_of};
 use topicmill_store::{Grouping, Store};
 

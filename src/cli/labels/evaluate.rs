@@ -6,11 +6,11 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 
-use super::super::{App, CliError, Exit, Kind, OutputFormat, output};
 use super::estimates::{add_groups_of, add_shares, notes};
 use super::figures::{estimate, labels_table, share};
 use super::side::Side;
 use super::{NONE, Printout, no_labels_yet, rows_from_objects, short_hash};
+use crate::cli::{App, CliError, Exit, Kind, OutputFormat, output};
 use topicmill_core::{Fullname, LabelSet, Mode};
 use topicmill_review::evaluate::{
     Counted, Difference, Evaluation, RandomSample, difference, evaluate,

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use clap::Args;
 
-use super::super::output;
-use super::super::{App, CliError, Exit};
 use super::new::toml_string;
 use super::{NamedSet, STDOUT, short_hash};
+use crate::cli::output;
+use crate::cli::{App, CliError, Exit};
 use crate::pipeline_file::Pipeline;
 use topicmill_core::labels::label_file;
 use topicmill_core::{LabelSet, Listing};

@@ -3,12 +3,12 @@
 use clap::Args;
 use serde_json::json;
 
-use super::super::app::{ModelFlags, run_blocking};
-use super::super::{App, CliError, Exit, OutputFormat, backlog};
 use super::figures::{labels_table, quality_table};
 use super::rescoring::{NeededOutput, Rescoring};
 use super::{NamedSet, Printout, WhichModel, find_stored_model, short_hash};
 use crate::classify::check_no_label_is_lost;
+use crate::cli::app::{ModelFlags, run_blocking};
+use crate::cli::{App, CliError, Exit, OutputFormat, backlog};
 use crate::pipeline::Context;
 use topicmill_core::{FitTarget, LabelSet, Provenance};
 use topicmill_review::fit::{FittedSet, fit_label_set};

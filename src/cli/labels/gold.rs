@@ -5,8 +5,8 @@ mod list;
 
 use clap::{Args, Subcommand};
 
-use super::super::drop_labels::confirm;
-use super::super::{App, CliError, Exit};
+use crate::cli::drop_labels::confirm;
+use crate::cli::{App, CliError, Exit};
 use topicmill_core::{Fullname, FullnameError};
 use topicmill_store::{Access, ForgottenGold};
 

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::super::output;
 use super::figures::estimate;
 use super::{NONE, Printout};
+use crate::cli::output;
 use topicmill_core::LabelSet;
 use topicmill_review::change::SIGNIFICANCE;
 use topicmill_review::evaluate::{ENOUGH_ANSWERS, GroupDifference, GroupShares, group_differences};

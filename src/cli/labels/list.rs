@@ -5,10 +5,10 @@ use std::path::Path;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::{App, CliError, Exit, OutputFormat, output};
 use super::new::shell_path;
 use super::{NamedSet, WhichModel, join_or_none, model_display_name, named_model, short_hash};
 use crate::classify::check_no_label_is_lost;
+use crate::cli::{App, CliError, Exit, OutputFormat, output};
 use topicmill_core::{LabelSet, Mode};
 use topicmill_store::{Access, ModelRow, Store, Target};
 

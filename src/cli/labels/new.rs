@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::super::output;
-use super::super::{App, CliError, Exit};
 use super::{NamedSet, STDOUT, write_file};
 use crate::atomic_file::IfExists;
+use crate::cli::output;
+use crate::cli::{App, CliError, Exit};
 use crate::pipeline_file::{Pipeline, REDDIT, slug};
 use topicmill_core::{Background, Label, LabelSet, Listing, Mode};
 use topicmill_store::Access;

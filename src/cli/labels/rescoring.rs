@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::super::CliError;
-use super::super::app::{App, ModelFlags};
+use crate::cli::CliError;
+use crate::cli::app::{App, ModelFlags};
 use crate::run::StageError;
 use topicmill_core::labels::hypothesis;
 use topicmill_core::{Fullname, LabelSet, LabelVector, ModelKind};

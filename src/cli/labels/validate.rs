@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use clap::Args;
 use serde_json::json;
 
-use super::super::app::PipelineFlags;
-use super::super::{App, CliError, Exit, OutputFormat, output};
 use super::{Printout, WhichModel, settings, settings_json};
+use crate::cli::app::PipelineFlags;
+use crate::cli::{App, CliError, Exit, OutputFormat, output};
 use topicmill_core::labels::hypothesis;
 use topicmill_core::{BackgroundTopic, Label, LabelSet, ModelKind, Topic};
 use topicmill_score::folder::ModelFolder;

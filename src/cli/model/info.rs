@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::{CliError, Exit, OutputFormat, output};
+use crate::cli::{CliError, Exit, OutputFormat, output};
 use crate::engines::find_model;
 use topicmill_core::{Mode, ModelKind, SHORT_HASH};
 use topicmill_score::ModelFolder;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::app::run_blocking;
-use super::super::{App, CliError, Exit, OutputFormat, output};
+use crate::cli::app::run_blocking;
+use crate::cli::{App, CliError, Exit, OutputFormat, output};
 use crate::engines::find_model;
 use topicmill_score::folder::Processor;
 use topicmill_score::folder::hashes::file_hash;

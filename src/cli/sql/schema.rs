@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::super::{CliError, OutputFormat, output};
+use crate::cli::{CliError, OutputFormat, output};
 use topicmill_store::Table;
 use topicmill_store::analysis::schema::{Column, Relation, relation_named, relations};
 

@@ -1,7 +1,7 @@
 //! Tests that text and id columns are detected.
 
-use super::super::kept_columns::KeptColumns;
 use super::*;
+use crate::score_files::kept_columns::KeptColumns;
 use serde_json::value::RawValue;
 use topicmill_tables::json;
 

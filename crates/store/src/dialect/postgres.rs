@@ -8,10 +8,10 @@ use sqlx::pool::PoolOptions;
 use sqlx::postgres::{PgConnectOptions, PgListener};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Pool, Postgres};
 
-use super::super::driver_error::{connect_advice, is_missing_database};
-use super::super::lock_wait::STEP;
-use super::super::{Access, Result, StoreError, TimeStep};
 use super::{CONNECTIONS, Dialect, File, malformed, migrations, open_error, pooler, watching};
+use crate::driver_error::{connect_advice, is_missing_database};
+use crate::lock_wait::STEP;
+use crate::{Access, Result, StoreError, TimeStep};
 use topicmill_core::redact_url;
 
 /// Timeout for connecting.

@@ -12,11 +12,11 @@ use sqlx::pool::{PoolConnection, PoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, Pool, Sqlite, SqliteConnection};
 
-use super::super::driver_error::{is_busy, is_damaged, is_refused, known_failure};
-use super::super::lock_wait::{LIMIT, NOTICE, STEP, log_holder};
-use super::super::sql::SqlStore;
-use super::super::{Access, Result, StoreError, TimeStep};
 use super::{CONNECTIONS, Dialect, File, malformed, migrations, open_error, watching};
+use crate::driver_error::{is_busy, is_damaged, is_refused, known_failure};
+use crate::lock_wait::{LIMIT, NOTICE, STEP, log_holder};
+use crate::sql::SqlStore;
+use crate::{Access, Result, StoreError, TimeStep};
 
 /// Maximum number of attempts, 20 ms apart, to open a file that other processes are opening at the same time. Each
 /// time, one process succeeds.

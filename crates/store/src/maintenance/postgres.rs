@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use sqlx::{Executor, PgConnection, Postgres};
 
-use super::super::dialect::lock_timeout;
-use super::super::driver_error::{ErrorContext, is_busy};
-use super::super::lock_wait::STEP;
-use super::super::sql::{SqlStore, TABLES};
-use super::super::{Result, StoreError};
 use super::{POLL_INTERVAL, REWRITE_DUE, REWRITE_TIMEOUT_MS, Rewritten};
+use crate::dialect::lock_timeout;
+use crate::driver_error::{ErrorContext, is_busy};
+use crate::lock_wait::STEP;
+use crate::sql::{SqlStore, TABLES};
+use crate::{Result, StoreError};
 
 /// A small table that a rewrite first uses to test for old snapshots.
 const SMALL: &str = "meta";
@@ -35,7 +35,7 @@ SELECT 'prepared transaction ' || quote_literal(gid) FROM pg_prepared_xacts \
 SELECT 'replication slot ' || slot_name FROM pg_replication_slots \
  WHERE GREATEST(age(xmin), age(catalog_xmin)) > age($1::text::xid)";
 impl SqlStore<Postgres> {
-    /// See [`Store::rewrite`](super::super::Store::rewrite).
+    /// See [`Store::rewrite`](crate::Store::rewrite).
     pub async fn rewrite(&self) -> Result<Rewritten> {
         const WHAT: &str = "rewrite the tables";
         let mut connection = self.pool.acquire().await.context(WHAT)?;
@@ -153,12 +153,12 @@ impl SqlStore<Postgres> {
         Ok(Some(Rewritten::OldSnapshotInUse { by }))
     }
 
-    /// See [`Store::checkpoint`](super::super::Store::checkpoint).
+    /// See [`Store::checkpoint`](crate::Store::checkpoint).
     pub async fn checkpoint(&self) -> Result<bool> {
         self.checkpoint_passive().await.map(|()| true)
     }
 
-    /// See [`Store::checkpoint_passive`](super::super::Store::checkpoint_passive).
+    /// See [`Store::checkpoint_passive`](crate::Store::checkpoint_passive).
     pub async fn checkpoint_passive(&self) -> Result<()> {
         sqlx::query("SELECT topicmill_analyze()")
             .execute(&self.pool)
@@ -174,7 +174,7 @@ impl SqlStore<Postgres> {
             .context("read who owns the tables")
     }
 
-    /// See [`Store::is_rewrite_due`](super::super::Store::is_rewrite_due).
+    /// See [`Store::is_rewrite_due`](crate::Store::is_rewrite_due).
     pub async fn is_rewrite_due(&self) -> Result<bool> {
         let due = sqlx::query("SELECT 1 FROM meta WHERE key = $1")
             .bind(REWRITE_DUE)

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use sqlx::{AssertSqlSafe, Executor, Row, Sqlite};
 use tokio_util::sync::CancellationToken;
 
-use super::super::Result;
-use super::super::driver_error::ErrorContext;
-use super::super::lock_wait::STEP;
-use super::super::sql::SqlStore;
 use super::{REWRITE_DUE, REWRITE_TIMEOUT_MS, Rewritten};
+use crate::Result;
+use crate::driver_error::ErrorContext;
+use crate::lock_wait::STEP;
+use crate::sql::SqlStore;
 
 /// Value of [`REWRITE_DUE`] if only the log remains to be emptied.
 const LOG_IS_LEFT: &str = "log";
@@ -21,7 +21,7 @@ const LOG_OVERHEAD: u64 = 100;
 const PROGRESS_INTERVAL: i32 = 1_000;
 
 impl SqlStore<Sqlite> {
-    /// See [`Store::rewrite`](super::super::Store::rewrite).
+    /// See [`Store::rewrite`](crate::Store::rewrite).
     pub async fn rewrite(&self) -> Result<Rewritten> {
         const WHAT: &str = "rewrite the database's file";
         let due = self.rewrite_due().await?;
@@ -70,7 +70,7 @@ impl SqlStore<Sqlite> {
         done.and(back).context(WHAT).map(drop)
     }
 
-    /// See [`Store::checkpoint`](super::super::Store::checkpoint).
+    /// See [`Store::checkpoint`](crate::Store::checkpoint).
     pub async fn checkpoint(&self) -> Result<bool> {
         self.checkpoint_within(CHECKPOINT_TIMEOUT_MS).await
     }
@@ -103,7 +103,7 @@ impl SqlStore<Sqlite> {
         Ok(folded)
     }
 
-    /// See [`Store::checkpoint_passive`](super::super::Store::checkpoint_passive).
+    /// See [`Store::checkpoint_passive`](crate::Store::checkpoint_passive).
     pub async fn checkpoint_passive(&self) -> Result<()> {
         // PASSIVE does not wait.
         sqlx::query("PRAGMA wal_checkpoint(PASSIVE)")
@@ -113,7 +113,7 @@ impl SqlStore<Sqlite> {
         Ok(())
     }
 
-    /// See [`Store::backup`](super::super::Store::backup).
+    /// See [`Store::backup`](crate::Store::backup).
     pub async fn backup(&self, to: &Path, stop: &CancellationToken) -> Result<()> {
         const WHAT: &str = "copy the database";
         let mut connection = self.pool.acquire().await.context(WHAT)?;
@@ -161,7 +161,7 @@ impl SqlStore<Sqlite> {
         Ok(true)
     }
 
-    /// See [`Store::is_rewrite_due`](super::super::Store::is_rewrite_due).
+    /// See [`Store::is_rewrite_due`](crate::Store::is_rewrite_due).
     pub async fn is_rewrite_due(&self) -> Result<bool> {
         Ok(self.rewrite_due().await?.is_some())
     }

@@ -3,8 +3,8 @@
 use chrono::{DateTime, NaiveDate};
 use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};
 
-use super::super::StoreError;
 use super::columns::{ColumnBatch, ColumnStatement, corrupt};
+use crate::StoreError;
 
 /// Maximum number of rows in a batch: smaller batches cost more messages, larger ones keep the receiver waiting.
 const ROWS_A_BATCH: usize = 2_048;

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};
 
-use super::super::StoreError;
+use crate::StoreError;
 
 /// Capacity of the channel, in batches: one Parquet row group is written while the next one is read.
 const BATCHES: usize = 32;

@@ -16,14 +16,14 @@ use sqlx::{
 };
 
 use self::parts::{Interrupted, PartWriter};
-use super::super::dialect::Dialect;
-use super::super::driver_error::{interruption_advice, is_busy, is_transient};
-use super::super::lock_wait::{NOTICE, log_holder};
 use super::columns::{BatchSender, ColumnQuery};
 use super::{
     PartSender, QueryEnd, QueryRequest, Result, SqlStore, StoreError, Table, check, collect_table,
     query_error,
 };
+use crate::dialect::Dialect;
+use crate::driver_error::{interruption_advice, is_busy, is_transient};
+use crate::lock_wait::{NOTICE, log_holder};
 
 /// The operation in messages.
 const WHAT: &str = "run the query";

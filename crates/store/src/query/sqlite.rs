@@ -19,14 +19,14 @@ use sqlx::Sqlite;
 use tokio_util::sync::CancellationToken;
 use topicmill_core::{ColumnCell, ColumnKind};
 
-use super::super::dialect;
-use super::super::lock_wait::LIMIT;
 use super::batch_builder::{BatchBuilder, millis};
 use super::columns::{BatchSender, ColumnQuery, ColumnStatement};
 use super::{
     Part, PartBuilder, PartSender, QueryEnd, QueryRequest, Result, SqlStore, StoreError, Table,
     check, collect_table, names, query_error,
 };
+use crate::dialect;
+use crate::lock_wait::LIMIT;
 
 /// Maximum size of a value in bytes. SQLite's own limit is a gigabyte, and a statement may hold several values.
 const MAX_VALUE_BYTES: i32 = 256 * 1024 * 1024;

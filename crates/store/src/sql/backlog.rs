@@ -2,10 +2,10 @@
 
 use sqlx::{AssertSqlSafe, Row};
 
-use super::super::dialect::Dialect;
-use super::super::{BacklogCounts, Lease, Result, Target};
 use super::claims::max_crashes;
 use super::{ErrorContext, SqlStore, at};
+use crate::dialect::Dialect;
+use crate::{BacklogCounts, Lease, Result, Target};
 use topicmill_core::{Fullname, Timestamp};
 
 /// Minimum number of added posts that triggers an update of the planner's statistics for the backlog.

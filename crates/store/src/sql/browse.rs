@@ -2,13 +2,13 @@
 
 use sqlx::{QueryBuilder, Row};
 
-use super::super::browse::{
+use super::{ErrorContext, SqlStore, is_forbidden};
+use crate::browse::{
     ChangeMarker, LabelScore, OutcomeFilter, PostCounts, PostDetails, PostFilter, PostOrder,
     PostSummary, Sighting, Verdict,
 };
-use super::super::dialect::Dialect;
-use super::super::{Result, StoreError, Target};
-use super::{ErrorContext, SqlStore, is_forbidden};
+use crate::dialect::Dialect;
+use crate::{Result, StoreError, Target};
 use topicmill_core::Fullname;
 
 /// A key that matches no row.

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use sqlx::{AssertSqlSafe, Row, Transaction};
 
-use super::super::dialect::Dialect;
-use super::super::{Claim, Claimant, ClaimedPost, CrashFilter, Lease, Result, Target};
 use super::{ErrorContext, SqlStore, at};
+use crate::dialect::Dialect;
+use crate::{Claim, Claimant, ClaimedPost, CrashFilter, Lease, Result, Target};
 use topicmill_core::reddit::thing_text;
 use topicmill_core::{Fullname, TextHash, Timestamp};
 

@@ -5,9 +5,9 @@
 
 use sqlx::{AssertSqlSafe, QueryBuilder};
 
-use super::super::dialect::Dialect;
-use super::super::{Dependents, DropTarget, Result, StoreError};
 use super::{ErrorContext, SqlStore, at, push_list};
+use crate::dialect::Dialect;
+use crate::{Dependents, DropTarget, Result, StoreError};
 use topicmill_core::Timestamp;
 
 /// Labels deleted per transaction.

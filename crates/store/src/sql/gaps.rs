@@ -2,9 +2,9 @@
 
 use sqlx::{AssertSqlSafe, Row, Transaction};
 
-use super::super::dialect::Dialect;
-use super::super::{Gap, Result, RunId, StoreError};
 use super::{ErrorContext, SqlStore};
+use crate::dialect::Dialect;
+use crate::{Gap, Result, RunId, StoreError};
 use topicmill_core::{SourceKind, Timestamp, UnknownVariant};
 
 /// Inserts a gap. Of two gaps with the same start, the longer one is kept.

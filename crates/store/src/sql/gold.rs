@@ -7,14 +7,14 @@ use serde_json::Value;
 use sqlx::types::Json;
 use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
 
-use super::super::dialect::Dialect;
-use super::super::gold::{
+use super::versions::damaged_fit;
+use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
+use crate::dialect::Dialect;
+use crate::gold::{
     FilterLabel, FitRow, ForgottenGold, FrameCell, GoldAnswer, Grouping, ReviewFilter, ReviewPost,
     SavedGold, StoredGold,
 };
-use super::super::{Result, StoreError, Target, TimeStep};
-use super::versions::damaged_fit;
-use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
+use crate::{Result, StoreError, Target, TimeStep};
 use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp, short_hash};
 
 /// Joins the labels of the posts' current text under the target `$1`, `$2`.

@@ -5,9 +5,9 @@ use serde_json::Value;
 use sqlx::Row as _;
 use sqlx::types::Json;
 
-use super::super::dialect::Dialect;
-use super::super::{Result, TopicKeywords};
 use super::{ErrorContext, SqlStore};
+use crate::dialect::Dialect;
+use crate::{Result, TopicKeywords};
 use topicmill_core::Timestamp;
 
 impl<DB: Dialect> SqlStore<DB> {

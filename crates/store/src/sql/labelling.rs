@@ -6,12 +6,12 @@ use std::collections::{HashMap, HashSet};
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
 
-use super::super::bulk::{Insert, Keys, Values};
-use super::super::dialect::Dialect;
-use super::super::driver_error::is_duplicate_key;
-use super::super::{Classified, LabelWrite, Result, StoredLabels, Target, Written};
 use super::stored_posts::BULK_ROWS;
 use super::{ErrorContext, POSTS_A_STATEMENT, SqlStore, at, push_list};
+use crate::bulk::{Insert, Keys, Values};
+use crate::dialect::Dialect;
+use crate::driver_error::is_duplicate_key;
+use crate::{Classified, LabelWrite, Result, StoredLabels, Target, Written};
 use topicmill_core::{Fullname, PairLogits, Scores, TextHash, TextVector};
 
 /// Seconds in a day.

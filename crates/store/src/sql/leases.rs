@@ -6,10 +6,10 @@ use std::time::Duration;
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, Row, Transaction};
 
-use super::super::dialect::Dialect;
-use super::super::workers::only_clocks_differ;
-use super::super::{Claimant, Lease, Result};
 use super::{ErrorContext, SqlStore, at};
+use crate::dialect::Dialect;
+use crate::workers::only_clocks_differ;
+use crate::{Claimant, Lease, Result};
 use topicmill_core::Timestamp;
 
 /// Backlog error of a reclaimed post.

@@ -6,10 +6,10 @@ use serde_json::Value;
 use sqlx::types::Json;
 use sqlx::{AssertSqlSafe, QueryBuilder, Row};
 
-use super::super::dialect::Dialect;
-use super::super::versions::{CrossFitted, Prediction};
-use super::super::{ModelRow, Result, Target};
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, count};
+use crate::dialect::Dialect;
+use crate::versions::{CrossFitted, Prediction};
+use crate::{ModelRow, Result, Target};
 use topicmill_core::{Background, Fullname, LabelSet, TextHash, Timestamp};
 
 impl<DB: Dialect> SqlStore<DB> {

@@ -2,9 +2,9 @@
 
 use std::sync::LazyLock;
 
-use super::super::Page;
-use super::super::bulk::{Insert, Keys, Values};
 use super::at;
+use crate::Page;
+use crate::bulk::{Insert, Keys, Values};
 use topicmill_core::{Fullname, Post, ReadyPost, SECOND_READING, SourceKind, Timestamp};
 
 /// The update of a stored post.
@@ -82,7 +82,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Formats names as the parameter of [`Dialect::IN_JSON_ARRAY`](super::super::dialect::Dialect::IN_JSON_ARRAY).
+/// Formats names as the parameter of [`Dialect::IN_JSON_ARRAY`](crate::dialect::Dialect::IN_JSON_ARRAY).
 pub(super) fn json_array<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.collect();
     serde_json::to_string(&names).expect("a list of strings can be written as JSON")

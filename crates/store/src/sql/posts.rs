@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use sqlx::{AssertSqlSafe, Transaction};
 
-use super::super::bulk::{Insert, Keys, Values};
-use super::super::dialect::Dialect;
-use super::super::driver_error::is_duplicate_key;
-use super::super::{ImportState, Page, Result, StoreError, Upserted};
 use super::claims::HASH_MISMATCH;
 use super::post_rows::{ON_KNOWN_POST, ON_SEEN_AGAIN, Row, json_array, posts_insert};
 use super::stored_posts::{BULK_ROWS, RETURNING, StoredPost};
 use super::{ErrorContext, SqlStore, at, yields_to_stored};
+use crate::bulk::{Insert, Keys, Values};
+use crate::dialect::Dialect;
+use crate::driver_error::is_duplicate_key;
+use crate::{ImportState, Page, Result, StoreError, Upserted};
 use topicmill_core::{Fullname, Listing, ReadyPost};
 
 /// Posts to store, classified by comparison with the stored ones.

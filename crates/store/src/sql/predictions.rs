@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use sqlx::{QueryBuilder, Row};
 
-use super::super::dialect::Dialect;
-use super::super::versions::{LabelState, PostLabel, Prediction};
-use super::super::{Result, StoreError, StoredText, Target};
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
+use crate::dialect::Dialect;
+use crate::versions::{LabelState, PostLabel, Prediction};
+use crate::{Result, StoreError, StoredText, Target};
 use topicmill_core::reddit::is_placeholder;
 use topicmill_core::{Fullname, TextHash, hex};
 

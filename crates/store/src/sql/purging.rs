@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
 
-use super::super::dialect::Dialect;
-use super::super::maintenance::REWRITE_DUE;
-use super::super::{Checked, Purged, Result, RunId};
 use super::post_rows::json_array;
 use super::{ErrorContext, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, push_list};
+use crate::dialect::Dialect;
+use crate::maintenance::REWRITE_DUE;
+use crate::{Checked, Purged, Result, RunId};
 use topicmill_core::{Fullname, PurgeReason, Timestamp};
 
 impl<DB: Dialect> SqlStore<DB> {

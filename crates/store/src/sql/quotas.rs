@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use sqlx::types::chrono::{DateTime, Utc};
 
-use super::super::Result;
-use super::super::dialect::Dialect;
 use super::{ErrorContext, SqlStore};
+use crate::Result;
+use crate::dialect::Dialect;
 use topicmill_core::{QuotaReservation, QuotaTerms};
 
 /// Minimum `max_wait` that is assumed for other processes, so that their reservations are not mistaken for wrong times.

@@ -3,9 +3,9 @@
 use sqlx::types::chrono::DateTime;
 use sqlx::{AssertSqlSafe, Row};
 
-use super::super::dialect::Dialect;
-use super::super::{Due, Result, StoreError};
 use super::{ErrorContext, SqlStore, at};
+use crate::dialect::Dialect;
+use crate::{Due, Result, StoreError};
 use topicmill_core::{Fullname, SourceKind, Timestamp};
 
 /// Posts from the sample Reddit are checked with the sample Reddit, and all others with Reddit itself or the archive.

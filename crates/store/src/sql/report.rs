@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, Row, Transaction};
 
-use super::super::dialect::Dialect;
-use super::super::report::{
+use super::{ErrorContext, SqlStore};
+use crate::dialect::Dialect;
+use crate::report::{
     PeriodCell, PostOutcome, PostScores, ReportCell, ReportQuery, ReportSums, SamplePost, ScoreBin,
     SkippedSubreddits, SubredditSpan, TimeStep, TwoPeriods, Watermark,
 };
-use super::super::{Result, StoreError, Target};
-use super::{ErrorContext, SqlStore};
+use crate::{Result, StoreError, Target};
 use topicmill_core::{Fullname, SourceKind, Timestamp, UnknownVariant};
 
 /// Number of bins in the score distribution, each 0.02 wide.

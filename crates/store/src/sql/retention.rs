@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use sqlx::{QueryBuilder, Row, Transaction};
 
-use super::super::dialect::Dialect;
-use super::super::maintenance::VECTORS_KEPT;
-use super::super::{OldTexts, PurgedTexts, Result};
 use super::{ErrorContext, POSTS_A_STATEMENT, SqlStore, push_list};
+use crate::dialect::Dialect;
+use crate::maintenance::VECTORS_KEPT;
+use crate::{OldTexts, PurgedTexts, Result};
 use topicmill_core::Timestamp;
 
 impl<DB: Dialect> SqlStore<DB> {

@@ -5,9 +5,9 @@ use sqlx::types::Json;
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, Row};
 
-use super::super::dialect::Dialect;
-use super::super::{Result, RunId, RunRow, UnfinishedRun};
 use super::{ErrorContext, SqlStore, at};
+use crate::dialect::Dialect;
+use crate::{Result, RunId, RunRow, UnfinishedRun};
 use topicmill_core::{RunStatus, Stage, Timestamp};
 
 impl<DB: Dialect> SqlStore<DB> {

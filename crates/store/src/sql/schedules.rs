@@ -10,13 +10,13 @@ use serde_json::Value;
 use sqlx::types::Json;
 use sqlx::{AssertSqlSafe, Row};
 
-use super::super::dialect::Dialect;
-use super::super::schedules::{
+use super::{ErrorContext, SqlStore, at};
+use crate::dialect::Dialect;
+use crate::schedules::{
     ClaimedScheduledRun, RunningScheduledRun, ScheduleState, ScheduledRunClaimant, ScheduledRunEnd,
     ScheduledRunLease, ScheduledRunRow,
 };
-use super::super::{Result, RunId};
-use super::{ErrorContext, SqlStore, at};
+use crate::{Result, RunId};
 use topicmill_core::{MAX_CLOCK_SETBACK, ScheduledRunStatus, Timestamp};
 
 /// Condition for every write by the lease holder.

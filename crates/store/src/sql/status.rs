@@ -6,13 +6,13 @@ use sqlx::types::Json;
 use sqlx::types::chrono::DateTime;
 use sqlx::{AssertSqlSafe, Row};
 
-use super::super::dialect::Dialect;
-use super::super::{
+use super::claims::max_crashes;
+use super::{ErrorContext, SqlStore, at, count};
+use crate::dialect::Dialect;
+use crate::{
     ArchiveState, LabellingEstimate, LabellingState, LastRun, NewestPost, RecentLabelCount, Result,
     StageRuns, Target,
 };
-use super::claims::max_crashes;
-use super::{ErrorContext, SqlStore, at, count};
 use topicmill_core::{RunStatus, SECOND_READING, SourceKind, Stage, Timestamp};
 
 /// Maximum number of posts that are counted exactly, which takes 0.2 s.

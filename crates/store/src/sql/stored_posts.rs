@@ -5,11 +5,11 @@ use std::sync::LazyLock;
 
 use sqlx::{AssertSqlSafe, Row as _, Transaction};
 
-use super::super::Result;
-use super::super::bulk::Keys;
-use super::super::dialect::Dialect;
 use super::post_rows::{ON_KNOWN_POST, json_array, posts_insert};
 use super::{ErrorContext, SqlStore};
+use crate::Result;
+use crate::bulk::Keys;
+use crate::dialect::Dialect;
 
 /// Minimum number of new rows to insert in bulk, by a method that fails for existing keys. Blocks read from files are
 /// larger than this, and listing pages are smaller.

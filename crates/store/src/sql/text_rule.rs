@@ -4,9 +4,9 @@ use sqlx::Row;
 use topicmill_core::reddit::{TEXT_RULE, thing_text};
 use topicmill_core::{Fullname, TextHash};
 
-use super::super::Result;
-use super::super::dialect::Dialect;
 use super::{ErrorContext, SqlStore};
+use crate::Result;
+use crate::dialect::Dialect;
 
 /// Query for the posts with text after the fullname `$1`.
 pub const TEXTS: &str = "SELECT fullname, text_hash, title, selftext FROM things \

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use sqlx::{AssertSqlSafe, Row as _, Transaction};
 
-use super::super::dialect::Dialect;
-use super::super::{Purged, Result};
 use super::post_rows::{Row, json_array};
 use super::{ErrorContext, SqlStore, yields_to_stored};
+use crate::dialect::Dialect;
+use crate::{Purged, Result};
 use topicmill_core::PurgeReason;
 
 impl<DB: Dialect> SqlStore<DB> {

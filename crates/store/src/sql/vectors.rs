@@ -8,10 +8,10 @@ use std::collections::HashMap;
 
 use sqlx::{QueryBuilder, Row};
 
-use super::super::bulk::{Insert, Keys, Values};
-use super::super::dialect::Dialect;
-use super::super::{Result, StoreError, Target, UnlabelledText};
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
+use crate::bulk::{Insert, Keys, Values};
+use crate::dialect::Dialect;
+use crate::{Result, StoreError, Target, UnlabelledText};
 use topicmill_core::{Fullname, LabelVector, PairLogits, TextHash, TextVector};
 
 impl<DB: Dialect> SqlStore<DB> {

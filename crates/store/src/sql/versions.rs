@@ -7,11 +7,11 @@ use sqlx::types::Json;
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{QueryBuilder, Row};
 
-use super::super::dialect::Dialect;
-use super::super::versions::{ComparedPost, Cost, Failure, LabelSetRow, Prediction};
-use super::super::{ExistingTarget, ModelRow, Result, StoreError, Target, WorkEstimate};
 use super::claims::max_crashes;
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
+use crate::dialect::Dialect;
+use crate::versions::{ComparedPost, Cost, Failure, LabelSetRow, Prediction};
+use crate::{ExistingTarget, ModelRow, Result, StoreError, Target, WorkEstimate};
 use topicmill_core::reddit::thing_text;
 use topicmill_core::{Fitted, Fullname, Label, LabelSet, TextHash, short_hash};
 

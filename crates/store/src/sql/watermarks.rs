@@ -2,9 +2,9 @@
 
 use sqlx::{Row as _, Transaction};
 
-use super::super::dialect::Dialect;
-use super::super::{ImportState, Page, Result, RunId, UnreadThread};
 use super::{ErrorContext, SqlStore, count};
+use crate::dialect::Dialect;
+use crate::{ImportState, Page, Result, RunId, UnreadThread};
 use topicmill_core::{Listing, SourceKind, Timestamp, subreddit_of_path};
 
 impl<DB: Dialect> SqlStore<DB> {

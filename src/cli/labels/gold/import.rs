@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use super::super::{NamedSet, Printout};
+use crate::cli::labels::{NamedSet, Printout};
 use crate::cli::output::key_value_table;
 use crate::cli::{App, CliError, Exit, OutputFormat};
 use topicmill_core::{Fullname, GoldSource, SampleReason, Timestamp};

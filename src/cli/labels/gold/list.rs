@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clap::Args;
 use serde_json::json;
 
-use super::super::{NONE, Printout};
+use crate::cli::labels::{NONE, Printout};
 use crate::cli::output::key_value_table;
 use crate::cli::{App, CliError, Exit, OutputFormat, output};
 use topicmill_review::gold::{self, Alpha, Consensus};

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::super::data::TopicStats;
-use super::super::svg::Svg;
-use super::super::table::ChartTable;
-use super::super::{Report, time};
 use super::{Chart, MOST, WIDTH, room_for, time_ticks};
 use crate::display::{single_line, thousands};
+use crate::report::data::TopicStats;
+use crate::report::svg::Svg;
+use crate::report::table::ChartTable;
+use crate::report::{Report, time};
 use topicmill_review::drift::as_f64;
 
 /// Draws posts by topic and time, and the recorded gaps.

@@ -1,10 +1,10 @@
 //! Draws the shares of labels in groups of posts, such as subreddits or months.
 
-use super::super::Report;
-use super::super::table::ChartTable;
 use super::heat::{HeatRow, draw};
 use super::{Chart, MOST};
 use crate::display::{interval, percent, single_line, thousands};
+use crate::report::Report;
+use crate::report::table::ChartTable;
 use topicmill_review::evaluate::{ENOUGH_ANSWERS, GroupShares};
 
 /// A column: the position of its share in a group, and its name.

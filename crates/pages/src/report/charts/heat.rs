@@ -1,11 +1,11 @@
 //! Draws a heat map: the rows are the topics that posts were collected for, and the columns are their predicted labels.
 
-use super::super::Report;
-use super::super::data::{OutcomeStats, TopicStats};
-use super::super::svg::{Anchor, Svg, fit, width as measure};
-use super::super::table::ChartTable;
 use super::{Chart, MOST, WIDTH};
 use crate::display::{percent, single_line, thousands};
+use crate::report::Report;
+use crate::report::data::{OutcomeStats, TopicStats};
+use crate::report::svg::{Anchor, Svg, fit, width as measure};
+use crate::report::table::ChartTable;
 use topicmill_review::drift::as_f64;
 use topicmill_store::PostOutcome;
 

@@ -1,11 +1,11 @@
 //! Draws the change in the label mix between two periods.
 
-use super::super::Report;
-use super::super::data::{Change, Compared, OutcomeStats};
-use super::super::svg::{Anchor, Svg, width as measure};
-use super::super::table::ChartTable;
 use super::{Chart, MOST, WIDTH, room_for};
 use crate::display::{p_value, percent, points, single_line, thousands};
+use crate::report::Report;
+use crate::report::data::{Change, Compared, OutcomeStats};
+use crate::report::svg::{Anchor, Svg, width as measure};
+use crate::report::table::ChartTable;
 use topicmill_review::drift::as_f64;
 
 /// Draws the shares in both periods.

@@ -1,11 +1,11 @@
 //! Draws posts over time, in total and per label.
 
-use super::super::Report;
-use super::super::data::OutcomeStats;
-use super::super::svg::{Anchor, Svg};
-use super::super::table::ChartTable;
 use super::{Chart, HEIGHT, MOST, WIDTH, stack, time_ticks};
 use crate::display::{percent, thousands};
+use crate::report::Report;
+use crate::report::data::OutcomeStats;
+use crate::report::svg::{Anchor, Svg};
+use crate::report::table::ChartTable;
 use topicmill_review::drift::as_f64;
 
 /// Kinds of posts from bottom to top: (CSS class, name).
@@ -132,7 +132,7 @@ fn multiples(report: &Report, lines: &[&OutcomeStats]) -> Svg {
         let top = EACH_HEIGHT * as_f64((place / ACROSS) as u64);
         let (head, foot) = (top + 24.0, top + EACH_HEIGHT - 18.0);
         let share = percent(line.share);
-        let room = each - super::super::svg::width(&share) - 8.0;
+        let room = each - crate::report::svg::width(&share) - 8.0;
         svg.text((left, top + 13.0), Anchor::Start, "name", &line.name, room);
         svg.text((left + each, top + 13.0), Anchor::End, "", &share, 60.0);
         let places: Vec<_> = line

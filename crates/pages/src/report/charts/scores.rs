@@ -1,11 +1,11 @@
 //! Draws score distributions for all posts and for each label.
 
-use super::super::Report;
-use super::super::data::{BINS, OutcomeStats};
-use super::super::svg::{Anchor, Svg};
-use super::super::table::ChartTable;
 use super::{Chart, HEIGHT, MOST, WIDTH, room_for, stack};
 use crate::display::{percent, score, single_line, thousands};
+use crate::report::Report;
+use crate::report::data::{BINS, OutcomeStats};
+use crate::report::svg::{Anchor, Svg};
+use crate::report::table::ChartTable;
 use topicmill_review::drift::as_f64;
 use topicmill_store::PostOutcome;
 

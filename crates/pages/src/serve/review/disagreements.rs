@@ -8,11 +8,11 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::super::pages::{PageError, address, html};
 use super::notice::{label_words, model_words};
 use super::progress::agreement_view;
 use super::{SHORT_TITLE, Shared, name};
 use crate::display;
+use crate::serve::pages::{PageError, address, html};
 use topicmill_core::Fullname;
 use topicmill_review::gold::agreement;
 use topicmill_store::{GoldAnswer, ReviewPost};

@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
-use super::super::pages::address;
 use crate::display;
+use crate::serve::pages::address;
 use topicmill_core::LabelSet;
 use topicmill_store::{FilterLabel, ReviewFilter};
 

@@ -7,10 +7,10 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
-use super::super::pages::{PageError, address};
 use super::filter::FilterQuery;
 use super::notice::Did;
 use super::{Shared, name, offered};
+use crate::serve::pages::{PageError, address};
 use topicmill_core::{Fullname, GoldSource, SampleReason};
 use topicmill_review::gold;
 use topicmill_store::GoldAnswer;

@@ -1,9 +1,9 @@
 //! The message about an annotator's previous action.
 
-use super::super::pages::PageError;
 use super::Review;
 use super::SHORT_TITLE;
 use crate::display;
+use crate::serve::pages::PageError;
 use topicmill_core::{Fullname, Label, LabelSet};
 use topicmill_review::gold;
 use topicmill_store::{ReviewPost, Target};

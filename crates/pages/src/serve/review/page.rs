@@ -6,7 +6,6 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::super::pages::{PageError, address, html};
 use super::filter::{FilterQuery, UNLABELLED, describe};
 use super::fitting::{FitOutcome, FitView};
 use super::notice::{Did, Notice};
@@ -14,6 +13,7 @@ use super::progress::ProgressView;
 use super::queue::{Assignment, NextPost};
 use super::{NAME, Review, Shared, offered};
 use crate::display;
+use crate::serve::pages::{PageError, address, html};
 use topicmill_core::{Fullname, LabelSet, SampleReason, TextHash};
 use topicmill_store::ReviewPost;
 

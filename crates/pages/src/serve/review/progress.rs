@@ -1,8 +1,8 @@
 //! The review's progress: the number of answers, the measured quality, and the agreement between annotators.
 
-use super::super::pages::address;
 use super::queue::ReviewQueue;
 use crate::display;
+use crate::serve::pages::address;
 use topicmill_core::LabelSet;
 use topicmill_review::calibrate::Proportion;
 use topicmill_review::evaluate::Counted;

@@ -5,10 +5,10 @@ use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Executor, PgConnection, Row, TypeInfo, ValueRef};
 use topicmill_core::{ColumnCell, ColumnKind};
 
-use super::super::batch_builder::BatchBuilder;
-use super::super::columns::{BatchSender, ColumnQuery, ColumnStatement};
-use super::super::{QueryEnd, Result, check, query_error};
 use super::{declare, incomplete_error, statement_error};
+use crate::query::batch_builder::BatchBuilder;
+use crate::query::columns::{BatchSender, ColumnQuery, ColumnStatement};
+use crate::query::{QueryEnd, Result, check, query_error};
 
 /// Begins a transaction that reads one snapshot. The statement of a [`ColumnQuery`] returns all its rows in key order.
 /// The planner expects few rows from joins on two equal columns, and would therefore sort a million rows, or read every

@@ -7,7 +7,7 @@ use serde_json::Value;
 use sqlx::postgres::{PgColumn, PgRow};
 use sqlx::{Column, Row, TypeInfo, ValueRef};
 
-use super::super::{Part, PartBuilder, PartSender, QueryEnd, QueryRequest, names};
+use crate::query::{Part, PartBuilder, PartSender, QueryEnd, QueryRequest, names};
 
 /// The reason why a statement did not complete.
 pub enum Interrupted {
