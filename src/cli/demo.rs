@@ -1,4 +1,4 @@
-//! `topicmill demo`: runs the whole pipeline, from posts to SQL, on the sample posts.
+//! `topicmill demo`: runs the whole pipeline, from posts to SQL, on the sample posts and comments.
 
 use std::path::{Path, PathBuf};
 
@@ -34,7 +34,9 @@ impl Demo {
         } else {
             DEMO_DATABASE
         };
-        let pipeline = app.load_pipeline(None)?;
+        let mut pipeline = app.load_pipeline(None)?;
+        let with_comments = ["climate", "food"].map(|topic| (topic.to_owned(), false));
+        pipeline.comments.extend(with_comments);
         let set = app.label_set(&self.model, pipeline.label_set.clone())?;
         let engines = app.engines(&self.model)?;
         let flags = CollectFlags {
@@ -126,6 +128,7 @@ fn next_steps(url: &str, report: Option<&Path>) -> String {
     format!(
         "The database is {path}.{report} Try next:\
          \n  {program} --database {url} sql --named top-posts\
+         \n  {program} --database {url} sql 'SELECT post_title, body, outcome FROM labeled_comments LIMIT 10'\
          \n  {program} --database {url} labels evaluate --gold topic\
          \n  {program} --database {url} export labelled.parquet\n"
     )

@@ -116,9 +116,9 @@ struct Global {
 enum Command {
     /// Try the whole pipeline on sample posts, without a key
     ///
-    /// Starts a sample Reddit server on this machine, stores its 512 posts in demo.db, labels them, and shows how often
-    /// the label equals the topic that the post was collected for. Nothing leaves this machine. It takes less than half
-    /// a minute.
+    /// Starts a sample Reddit server on this machine, stores its 512 posts and 40 comments in demo.db, labels them, and
+    /// shows how often a post's label equals the topic that it was collected for. Nothing leaves this machine. It takes
+    /// less than half a minute.
     Demo(demo::Demo),
     /// Store posts on your topics from Reddit or from an archive
     Collect(collect::Collect),

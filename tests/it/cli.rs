@@ -63,7 +63,12 @@ fn the_demo_runs_end_to_end_and_its_suggested_commands_work() {
         .lines()
         .filter(|line| line.contains("--database"))
         .collect();
-    assert_eq!(commands.len(), 3, "{}", demo.stdout);
+    assert_eq!(commands.len(), 4, "{}", demo.stdout);
+    // A bot's signature and a deleted comment have no text.
+    let comments = program.json("status --database sqlite:demo.db")["backlog"]["comments"].take();
+    let labelled = "SELECT COUNT(*) AS n FROM labeled_comments WHERE classified_at IS NOT NULL";
+    let labelled = program.json(&format!("--database sqlite:demo.db sql '{labelled}'"));
+    assert_eq!((&comments, &labelled[0]["n"]), (&40.into(), &37.into()));
     let query = "--database sqlite:demo.db sql 'SELECT COUNT(*) AS n FROM labeled_posts WHERE label = topic'";
     let agreed = program.json(query)[0]["n"].as_u64().unwrap();
     let percent = (200 * agreed + 512) / 1_024;

@@ -6,10 +6,10 @@
 //! Two first-choice subreddits of the built-in pipeline cannot be read, as happens on Reddit: `r/sports` is missing and
 //! `r/education` is private, so their fallbacks contain the posts.
 //!
-//! It also serves `/api/info`.
+//! It also serves `/api/info`, and the comments of r/climate and r/food: the newest ones, and those on a post.
 //!
-//! The posts are fictional and are stored in `sample/`, one per line. Each has an age instead of a time: the post is
-//! always this old when the server starts. Ids are derived from the file and the line, so that a second run finds the
+//! The posts and comments are fictional and are stored in `sample/`, one per line. A post has an age instead of a time:
+//! it is always this old when the server starts. Ids are derived from the file and the line, so that a second run finds the
 //! same posts.
 
 mod posts;
@@ -32,7 +32,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use self::posts::texts;
 use self::posts::{Entry, load};
-use topicmill_core::{Listing, Timestamp};
+use topicmill_core::{Listing, ThingKind, Timestamp};
 
 /// A subreddit that only its members may read.
 const PRIVATE: &str = "education";
@@ -110,6 +110,7 @@ fn router(sample: Arc<Sample>) -> Router {
         .route("/api/v1/access_token", post(token))
         .route("/api/info", get(info))
         .route("/r/{subreddit}/{listing}", get(listing))
+        .route("/comments/{id}", get(thread))
         .fallback(|| async { not_found() })
         .with_state(sample)
 }
@@ -133,11 +134,16 @@ async fn listing(
     if credentials(&headers, "Bearer ") != Some(TOKEN) {
         return unauthorized();
     }
-    let Ok(order) = listing.parse::<Listing>() else {
-        return not_found();
+    let (order, kind) = match listing.parse::<Listing>() {
+        Ok(order) => (order, ThingKind::Post),
+        Err(_) if listing == "comments" => (Listing::New, ThingKind::Comment),
+        Err(_) => return not_found(),
     };
     let answer = match sample.entries(&subreddit) {
-        Some(entries) => Json(page_of(entries, order, &request)).into_response(),
+        Some(entries) => {
+            let entries = entries.iter().filter(|entry| entry.is(kind)).collect();
+            Json(page_of(entries, order, &request)).into_response()
+        }
         None if subreddit.eq_ignore_ascii_case(PRIVATE) => {
             let body = json!({"reason": "private", "message": "Forbidden", "error": 403});
             (StatusCode::FORBIDDEN, Json(body)).into_response()
@@ -163,6 +169,44 @@ async fn info(
     let known = request.id.split(',').take(INFO_LIMIT);
     let known = known.filter_map(|name| entries().find(|entry| entry.name == name));
     (sample.quota_headers(), Json(listing_of(None, known))).into_response()
+}
+
+/// Returns a post and the comments on it.
+async fn thread(
+    State(sample): State<Arc<Sample>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    if credentials(&headers, "Bearer ") != Some(TOKEN) {
+        return unauthorized();
+    }
+    let name = format!("t3_{id}");
+    let entries: Vec<&Entry> = sample.subreddits.iter().flat_map(|(_, all)| all).collect();
+    let Some(post) = entries.iter().find(|entry| entry.name == name) else {
+        return not_found();
+    };
+    let lists = [
+        listing_of(None, [*post].into_iter()),
+        replies_to(&name, &entries),
+    ];
+    (sample.quota_headers(), Json(lists)).into_response()
+}
+
+/// Returns the listing of the replies to a post or a comment, each with the replies to it.
+fn replies_to(name: &str, entries: &[&Entry]) -> Value {
+    let replies = entries
+        .iter()
+        .filter(|entry| entry.wire["parent_id"] == name);
+    let mut list = listing_of(None, replies.copied());
+    for child in list["data"]["children"]
+        .as_array_mut()
+        .into_iter()
+        .flatten()
+    {
+        let name = child["data"]["name"].as_str().unwrap_or_default();
+        child["data"]["replies"] = replies_to(name, entries);
+    }
+    list
 }
 
 fn credentials<'a>(headers: &'a HeaderMap, scheme: &str) -> Option<&'a str> {
@@ -209,9 +253,8 @@ impl Sample {
     }
 }
 
-/// Returns a page of a subreddit's posts.
-fn page_of(entries: &[Entry], order: Listing, request: &PageRequest) -> Value {
-    let mut ordered: Vec<&Entry> = entries.iter().collect();
+/// Returns a page of a subreddit's posts or comments.
+fn page_of(mut ordered: Vec<&Entry>, order: Listing, request: &PageRequest) -> Value {
     match order {
         Listing::Hot => ordered.sort_by(|a, b| b.hotness().total_cmp(&a.hotness())),
         Listing::New => ordered.sort_by_key(|entry| Reverse(entry.created)),
@@ -245,7 +288,7 @@ fn page_of(entries: &[Entry], order: Listing, request: &PageRequest) -> Value {
 }
 
 fn listing_of<'a>(after: Option<&str>, entries: impl Iterator<Item = &'a Entry>) -> Value {
-    let child = |entry: &Entry| json!({"kind": "t3", "data": entry.wire});
+    let child = |entry: &Entry| json!({"kind": &entry.name[..2], "data": entry.wire});
     let children: Vec<Value> = entries.map(child).collect();
     json!({"kind": "Listing", "data": {
         "after": after, "before": null, "dist": children.len(), "modhash": null, "geo_filter": "",

@@ -1,10 +1,10 @@
-//! Loads the sample Reddit's posts from the adjacent files, in the wire format of Reddit's API.
+//! Loads the sample Reddit's posts and comments from the adjacent files, in the wire format of Reddit's API.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use topicmill_core::Timestamp;
 use topicmill_core::reddit::post_text;
+use topicmill_core::{ThingKind, Timestamp};
 
 /// Subreddits and their posts. The order determines the ids: append, never insert.
 const FILES: [(&str, &str); 16] = [
@@ -26,13 +26,19 @@ const FILES: [(&str, &str); 16] = [
     ("history", include_str!("history.ndjson")),
 ];
 
+/// Subreddits and the comments on their posts.
+const COMMENTS: [(&str, &str); 2] = [
+    ("climate", include_str!("climate-comments.ndjson")),
+    ("food", include_str!("food-comments.ndjson")),
+];
+
 /// The first id, of seven characters (`rk…`), as on Reddit today.
 const FIRST_ID: u64 = 60_000_000_000;
 
 /// Ids per file: the first half for its lines, the second half for the parents of its crossposts.
 const IDS_PER_FILE: u64 = 10_000;
 
-/// A post in the wire format, with the sort keys for listings.
+/// A post or a comment in the wire format, with the sort keys for listings.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub wire: Value,
@@ -64,6 +70,18 @@ struct Line {
     crosspost_of: Option<Parent>,
 }
 
+/// A line in a file of comments. Posts and comments are named by their lines, from 1.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CommentLine {
+    post: usize,
+    reply_to: Option<usize>,
+    body: String,
+    author: String,
+    score: i64,
+    minutes_later: i64,
+}
+
 /// The post that a crosspost shows.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -76,6 +94,11 @@ struct Parent {
 }
 
 impl Entry {
+    /// Returns true for a post or a comment.
+    pub fn is(&self, kind: ThingKind) -> bool {
+        (kind == ThingKind::Comment) == self.name.starts_with("t1_")
+    }
+
     pub fn votes_per_hour(&self) -> i64 {
         self.score * 60 / self.age_minutes.max(1)
     }
@@ -97,7 +120,7 @@ pub fn texts() -> Vec<String> {
     lines.map(text).collect()
 }
 
-/// Returns all subreddits with their posts. At `now`, each post has the age that its line states.
+/// Returns all subreddits with their posts and comments. At `now`, each post has the age that its line states.
 pub(super) fn load(now: Timestamp) -> Vec<(&'static str, Vec<Entry>)> {
     let ids = (0..).map(|file| FIRST_ID + file * IDS_PER_FILE);
     let entries = |(subreddit, text): (&'static str, &str), first_id: u64| {
@@ -106,7 +129,16 @@ pub(super) fn load(now: Timestamp) -> Vec<(&'static str, Vec<Entry>)> {
             let line = serde_json::from_str(line).expect("a test reads every line of the sample");
             entry(subreddit, id, &line, now)
         });
-        (subreddit, lines.collect())
+        let mut entries: Vec<Entry> = lines.collect();
+        let comments = COMMENTS.iter().filter(|(name, _)| *name == subreddit);
+        let lines = comments.flat_map(|(_, text)| text.lines());
+        let replies = lines.zip(first_id..).map(|(line, id)| {
+            let line = serde_json::from_str(line).expect("a test reads every line of the sample");
+            reply(&entries, first_id, id, &line)
+        });
+        let replies: Vec<Entry> = replies.collect();
+        entries.extend(replies);
+        (subreddit, entries)
     };
     FILES
         .into_iter()
@@ -126,7 +158,7 @@ fn entry(subreddit: &str, id: u64, line: &Line, now: Timestamp) -> Entry {
         (None, Some(parent)) => parent["permalink"].as_str().unwrap_or_default().to_owned(),
         (None, None) => format!("https://www.reddit.com{permalink}"),
     };
-    let name = fullname(id);
+    let name = format!("t3_{}", base36(id));
     #[expect(clippy::cast_precision_loss, reason = "seconds of this century")]
     let created_utc = created as f64;
     let mut wire = json!({
@@ -170,7 +202,7 @@ fn entry(subreddit: &str, id: u64, line: &Line, now: Timestamp) -> Entry {
 
 fn parent_wire(parent: &Parent, id: u64, created: i64) -> Value {
     json!({
-        "name": fullname(id),
+        "name": format!("t3_{}", base36(id)),
         "id": base36(id),
         "subreddit": parent.subreddit,
         "title": parent.title,
@@ -182,8 +214,38 @@ fn parent_wire(parent: &Parent, id: u64, created: i64) -> Value {
     })
 }
 
-fn fullname(id: u64) -> String {
-    format!("t3_{}", base36(id))
+/// Returns a comment on one of the subreddit's posts; `first_id` is the id of the first comment.
+fn reply(posts: &[Entry], first_id: u64, id: u64, line: &CommentLine) -> Entry {
+    let post = &posts[line.post - 1];
+    let name = format!("t1_{}", base36(id));
+    let parent = line.reply_to.map(|line| first_id + line as u64 - 1);
+    let parent = parent.map_or_else(|| post.name.clone(), |id| format!("t1_{}", base36(id)));
+    let created = post.created + line.minutes_later * 60;
+    let wire = json!({
+        "name": name,
+        "id": base36(id),
+        "subreddit": post.wire["subreddit"],
+        "link_id": post.name,
+        "parent_id": parent,
+        "body": line.body,
+        "author": line.author,
+        "is_submitter": line.author == post.wire["author"],
+        "permalink": format!("{}{}/", post.wire["permalink"].as_str().unwrap_or_default(), base36(id)),
+        "score": line.score,
+        "created_utc": created,
+        "replies": "",
+        "stickied": false,
+        "distinguished": null,
+        "edited": false,
+    });
+    Entry {
+        wire,
+        name,
+        score: line.score,
+        created,
+        age_minutes: post.age_minutes - line.minutes_later,
+        stickied: false,
+    }
 }
 
 fn permalink(subreddit: &str, id: u64, title: &str) -> String {
@@ -219,15 +281,25 @@ mod tests {
     }
 
     #[test]
-    fn every_line_is_a_post_with_a_unique_id() {
+    fn every_line_is_a_thing_with_a_unique_id() {
         let mut seen = HashSet::new();
         for (subreddit, entries) in load(now()) {
-            assert_eq!(entries.len(), 32, "r/{subreddit}");
+            let comments = if ["climate", "food"].contains(&subreddit) {
+                20
+            } else {
+                0
+            };
+            assert_eq!(entries.len(), 32 + comments, "r/{subreddit}");
             for entry in entries {
                 let fields = serde_json::from_value(entry.wire).unwrap();
                 let post = decode_post(fields, SourceKind::Sample, None).unwrap();
                 assert_eq!(post.subreddit, subreddit);
                 assert!(post.created_at <= now());
+                assert!(
+                    post.reply
+                        .parent
+                        .is_none_or(|parent| seen.contains(&parent))
+                );
                 assert!(seen.insert(post.fullname));
             }
         }
