@@ -23,8 +23,8 @@ const AFTER_HELP: &str = "Examples:
 
 The exit code is 0 if everything is ready. Otherwise it is the code that the first failing command would return: 5 for \
 ONNX Runtime and the model; 4 for a database that is damaged, has a different schema version or cannot be reached; \
-3 for credentials that are missing or rejected; 75 if Reddit or the archive does not respond. A database that does \
-not exist yet is not an error: `collect` and `import` create it.";
+3 for credentials that are missing or rejected; 75 if Reddit or the archive does not respond, or if the archive is \
+more than 6 hours behind. A database that does not exist yet is not an error: `collect` and `import` create it.";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -43,6 +43,9 @@ pub struct Doctor {
 
 /// Maximum number of runs searched for the latest one that worked: half a week at one run every five minutes.
 const SEARCHED_RUNS: u32 = 1_000;
+
+/// Age of the archive's newest post above which the archive is behind. The alert rule in monitoring/ has the same limit.
+const MAX_LAG: TimeDelta = TimeDelta::hours(6);
 
 /// The result of a check.
 struct Finding {
@@ -68,9 +71,7 @@ impl Doctor {
         }
         match self.source.choose(app).0 {
             SourceKind::Reddit => findings.push(credentials(app, self.offline).await),
-            SourceKind::ArcticShift => {
-                findings.push(finding("Arctic Shift", archive(app, self.offline).await));
-            }
+            SourceKind::ArcticShift => findings.push(archive(app, self.offline).await),
             SourceKind::Sample | SourceKind::Import => {}
         }
         let rows = findings.iter();
@@ -235,20 +236,40 @@ fn is_missing_file(url: &str) -> bool {
     matches!(Address::parse(url), Ok(Address::File(path)) if !path.exists())
 }
 
-/// Asks the archive for its newest post.
-async fn archive(app: &App, offline: bool) -> Result<String, CliError> {
+/// Checks that the archive responds and is not behind.
+async fn archive(app: &App, offline: bool) -> Finding {
+    const WHAT: &str = "Arctic Shift";
+    match test_archive(app, offline).await {
+        Ok((detail, true)) => Finding {
+            state: "wrong",
+            exit: Some(Exit::TryAgain),
+            ..finding(WHAT, Ok(detail))
+        },
+        tested => finding(WHAT, tested.map(|(detail, _)| detail)),
+    }
+}
+
+/// Asks the archive for its newest post. Returns what it responds, and true if it is behind.
+async fn test_archive(app: &App, offline: bool) -> Result<(String, bool), CliError> {
     let set = app.source_settings().arctic_shift;
     let archive = ArcticShift::new(&set, app.clock.clone())?;
     if offline {
-        return Ok("not tested because of --offline".into());
+        return Ok(("not tested because of --offline".into(), false));
     }
-    let newest = match archive.newest_post().await? {
+    let newest = archive.newest_post().await?;
+    let age = newest.map(|newest| app.clock.now() - newest.as_datetime());
+    let is_behind = age.is_none_or(|age| age > MAX_LAG);
+    let newest = match age {
         None => "it has no post of a busy subreddit".to_owned(),
-        Some(newest) => {
-            let age = app.clock.now() - newest.as_datetime();
+        Some(age) => {
             let age = format_duration(age.max(TimeDelta::zero()));
             format!("the newest post of a busy subreddit is {age} old")
         }
+    };
+    let verdict = if is_behind {
+        ", so newer posts are missing until the archive has caught up"
+    } else {
+        ""
     };
     let quota = match archive.traffic().quota {
         None => "no rate limit is reported".to_owned(),
@@ -257,7 +278,8 @@ async fn archive(app: &App, offline: bool) -> Result<String, CliError> {
             format!("{:.0} requests left for the next {secs} s", quota.remaining)
         }
     };
-    Ok(format!("{} responds; {newest}; {quota}", set.api_url))
+    let detail = format!("{} responds; {newest}{verdict}; {quota}", set.api_url);
+    Ok((detail, is_behind))
 }
 
 /// Returns the seconds until a quota is reset.

@@ -171,8 +171,20 @@ async fn an_archive_three_days_behind_is_not_ok() {
         let ran = program.run(&format!("status --check {flags} --format json"));
         (ran.code, ran.json())
     };
+    let doctor = |url: &str| {
+        let mut command = program.command("doctor --format json");
+        command.env("TOPICMILL__ARCTIC_SHIFT__API_URL", url);
+        let ran = finished(command.output().unwrap());
+        let row = ran.json().as_array().unwrap().last().unwrap().clone();
+        assert_eq!(row["check"], "Arctic Shift");
+        (ran.code, row["state"].as_str().unwrap().to_owned())
+    };
+    let url = archive.server.uri();
+    assert_eq!(doctor(&url), (75, "wrong".to_owned()));
+    assert_eq!(doctor("http://127.0.0.1:9"), (75, "wrong".to_owned()));
     collect(0);
-    assert_eq!(archive.server.received_requests().await.unwrap().len(), 2);
+    // The first one is from `doctor`.
+    assert_eq!(archive.server.received_requests().await.unwrap().len(), 3);
     assert_eq!(check("").0, 0);
     assert_eq!(check("--max-lag 4d").0, 0);
     let (code, found) = check("--max-lag 6h");
@@ -193,8 +205,9 @@ async fn an_archive_three_days_behind_is_not_ok() {
     archive.state.set_lag(0);
     collect(0);
     assert_eq!(check("--max-lag 6h").0, 0);
-    // Only `collect` asks the archive.
-    assert_eq!(archive.server.received_requests().await.unwrap().len(), 4);
+    // Only `collect` and `doctor` ask the archive.
+    assert_eq!(archive.server.received_requests().await.unwrap().len(), 5);
+    assert_eq!(doctor(&url), (0, "ok".to_owned()));
     // It is so far behind that it has no post to return.
     archive.state.set_lag(9 * DAY);
     collect(0);

@@ -267,21 +267,3 @@ async fn a_subreddit_that_is_too_slow_does_not_stop_the_others() {
         [Outcome::RateLimited, Outcome::Ok]
     );
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn doctor_asks_the_archive_one_question() {
-    let archive = Archive::start(Bounds::Exclusive).await;
-    archive
-        .state
-        .add_rows([row_with("a", 0, &json!({"subreddit": "AskReddit"}))]);
-    let program = Program::new();
-    let check = |url: &str| {
-        let ran = on_archive(&program, url, "doctor --format json");
-        let row = ran.json().as_array().unwrap().last().unwrap().clone();
-        assert_eq!(row["check"], "Arctic Shift");
-        (ran.code, row["state"].as_str().unwrap().to_owned())
-    };
-    assert_eq!(check(&archive.server.uri()), (0, "ok".to_owned()));
-    assert_eq!(archive.server.received_requests().await.unwrap().len(), 1);
-    assert_eq!(check("http://127.0.0.1:9"), (75, "wrong".to_owned()));
-}
