@@ -100,7 +100,10 @@ impl Collector {
         )?;
         check_time_range(kind, listing, time_range)?;
         let source = source::open(app, kind).await?;
-        check_order(kind, listing, time_range, &pipeline)?;
+        let set = app.settings().collect.listing.is_some();
+        let chosen = |topic: &&Topic| set || !topic.is_default_listing;
+        let chosen = pipeline.topics.iter().filter(chosen);
+        check_order(kind, listing, time_range, chosen.map(|topic| topic.listing))?;
         let topics = pipeline.reads(app.settings().collect.comments_limit);
         Ok(Self {
             source,
@@ -131,13 +134,13 @@ impl Collector {
     }
 }
 
-/// Returns an error if `--listing` names an order that the source does not support. If the order comes from the
+/// Returns an error if `--listing` names an order that the source does not support. If the order was chosen in the
 /// pipeline file or the settings, only logs that the newest posts are read instead.
 fn check_order(
     kind: SourceKind,
     listing: Option<Listing>,
     time_range: Option<TimeRange>,
-    pipeline: &Pipeline,
+    mut chosen: impl Iterator<Item = Listing>,
 ) -> Result<(), CliError> {
     let (title, only) = (kind.traits().title, kind.listing(Listing::New));
     let can = |listing| kind.listing(listing) == listing;
@@ -146,7 +149,7 @@ fn check_order(
             "{title} can only be read in chronological order: leave out `--listing {listing}`, or use `--listing \
              {only}`"
         ))),
-        None if time_range.is_none() && !pipeline.topics.iter().all(|topic| can(topic.listing)) => {
+        None if time_range.is_none() && !chosen.all(can) => {
             tracing::info!(
                 "{title} can only be read in chronological order: reading the newest posts"
             );

@@ -126,9 +126,14 @@ async fn only_the_new_listing_is_accepted_for_the_archive() {
         run(&url, &format!("--listing {listing}")).expect_exit(2, "--listing new");
     }
     assert_eq!(archive.requests().await, 0);
-    // Without the flag, the posts are read in chronological order, and a log line says so.
-    for (flags, is_logged) in [("--listing new", false), ("", true)] {
-        let ran = run(&url, flags);
+    // If the settings name another order, a log line says that it is not used.
+    let line = "collect --source arctic-shift --topic climate";
+    for (listing, is_logged) in [("new", false), ("auto", false), ("top", true)] {
+        let settings = [
+            ("arctic_shift.api_url", &*url),
+            ("collect.listing", listing),
+        ];
+        let ran = program.run_with(&settings, line);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         let order = ran.stderr.contains("chronological order");
         assert_eq!(order, is_logged, "{}", ran.stderr);
