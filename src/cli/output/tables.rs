@@ -23,6 +23,9 @@ const SHORTEST_BAR: usize = 6;
 /// The maximum width of a table with bars: in a wider table, bars are too far from the name of their row.
 const WIDEST_WITH_BARS: usize = 100;
 
+/// A delimiter of width 0 after the hyphens of a slug or path, so that it is wrapped there.
+const BREAK: char = '\u{200b}';
+
 /// The maximum number of decimals.
 const MOST_DECIMALS: usize = 3;
 
@@ -52,7 +55,11 @@ fn layout(table: &Table, width: Option<usize>, cuts: bool) -> String {
             let text = cell_text(value, *decimals);
             match width.filter(|_| cuts) {
                 Some(width) => aligned(value, &terminal::cut(&text, width)),
-                None => aligned(value, &text),
+                None if text.contains(' ') => aligned(value, &text),
+                None => {
+                    let text = text.replace('-', &format!("-{BREAK}"));
+                    aligned(value, &text).set_delimiter(BREAK)
+                }
             }
         });
         let mut row = Row::from(cells);
@@ -108,9 +115,9 @@ pub fn has_intervals(table: &Table) -> bool {
     cells.any(|value| value.as_str().is_some_and(|text| text.contains('–')) && is_figure(value))
 }
 
-/// Removes the padding at the end of lines.
+/// Removes the padding at the end of lines, and the delimiters in names.
 fn lines(table: &comfy_table::Table) -> String {
-    let lines = table.lines();
+    let lines = table.lines().map(|line| line.replace(BREAK, ""));
     lines.map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
@@ -311,6 +318,22 @@ mod tests {
                 json!(difference),
             ]],
         };
+        let slug = "personal-finance-and-investing";
+        let labels = Table {
+            columns: ["label", "precision", "recall", "F1", "gold", "assigned"]
+                .map(String::from)
+                .to_vec(),
+            rows: vec![
+                [slug, interval, interval, "0.84", "12", "14"]
+                    .map(Value::from)
+                    .to_vec(),
+            ],
+        };
+        let text = layout(&labels, Some(80), false);
+        assert!(
+            text.contains(" personal-   ") && text.contains("\n investing\n"),
+            "{text}"
+        );
         assert!(has_intervals(&estimates) && !has_intervals(&sample()));
         let wrapped = layout(&estimates, Some(80), false);
         for text in [layout(&estimates, Some(80), true), wrapped.clone()] {
