@@ -51,7 +51,7 @@ pub struct Retention {
     pub hours: u32,
     /// True if the vectors of the texts are kept.
     pub keep_vectors: bool,
-    /// True if it applies to posts from files and dumps.
+    /// True if it also applies to posts that only files and dumps contained.
     pub imports: bool,
 }
 

@@ -83,7 +83,8 @@ pub struct Purge {
     author: Vec<String>,
     /// Delete post text stored longer than HOURS [default: `retention.hours`]
     ///
-    /// Labels, scores and answers are kept. Posts from files and dumps are exempt, unless `retention.imports` is set.
+    /// Labels, scores and answers are kept. Posts that only files and dumps contained are exempt, unless
+    /// `retention.imports` is set.
     #[arg(
         help_heading = "What to purge",
         long,

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use topicmill::pipeline::Context;
-use topicmill::purge::{Check, PurgePlan};
+use topicmill::purge::{Check, PurgePlan, Retention};
 use topicmill_core::clock::{Clock, ManualClock};
 use topicmill_core::record::PurgeCounts as Report;
 use topicmill_core::{
@@ -464,7 +464,10 @@ async fn retention_removes_the_text_and_keeps_the_label() {
         let scene = Scene::of(&database).await;
         scene.save(SourceKind::Reddit, &some(&["a", "b"])).await;
         assert_eq!(scene.label().await, 2);
-        scene.save(SourceKind::Reddit, &some(&["unlabelled"])).await;
+        // A dump contains this post, too.
+        for source in [SourceKind::ArcticShift, SourceKind::Import] {
+            scene.save(source, &some(&["unlabelled"])).await;
+        }
         let target = scene.target().await;
         let enqueued = scene.store().backlog().enqueue_missing(target).await;
         enqueued.unwrap();
@@ -472,7 +475,14 @@ async fn retention_removes_the_text_and_keeps_the_label() {
         scene.save(SourceKind::Reddit, &some(&["young"])).await;
         scene.clock.advance(Duration::from_hours(2));
 
-        assert_eq!(scene.retain().await.texts, 3);
+        let collected = PurgePlan {
+            retention: Some(Retention {
+                imports: false,
+                ..builders::RETENTION
+            }),
+            ..PurgePlan::default()
+        };
+        assert_eq!(scene.purge(&collected).await.texts, 3);
         assert_eq!(scene.retain().await.texts, 0);
         let expected = [
             "t3_a   null null null Discussion climate",

@@ -370,7 +370,7 @@ pub struct OldTexts {
     pub before: Timestamp,
     /// Posts stored after this time, because a clock was wrong.
     pub after: Timestamp,
-    /// True if posts from files and dumps are included.
+    /// True if posts that only files and dumps contained are included.
     pub imports: bool,
     /// True if the vectors of the texts are kept.
     pub keep_vectors: bool,

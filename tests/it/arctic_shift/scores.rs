@@ -54,7 +54,11 @@ async fn a_real_score_replaces_a_placeholder_and_never_the_reverse() {
         let program = Program::with_database(&database.url);
         program.write("RS.ndjson", row_with("a", 0, fields).to_string());
         program.ok("import --format dump RS.ndjson");
-        assert_eq!(scene.rows(SCORE).await, ["40 7 0.9 0 import"], "{fields}");
+        assert_eq!(
+            scene.rows(SCORE).await,
+            ["40 7 0.9 0 arctic-shift"],
+            "{fields}"
+        );
     }
 }
 

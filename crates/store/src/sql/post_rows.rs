@@ -12,9 +12,11 @@ use topicmill_core::{Fullname, Post, ReadyPost, SECOND_READING, SourceKind, Time
 /// A file or an archive is older than Reddit's response and does not change a post that came from Reddit. A missing
 /// value does not erase a stored one, because one file may omit what another one contains. A placeholder does not erase
 /// a score. Reddit itself may remove an author or restore a removed post. Text that retention deleted remains deleted,
-/// and the hash of the labelled text is kept.
+/// and the hash of the labelled text is kept. A collected post that a file also contains keeps its source, because
+/// retention applies to it.
 pub(super) static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
     let live = live_sources();
+    let file = SourceKind::Import;
     format!(
         " ON CONFLICT (fullname) DO UPDATE SET subreddit = excluded.subreddit, \
      topic = COALESCE(excluded.topic, things.topic), \
@@ -43,7 +45,8 @@ pub(super) static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
        ELSE excluded.reddit_score_is_placeholder \
          AND (things.reddit_score_is_placeholder OR things.reddit_score IS NULL) END, \
      flair = COALESCE(excluded.flair, things.flair), \
-     over_18 = excluded.over_18, is_self = excluded.is_self, source = excluded.source, \
+     over_18 = excluded.over_18, is_self = excluded.is_self, \
+     source = CASE WHEN excluded.source = '{file}' THEN things.source ELSE excluded.source END, \
      text_hash = CASE WHEN things.text_purged_at IS NULL THEN excluded.text_hash \
        ELSE things.text_hash END, \
      created_at = excluded.created_at, updated_at = excluded.updated_at, \
