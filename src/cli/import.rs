@@ -231,7 +231,9 @@ impl Import {
                 posts = done.posts,
                 new = done.stored.new,
                 changed = done.stored.changed,
-                edited = Some(done.stored.edited).filter(|n| *n > 0),
+                edited = some(done.stored.edited),
+                purged = some(done.stored.purged),
+                tombstoned = some(done.stored.tombstoned),
                 left_out = done.left_out,
                 rejected = done.rejected.total(),
                 "importing done"
@@ -317,7 +319,6 @@ impl Import {
 }
 
 fn log_refilled(done: &ImportCounts) {
-    let some = |n: u64| Some(n).filter(|n| *n > 0);
     tracing::info!(
         posts = done.posts,
         new = done.stored.new,
@@ -335,6 +336,11 @@ fn log_refilled(done: &ImportCounts) {
         requests = some(done.requests),
         "importing done"
     );
+}
+
+/// Returns a count that a log line leaves out if it is 0.
+fn some(count: u64) -> Option<u64> {
+    Some(count).filter(|count| *count > 0)
 }
 
 /// Parses an assignment such as `title=headline`.

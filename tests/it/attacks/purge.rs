@@ -351,7 +351,7 @@ async fn a_crosspost_found_later_is_purged_with_its_original() {
         let again = scene
             .save_one(SourceKind::Reddit, &crosspost("x", &parent))
             .await;
-        assert_eq!(again.tombstoned, 1);
+        assert_eq!((again.tombstoned, again.purged), (1, 2));
         assert!(scene.stored().await.is_empty(), "{}", database.url);
         let tombstones = ["t3_p requested", "t3_x shown", "t3_y shown"];
         assert_eq!(scene.tombstones().await, tombstones);

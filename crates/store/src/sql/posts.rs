@@ -126,8 +126,8 @@ impl<DB: Dialect> SqlStore<DB> {
             // was unknown when it was stored.
             let refused = round.extract_if(.., |row| row.names().any(|name| purged.contains(name)));
             let refused: Vec<Row<'_>> = refused.collect();
-            let stay = Self::purge_late_crossposts(&mut tx, &refused, &purged).await?;
-            upserted.purged += reported.posts + reported.crossposts;
+            let (stay, late) = Self::purge_late_crossposts(&mut tx, &refused, &purged).await?;
+            upserted.purged += reported.posts + reported.crossposts + late;
             // The rows of posts that were just purged are among the refused ones.
             upserted.tombstoned += refused.len() as u64 - stay - reported.posts;
             upserted.unchanged += stay;

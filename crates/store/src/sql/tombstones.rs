@@ -126,7 +126,8 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(purged)
     }
 
-    /// Purges stored posts that turn out to show a purged post, with their crossposts. Returns how many are kept.
+    /// Purges stored posts that turn out to show a purged post, with their crossposts. Returns how many are kept and
+    /// how many are purged.
     ///
     /// Keeps a post that came from Reddit itself if a file or an archive now names a purged parent, because files and
     /// archives may be wrong. The next `purge --check-deleted` checks such posts first.
@@ -134,7 +135,7 @@ impl<DB: Dialect> SqlStore<DB> {
         tx: &mut Transaction<'static, DB>,
         refused: &[Row<'_>],
         purged: &HashSet<String>,
-    ) -> Result<u64> {
+    ) -> Result<(u64, u64)> {
         let late = refused
             .iter()
             .filter(|row| row.shown().is_some_and(|shown| purged.contains(shown)));
@@ -142,7 +143,7 @@ impl<DB: Dialect> SqlStore<DB> {
             late.map(|row| (row.post.fullname.as_str(), row)).collect();
         // All pages in a block have the same run and time.
         let Some(page) = late.values().next().map(|row| row.page) else {
-            return Ok(0);
+            return Ok((0, 0));
         };
         let stored = format!(
             "SELECT fullname, source FROM things WHERE fullname IN {}",
@@ -162,6 +163,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .partition(|(fullname, source)| yields_to_stored(late[fullname.as_str()].post, source));
         let fullname = |(fullname, _): (String, String)| fullname;
         let stay: Vec<String> = stay.into_iter().map(fullname).collect();
+        let mut lost = 0;
         if !gone.is_empty() {
             // As in a purge, to prevent others from storing one of them in the meantime without seeing the tombstone.
             Self::lock_tombstones(tx).await?;
@@ -169,13 +171,13 @@ impl<DB: Dialect> SqlStore<DB> {
             let mut out = Self::crossposts_of(tx, gone.iter().map(String::as_str)).await?;
             out.extend(gone);
             Self::lock_posts(tx, out.iter().map(String::as_str)).await?;
-            Self::purge_crossposts(tx, page.run, &out, page.now).await?;
+            lost = Self::purge_crossposts(tx, page.run, &out, page.now).await?;
             Self::mark_rewrite_due(tx).await?;
         }
         if !stay.is_empty() {
             Self::mark_unchecked(tx, &stay).await?;
         }
-        Ok(stay.len() as u64)
+        Ok((stay.len() as u64, lost))
     }
 
     /// Makes these posts the first ones in the next check with Reddit.
