@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
@@ -92,18 +93,23 @@ fn warn_without_reports(source: Option<&dyn Source>) {
     }
 }
 
+/// Age of a post when the archive has certainly read it a second time. Runs read back at least as far, by default.
+const SECOND_READING_DONE: TimeDelta = TimeDelta::hours(48);
+
 /// Records that all stored posts have been compared with the archive's second reading, which is its last, if they have.
+/// The archive reads some posts later than after 36 hours, and a run has only compared these if they are older.
 async fn note_second_readings(run: &Run<'_>, source: &dyn Source) -> Result<(), StoreError> {
     if !matches!(source.paging(), Paging::Archive(_)) {
         return Ok(());
     }
-    let now = run.now();
+    let now = run.now().as_datetime();
     let due = Due {
         source: source.kind(),
         before: Timestamp::EPOCH,
-        created_before: (now.as_datetime() - SECOND_READING).into(),
+        created_before: (now - SECOND_READING_DONE).into(),
     };
-    run.store.purging().note_reconciled(due, now).await?;
+    let as_of = (now - (SECOND_READING_DONE - SECOND_READING)).into();
+    run.store.purging().note_reconciled(due, as_of).await?;
     Ok(())
 }
 

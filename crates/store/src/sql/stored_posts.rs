@@ -16,8 +16,8 @@ use crate::dialect::Dialect;
 pub(super) const BULK_ROWS: usize = 200;
 
 /// Columns that are not part of the post's content, or are covered by the text hash.
-const NOT_CONTENT: &str =
-    "fullname title selftext source text_hash collected_at updated_at removed_at checked_at";
+const NOT_CONTENT: &str = "fullname title selftext source text_hash collected_at updated_at removed_at checked_at \
+                           archive_checked_at";
 
 /// SQL for all other columns as one string, separated by line breaks, which these columns do not contain.
 static CONTENT: LazyLock<String> = LazyLock::new(|| {
@@ -49,7 +49,7 @@ pub(super) static RETURNING: LazyLock<String> =
 pub(super) struct StoredPost {
     /// Hash of its text; `None` if retention deleted it.
     pub text_hash: Option<Vec<u8>>,
-    /// The source that last returned it.
+    /// The source that it came from.
     pub source: String,
     /// See [`CONTENT`].
     content: String,
