@@ -27,8 +27,8 @@ struct Page {
 
 impl Labelling<'_> {
     /// Labels the posts whose text retention deleted, from their logits, or from their scores under a label set that
-    /// differs only in the threshold and the temperature. The limit of the run does not apply, because the label set
-    /// could not become the current one if some of these labels were missing.
+    /// differs only in the threshold, the temperature and the weight of the background. The limit of the run does not
+    /// apply, because the label set could not become the current one if some of these labels were missing.
     pub(super) async fn label_without_text(
         &self,
         kind: &ModelKind,

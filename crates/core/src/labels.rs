@@ -252,13 +252,20 @@ impl LabelSet {
             && uncalibrated(self).hash() == uncalibrated(original).hash()
     }
 
-    /// Returns true if `other` turns the same model output into the same logits: only the name, the threshold and the
-    /// temperature may differ.
+    /// Returns true if `other` turns the same model output into the same logits, except for the background's
+    /// [prior](Self::prior_for): only the name, the threshold, the temperature and, without a fit, the weight of the
+    /// background may differ.
     pub fn has_same_logits(&self, other: &Self) -> bool {
-        let logits = |set: &Self| Self {
-            threshold: 0.0,
-            temperature: 1.0,
-            ..set.clone()
+        let logits = |set: &Self| {
+            let mut set = Self {
+                threshold: 0.0,
+                temperature: 1.0,
+                ..set.clone()
+            };
+            if let (Some(background), None) = (&mut set.background, &set.fitted) {
+                background.weight = 1.0;
+            }
+            set
         };
         logits(self).hash() == logits(other).hash()
     }

@@ -31,8 +31,8 @@ pub struct Rescorer<'a> {
     /// Keys of the hypotheses; `None` if one of them is not stored.
     hypotheses: Option<Vec<i64>>,
     /// Stored label sets with the same logits, whose scores serve for texts without other output: retention deletes
-    /// vectors but not scores. Each with its temperature.
-    alike: Vec<(Target, f64)>,
+    /// vectors but not scores. Each with its temperature and the difference of the backgrounds' priors.
+    alike: Vec<(Target, f64, f64)>,
 }
 
 impl<'a> Rescorer<'a> {
@@ -60,7 +60,9 @@ impl<'a> Rescorer<'a> {
             };
             if other.has_same_logits(set) {
                 let label_set = row.id;
-                alike.push((Target { model, label_set }, other.temperature));
+                let priors = set.prior_for(kind).zip(other.prior_for(kind));
+                let shift = priors.map_or(0.0, |(prior, before)| prior - before);
+                alike.push((Target { model, label_set }, other.temperature, shift));
             }
         }
         Ok(Self {
@@ -107,7 +109,7 @@ impl<'a> Rescorer<'a> {
     ) -> Result<HashMap<TextHash, Evidence>, StoreError> {
         let mut found = HashMap::new();
         let has_background = self.set.prior_for(self.kind).is_some();
-        for (target, temperature) in &self.alike {
+        for (target, temperature, shift) in &self.alike {
             let scores = store.computed().text_scores(*target, &texts).await?;
             for (text, scores) in texts.iter().zip(scores) {
                 let of_scores = |scores: Vec<f64>| {
@@ -116,7 +118,9 @@ impl<'a> Rescorer<'a> {
                         return None;
                     }
                     let mode = self.set.mode;
-                    Evidence::of_scores(self.kind, mode, &scores, has_background, *temperature)
+                    let found =
+                        Evidence::of_scores(self.kind, mode, &scores, has_background, *temperature);
+                    Some(found?.shifted(*shift))
                 };
                 found.extend(scores.and_then(of_scores).map(|evidence| (*text, evidence)));
             }
