@@ -13,7 +13,7 @@ pub struct PostLine {
     pub href: String,
     pub title: String,
     pub excerpt: String,
-    /// Label, `other`, `unsure` or `not labelled yet`.
+    /// Label, `other`, `unsure` or `no label`.
     pub outcome: String,
     pub has_label: bool,
     /// The score for the label or for `other`; for a post that is `unsure`, the score for its best label.
@@ -45,7 +45,7 @@ impl PostLine {
         let outcome = match (&post.label_name, &post.outcome) {
             (Some(label), _) => display::single_line(label, 60),
             (None, Some(outcome)) => outcome.clone(),
-            (None, None) => "not labelled yet".to_owned(),
+            (None, None) => "no label".to_owned(),
         };
         Self {
             href: format!("/posts/{}", post.fullname),

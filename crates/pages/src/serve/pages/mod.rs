@@ -53,7 +53,7 @@ pub fn outcome_name(outcome: &str, labels: &[Label]) -> String {
     match (label, outcome) {
         (Some(label), _) => label.label.clone(),
         (None, "labelled") => "any label".to_owned(),
-        (None, "unlabelled") => "not labelled yet".to_owned(),
+        (None, "unlabelled") => "without a label".to_owned(),
         (None, slug) => slug.to_owned(),
     }
 }
