@@ -87,12 +87,17 @@ pub async fn collect(
     // Cancelled by a signal, or by a rejection that every topic would get.
     let halt = run.stop.child_token();
     let mut read = Ok(());
+    let concurrency = match source.paging() {
+        Paging::Listing(_) => options.concurrency.max(1),
+        // An archive gets one request at a time. Topics that wait for their turn would repeat all tries after one fails.
+        Paging::Archive(_) => 1,
+    };
     // The comments on a topic's posts are read once its posts are stored.
     for of_posts in [false, true] {
         let each = topics.iter().zip(reports.iter_mut());
         let each = each.filter(|(topic, _)| topic.of_posts == of_posts);
         read = stream::iter(each.map(Ok))
-            .try_for_each_concurrent(options.concurrency.max(1), |(topic, report)| {
+            .try_for_each_concurrent(concurrency, |(topic, report)| {
                 let halt = &halt;
                 async move {
                     let mut reader = Reader {

@@ -215,7 +215,14 @@ async fn an_archive_that_is_down_ends_the_run_after_one_topic() {
     ] {
         let scene = Scene::new().await;
         scene.respond_instead(answer, 1_000);
-        let error = scene.try_collect(&topics).await.unwrap_err();
+        let options = ReadOptions {
+            concurrency: 4,
+            ..READ_OPTIONS
+        };
+        let collected = scene
+            .context
+            .collect(&scene.source, &topics, options, false, &|_| {});
+        let error = collected.await.map(drop).unwrap_err();
         assert_eq!(error.kind(), FailureKind::Temporary, "{error}");
         assert!(scene.server.requests().await <= most, "{error}");
         let record = scene.record();
