@@ -1,10 +1,11 @@
 //! Fuzz targets for tables: CSV posts with a column map, and the tables that `score` reads.
 
-use std::io::{BufRead, Cursor, Write};
+use std::collections::HashSet;
+use std::io::{BufRead, BufReader, Cursor, Read as _, Write as _};
 
 use serde::de::IgnoredAny;
 use topicmill_sources::file::names::{Column, FIELDS};
-use topicmill_sources::file::row::{FileRow, PostRows as _};
+use topicmill_sources::file::row::PostRows as _;
 use topicmill_sources::file::table::Posts;
 use topicmill_sources::file::{FileOptions, dump};
 use topicmill_tables::csv::Csv;
@@ -12,7 +13,7 @@ use topicmill_tables::json::{JsonRecords, Members};
 use topicmill_tables::parquet::Parquet;
 use topicmill_tables::{Cell, Row, Rows, TableFormat, bytes};
 
-use super::wire::assert_valid_post;
+use super::wire::{assert_valid, read_posts};
 
 /// The first line is a map of space-separated `field=column` pairs; the rest is the file.
 pub fn csv_with_map(bytes: &[u8]) {
@@ -30,38 +31,20 @@ pub fn csv_with_map(bytes: &[u8]) {
         })
     };
     let wanted: Vec<Column> = map.split(' ').filter_map(column).collect();
-    let mut rows = match Posts::csv(Box::new(Cursor::new(file.to_vec())), None, &wanted, &[]) {
-        Ok(rows) => rows,
-        Err(error) => {
-            assert!(!error.is_empty());
-            return;
-        }
+    let rows = Posts::csv(Box::new(Cursor::new(file.to_vec())), None, &wanted, &[]);
+    let Ok(mut rows) = rows.inspect_err(|error| assert!(!error.is_empty())) else {
+        return;
     };
-    let (mut count, mut position) = (0, rows.position());
-    while let Some(row) = rows.next_row() {
-        count += 1;
-        assert!(rows.position().bytes >= position.bytes);
-        position = rows.position();
-        match row {
-            FileRow::Record(record) => {
-                assert_valid_post(&record.post);
-                let topic = record.topic.as_ref();
-                assert!(topic.is_none_or(|topic| !topic.contains('\0') && !topic.is_empty()));
-            }
-            FileRow::Rejected(rejected) => assert!(!rejected.reason.to_string().is_empty()),
-            FileRow::Skipped => {}
-        }
-        assert_eq!(position.rows, count);
-    }
-    assert!(count <= file.len() as u64);
+    let read = read_posts(&mut rows);
+    assert_eq!(rows.position().rows, read.rows);
+    assert!(read.rows <= file.len() as u64);
 }
 
 /// Returns the text of a file as `score` reads it, decompressed if necessary. It is cut at a megabyte, because
 /// compressed data may expand without limit.
 fn text(bytes: &[u8]) -> Option<Box<dyn BufRead + Send>> {
-    use std::io::Read;
     let text = bytes::decode(Box::new(Cursor::new(bytes.to_vec()))).ok()?;
-    Some(Box::new(std::io::BufReader::new(text.take(1 << 20))))
+    Some(Box::new(BufReader::new(text.take(1 << 20))))
 }
 
 /// Reads a table to its end. Line numbers never decrease, and each cell is valid JSON on one line.
@@ -77,11 +60,8 @@ fn read(mut rows: impl Rows) -> Vec<Row> {
             assert!(!json.contains(['\n', '\r']), "{json}");
             assert!(serde_json::from_str::<IgnoredAny>(&json).is_ok(), "{json}");
         }
-        assert!(
-            row.problem
-                .as_ref()
-                .is_none_or(|problem| problem.len() < 300)
-        );
+        let problem = row.problem.as_ref();
+        assert!(problem.is_none_or(|problem| problem.len() < 300));
         read.push(row);
     }
     read
@@ -100,9 +80,7 @@ fn round_trip(rows: &[Row]) {
         let cells: Vec<String> = cells.collect();
         written.extend(["{", &cells.join(","), "}\n"]);
     }
-    let again = read(JsonRecords::new(Box::new(Cursor::new(
-        written.into_bytes(),
-    ))));
+    let again = read(JsonRecords::new(Box::new(Cursor::new(written))));
     assert_eq!(again.len(), whole.len());
     for (row, again) in whole.into_iter().zip(again) {
         assert_eq!(again.problem, None);
@@ -123,13 +101,9 @@ pub fn csv(bytes: &[u8]) {
         let Ok(rows) = Csv::new(text, delimiter) else {
             continue;
         };
-        let names: Vec<_> = rows.names().unwrap().to_vec();
-        let distinct: std::collections::HashSet<_> = names.iter().collect();
-        assert_eq!(
-            distinct.len(),
-            names.len(),
-            "two columns have the same name"
-        );
+        let names = rows.names().unwrap().to_vec();
+        let distinct: HashSet<_> = names.iter().collect();
+        assert_eq!(distinct.len(), names.len(), "{names:?}");
         let rows = read(rows);
         for row in rows.iter().filter(|row| row.problem.is_none()) {
             assert_eq!(row.cells.len(), names.len());
@@ -138,33 +112,20 @@ pub fn csv(bytes: &[u8]) {
     }
 }
 
-/// JSON lines.
-pub fn ndjson(bytes: &[u8]) {
+/// JSON lines, or an array.
+pub fn json(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     let rows = read(JsonRecords::new(text));
     assert!(rows.len() <= 1 << 20);
     round_trip(&rows);
     if let Ok(members) = serde_json::from_slice::<Members>(bytes) {
-        let names: std::collections::HashSet<_> = members.0.iter().map(|(name, _)| name).collect();
+        let names: HashSet<_> = members.0.iter().map(|(name, _)| name).collect();
         assert_eq!(names.len(), members.0.len());
     }
-}
-
-/// A JSON array.
-pub fn json_array(bytes: &[u8]) {
-    let Some(text) = text(bytes) else { return };
-    let mut rows = JsonRecords::new(text);
-    let (mut read, mut line) = (Vec::new(), 0);
-    while let Ok(Some(row)) = rows.next_row() {
-        assert!(row.line >= line);
-        line = row.line;
-        read.push(row);
-    }
-    round_trip(&read);
     // No object of a valid array is lost.
     if let Ok(whole) = serde_json::from_slice::<Vec<Members>>(bytes) {
-        assert_eq!(read.len(), whole.len());
-        for (row, members) in read.iter().zip(whole) {
+        assert_eq!(rows.len(), whole.len());
+        for (row, members) in rows.iter().zip(whole) {
             assert!(row.problem.is_none(), "{:?}", row.problem);
             assert_eq!(row.cells.len(), members.0.len());
         }
@@ -181,15 +142,11 @@ pub fn parquet(bytes: &[u8]) {
         ..FileOptions::default()
     };
     if let Ok(mut blocks) = dump::blocks(file.path(), &posts) {
-        loop {
+        let mut ended = false;
+        while !ended {
             let block = blocks.next_block();
-            block
-                .records
-                .iter()
-                .for_each(|record| assert_valid_post(&record.post));
-            if block.end.is_some() {
-                break;
-            }
+            block.records.iter().for_each(assert_valid);
+            ended = block.end.is_some();
         }
     }
     if let Ok(rows) = Parquet::new(file.reopen().unwrap()) {

@@ -19,12 +19,9 @@ use topicmill_sources::listing::parse_listing;
 pub fn assert_valid_post(post: &Post) {
     let id = post.fullname.id();
     assert!((1..=16).contains(&id.len()) && !id.starts_with('0'), "{id}");
-    assert!(
-        id.bytes()
-            .all(|b| b.is_ascii_digit() || b.is_ascii_lowercase())
-    );
-    let again: Fullname = post.fullname.as_str().parse().unwrap();
-    assert_eq!(again, post.fullname);
+    let is_valid = |byte: u8| byte.is_ascii_digit() || byte.is_ascii_lowercase();
+    assert!(id.bytes().all(is_valid), "{id}");
+    assert_eq!(post.fullname.as_str().parse(), Ok(post.fullname.clone()));
     let optional = [&post.url, &post.permalink, &post.author, &post.flair];
     let texts = optional.into_iter().flatten();
     for text in texts.chain([&post.title, &post.selftext, &post.subreddit]) {
@@ -33,10 +30,15 @@ pub fn assert_valid_post(post: &Post) {
     assert!(!(post.title.trim().is_empty() && post.selftext.trim().is_empty()));
     let secs = post.created_at.as_datetime().timestamp();
     assert!((0..=253_402_300_799).contains(&secs));
-    assert!(
-        post.upvote_ratio
-            .is_none_or(|ratio| (0.0..=1.0).contains(&ratio))
-    );
+    let ratio = post.upvote_ratio.unwrap_or_default();
+    assert!((0.0..=1.0).contains(&ratio));
+}
+
+/// Asserts the invariants of a record from a file.
+pub fn assert_valid(record: &Record) {
+    assert_valid_post(&record.post);
+    let topic = record.topic.as_ref();
+    assert!(topic.is_none_or(|topic| !topic.contains('\0') && !topic.is_empty()));
 }
 
 /// Returns a post in the format of a listing.
@@ -65,88 +67,92 @@ pub fn listing(bytes: &[u8]) {
         return;
     };
     page.posts.iter().for_each(assert_valid_post);
-    assert!(
-        page.after
-            .as_ref()
-            .is_none_or(|after| !after.is_empty() && !after.contains('\0'))
-    );
+    let after = page.after.as_ref();
+    assert!(after.is_none_or(|after| !after.is_empty() && !after.contains('\0')));
     assert!(page.posts.len() + page.rejected.len() <= bytes.len());
     for rejected in &page.rejected {
         assert!(rejected.reason.to_string().len() < 300, "{rejected:?}");
     }
     let children: Vec<Value> = page.posts.iter().map(thing).collect();
     let written = json!({"kind": "Listing", "data": {"after": page.after, "children": children}});
-    let again = parse_listing(
-        written.to_string().as_bytes(),
-        SourceKind::Reddit,
-        None,
-        |_| (),
-    )
-    .unwrap();
+    let written = written.to_string();
+    let again = parse_listing(written.as_bytes(), SourceKind::Reddit, None, |_| ()).unwrap();
     assert!(again.rejected.is_empty(), "{:?}", again.rejected);
     assert_eq!(again.after, page.after);
-    for (post, again) in page.posts.iter().zip(&again.posts) {
+    assert_eq!(again.posts.len(), page.posts.len());
+    for (post, mut again) in page.posts.iter().zip(again.posts) {
         // A float may change in its last bit.
         let ratios = post.upvote_ratio.zip(again.upvote_ratio);
         assert!(ratios.is_none_or(|(a, b)| (a - b).abs() < 1e-15));
-        let again = Post {
-            upvote_ratio: post.upvote_ratio,
-            ..again.clone()
-        };
+        again.upvote_ratio = post.upvote_ratio;
         assert_eq!(&again, post);
     }
-    assert_eq!(again.posts.len(), page.posts.len());
     // The same for a source with escaped text.
     let escaped = parse_listing(bytes, SourceKind::Import, None, |_| ()).unwrap();
     escaped.posts.iter().for_each(assert_valid_post);
 }
 
-/// Returns the posts of JSON lines, and the number of rejected rows.
-fn rows(bytes: &[u8], filter: Filter) -> (Vec<Record>, usize) {
-    let text = Box::new(Cursor::new(bytes.to_vec()));
+/// The rows of a file.
+pub struct ReadPosts {
+    pub records: Vec<Record>,
+    pub rejected: usize,
+    /// Number of rows, including skipped ones.
+    pub rows: u64,
+}
+
+/// Reads posts to the end. Positions never decrease.
+pub fn read_posts(posts: &mut impl PostRows) -> ReadPosts {
+    let (mut records, mut rejected, mut rows) = (Vec::new(), 0, 0);
+    let mut before = posts.position().bytes;
+    while let Some(row) = posts.next_row() {
+        rows += 1;
+        match row {
+            FileRow::Record(record) => records.push(record),
+            FileRow::Rejected(row) => {
+                assert!(!row.reason.to_string().is_empty());
+                rejected += 1;
+            }
+            FileRow::Skipped => {}
+        }
+        assert!(posts.position().bytes >= before);
+        before = posts.position().bytes;
+    }
+    records.iter().for_each(assert_valid);
+    ReadPosts {
+        records,
+        rejected,
+        rows,
+    }
+}
+
+/// Reads posts from JSON lines.
+fn read_lines(bytes: &[u8], filter: Filter) -> ReadPosts {
     let options = FileOptions {
         filter,
         ..FileOptions::default()
     };
-    let mut lines = JsonPosts::new(text, &options);
-    let (mut records, mut rejected, mut before) = (Vec::new(), 0, 0);
-    while let Some(row) = lines.next_row() {
-        match row {
-            FileRow::Record(record) => records.push(record),
-            FileRow::Rejected(_) => rejected += 1,
-            FileRow::Skipped => {}
-        }
-        let position = lines.position();
-        assert!(position.bytes >= before && position.bytes <= bytes.len() as u64);
-        before = position.bytes;
-    }
+    let mut lines = JsonPosts::new(Box::new(Cursor::new(bytes.to_vec())), &options);
+    let read = read_posts(&mut lines);
+    let (end, len) = (lines.position().bytes, bytes.len() as u64);
     // An array ends before any trailing data.
-    if !lines.broken() {
-        assert_eq!(lines.position().bytes, bytes.len() as u64);
-    }
-    (records, rejected)
+    assert!(end == len || lines.broken() && end < len);
+    read
 }
 
 /// Posts of dump lines are valid, and the fast search for wanted lines misses none.
 pub fn dump_line(bytes: &[u8]) {
-    let (all, rejected) = rows(bytes, Filter::default());
+    let all = read_lines(bytes, Filter::default());
     // A line, an array or an object may hold many posts.
-    assert!(all.len() + rejected <= bytes.len());
-    for record in &all {
-        assert_valid_post(&record.post);
-        let topic = record.topic.as_ref();
-        assert!(topic.is_none_or(|topic| !topic.contains('\0') && !topic.is_empty()));
-    }
+    assert!(all.records.len() + all.rejected <= bytes.len());
     let secs = Timestamp::from_epoch_secs;
     for filter in [
         Filter::new(Some(["food", "a"]), None, None),
         Filter::new(None::<[&str; 0]>, secs(1_000), secs(1_700_000_002)),
     ] {
-        let wanted = all.iter().filter(|record| filter.matches(&record.post));
-        let wanted: Vec<Record> = wanted.cloned().collect();
-        let (mut found, _) = rows(bytes, filter.clone());
-        found.retain(|record| filter.matches(&record.post));
-        assert_eq!(found, wanted);
+        let is_wanted = |record: &&Record| filter.matches(&record.post);
+        let found = read_lines(bytes, filter.clone()).records;
+        let wanted: Vec<&Record> = all.records.iter().filter(is_wanted).collect();
+        assert_eq!(found.iter().filter(is_wanted).collect::<Vec<_>>(), wanted);
     }
 }
 
@@ -173,29 +179,20 @@ pub fn headers(bytes: &[u8]) {
     for secs in [0, 1_790_000_000, 253_402_300_799] {
         let now = DateTime::from_timestamp(secs, 0).unwrap();
         if let Some(wait) = retry_after(&headers, now) {
-            assert!(
-                (Duration::from_secs(1)..=MAX_WAIT).contains(&wait),
-                "{wait:?}"
-            );
-            if let Some(secs) = whole("retry-after") {
-                assert_eq!(wait, Duration::from_secs(secs.max(1)).min(MAX_WAIT));
-            }
+            let exact = whole("retry-after").map_or(wait, Duration::from_secs);
+            assert_eq!(wait, exact.clamp(Duration::from_secs(1), MAX_WAIT));
         }
         if let Some(wait) = reset(&headers, now) {
             assert!(wait <= MAX_WINDOW, "{wait:?}");
         }
     }
     for name in ["x-ratelimit-remaining", "x-ratelimit-used"] {
-        if let Some(number) = number(&headers, name) {
-            assert!(number.is_finite() && number >= 0.0);
-        }
+        let number = number(&headers, name);
+        assert!(number.is_none_or(|number| number.is_finite() && number >= 0.0));
         if let Some(whole) = whole(name) {
             #[expect(clippy::cast_precision_loss, reason = "as the header is read")]
             let expected = whole as f64;
-            assert_eq!(
-                number(&headers, name).map(f64::to_bits),
-                Some(expected.to_bits())
-            );
+            assert_eq!(number.map(f64::to_bits), Some(expected.to_bits()));
         }
     }
 }
@@ -212,10 +209,8 @@ pub fn entities(bytes: &[u8]) {
         let below_blank = text.chars().filter(|c| *c < ' ');
         below_blank.filter(|c| !c.is_whitespace()).count()
     };
-    assert!(
-        controls(&plain) <= controls(&text),
-        "a reference became a NUL, an escape or similar"
-    );
+    // No reference becomes a NUL, an escape or the like.
+    assert!(controls(&plain) <= controls(&text));
     let mut escaped = text.replace('&', "&amp;");
     escaped = escaped.replace('<', "&lt;").replace('>', "&gt;");
     assert_eq!(decode_entities(&escaped), text);
