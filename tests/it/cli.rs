@@ -487,7 +487,7 @@ fn a_watcher_stops_when_its_labels_are_out_of_date() {
         wait_for_labels(&mut watcher, &program, 5 + number);
         let mine =
             "current_target t JOIN label_sets s ON s.id = t.label_set_id WHERE s.name = 'mine'";
-        while program.count(mine) == 0 {}
+        program.wait_for(mine, 1);
         match change {
             "edit" => drop(program.pipeline("mine", "threshold = 0.1", &labels)),
             _ => drop(program.ok("labels use other")),

@@ -399,7 +399,7 @@ fn rows_in_a_file_that_was_moved_are_not_reported_as_imported() {
         let rows = crate::support::builders::lines(2, 2);
         input.write_all(rows.as_bytes()).unwrap();
         // The program has opened the file once its run has begun.
-        while program.count("runs") == 0 {}
+        program.wait_for("runs", 1);
         change(&program.path("topicmill.db"));
         drop(input);
         let ran = finished(running.wait_with_output().unwrap());

@@ -5,6 +5,7 @@ use std::process::{Child, Command, Output};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use topicmill_core::clock::{Clock as _, SystemClock};
 use topicmill_store::{Access, Store};
 
 use super::builders::{LABELS, lines, pipeline};
@@ -208,6 +209,15 @@ impl Program {
     pub fn count(&self, table: &str) -> u64 {
         let count = self.scalar(&format!("SELECT COUNT(*) AS n FROM {table}"));
         count.as_u64().unwrap()
+    }
+
+    /// Waits until a table has this many rows.
+    #[track_caller]
+    pub fn wait_for(&self, table: &str, rows: u64) {
+        let clock = SystemClock::shared();
+        while self.count(table) < rows {
+            assert!(clock.elapsed().as_secs() < 50, "not {rows} rows in {table}");
+        }
     }
 
     /// Writes `posts.ndjson` and imports it.

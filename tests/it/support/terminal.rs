@@ -1,5 +1,6 @@
 //! A terminal of a given width, simulated by `script` from util-linux.
 
+use std::io::Write as _;
 use std::process::Stdio;
 
 use super::program::Program;
@@ -27,7 +28,14 @@ pub fn on_a_terminal(program: &Program, columns: u32, args: &[&str]) -> Option<(
         };
     }
     script.env("LC_ALL", "C.UTF-8").env("TERM", "xterm");
-    let output = script.stdin(Stdio::null()).output().ok()?;
+    let output = match script.stdin(Stdio::null()).output() {
+        Ok(output) => output,
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "`script`: {error}");
+            writeln!(std::io::stderr(), "*** NOT RUN: `script`: {error}").unwrap();
+            return None;
+        }
+    };
     let text = String::from_utf8(output.stdout)
         .unwrap()
         .replace("\r\n", "\n");
