@@ -245,14 +245,10 @@ fn resolve(layer: &mut Layer, file: &Path) -> Result<(), ConfigError> {
         "onnxruntime.library",
         "openvino.library",
     ] {
-        let Some((
-            Value {
-                kind: ValueKind::String(text),
-                ..
-            },
-            origin,
-        )) = layer.get_mut(key)
-        else {
+        let Some((value, origin)) = layer.get_mut(key) else {
+            continue;
+        };
+        let ValueKind::String(text) = &mut value.kind else {
             continue;
         };
         let folder = folder.ok_or_else(|| ConfigError::Value {

@@ -195,9 +195,9 @@ impl Workload {
 
     fn is_supported(&self, folder: &ModelFolder) -> bool {
         let rounding = folder.rounding;
-        let openvino = || load_openvino(self.choice.openvino.as_deref());
+        let openvino = || load_openvino(self.choice.options.openvino.as_deref());
         rounding.is_exact()
-            || self.choice.engine != EngineName::OnnxRuntime
+            || self.choice.options.engine != EngineName::OnnxRuntime
                 && openvino().is_ok_and(|found| !rounding.is_bf16() || found.has_bf16())
     }
 

@@ -187,6 +187,7 @@ impl CliError {
             | Self::Device(_)
             | Self::Engines(_)
             | Self::Metrics(_)
+            | Self::Serve(_)
             | Self::Usage(_) => FailureKind::Usage,
             Self::Write { .. } => FailureKind::Unfinished,
             Self::Model(_) => FailureKind::Model,
@@ -197,7 +198,6 @@ impl CliError {
             Self::Files(error) => error.kind(),
             Self::Gold(error) => error.kind(),
             Self::Backup(error) => error.kind(),
-            Self::Serve(error) => error.kind(),
             Self::Source(error) => error.kind(),
             Self::Store(error) => error.kind(),
         })

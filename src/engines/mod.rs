@@ -13,8 +13,8 @@ use topicmill_score::folder::Processor;
 use topicmill_score::onnx::DeviceChoice;
 use topicmill_score::onnx::library::{PROGRAM_ANCESTORS, data_folder};
 use topicmill_score::{
-    Device, EngineName, EngineOptions, Labeler, LabelerError, ModelError, ModelFolder, Models,
-    OnnxError, OpenedEngine, Shortlist,
+    Device, EngineOptions, Labeler, LabelerError, ModelError, ModelFolder, Models, OnnxError,
+    OpenedEngine, Shortlist,
 };
 
 use crate::gpu::{Residency, check_residency};
@@ -50,14 +50,8 @@ pub struct ModelChoice {
     pub precision: Option<String>,
     /// Padded tokens per batch; `None` for the default of the device.
     pub batch_tokens: Option<usize>,
-    /// Threads per engine; `None` for its share of the cores.
-    pub threads: Option<usize>,
-    /// The ONNX Runtime library; `None` to search for one.
-    pub library: Option<PathBuf>,
-    /// The engine.
-    pub engine: EngineName,
-    /// The OpenVINO library; `None` to search for one.
-    pub openvino: Option<PathBuf>,
+    /// The libraries, and the threads per engine; without a number, each engine gets its share of the cores.
+    pub options: EngineOptions,
 }
 
 impl ModelChoice {
@@ -152,10 +146,8 @@ impl ModelChoice {
         let options = EngineOptions {
             device,
             // If each engine used all cores, the engines would compete for them.
-            threads: self.threads.or_else(share),
-            library: self.library.clone(),
-            engine: self.engine,
-            openvino: self.openvino.clone(),
+            threads: self.options.threads.or_else(share),
+            ..self.options.clone()
         };
         let precision = self.precision.as_deref();
         let (folder, opened) = OpenedEngine::open(&find_model(&self.model), precision, &options)?;

@@ -17,7 +17,7 @@ pub use self::columns::{
     BatchReceiver, BatchSender, ColumnBatch, ColumnQuery, ColumnStatement, batch_channel,
 };
 use super::sql::SqlStore;
-use super::{Result, StoreError};
+use super::{Result, Store, StoreError};
 
 /// Capacity of the channel, in parts.
 const PARTS: usize = 4;
@@ -146,29 +146,31 @@ fn names<'n>(columns: impl Iterator<Item = &'n str>) -> Vec<String> {
     names
 }
 
-/// Runs a statement that is part of the program, and returns the complete result.
-async fn collect_table(
-    sql: &str,
-    ask: impl AsyncFnOnce(QueryRequest, PartSender) -> Result<QueryEnd>,
-) -> Result<Table> {
-    let (into, mut parts) = part_channel();
-    let request = QueryRequest {
-        sql: sql.to_owned(),
-        allow_superuser: true,
-        ..QueryRequest::default()
-    };
-    let mut table = Table::default();
-    let take = async {
-        while let Some(part) = parts.recv().await {
-            match part {
-                Part::Columns(columns) => table.columns = columns,
-                Part::Rows(rows) => table.rows.extend(rows),
+impl Store {
+    /// Runs a read-only statement that is part of the program, and returns the complete result.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn query(&self, sql: &str) -> Result<Table> {
+        let (into, mut parts) = part_channel();
+        let request = QueryRequest {
+            sql: sql.to_owned(),
+            allow_superuser: true,
+            ..QueryRequest::default()
+        };
+        let mut table = Table::default();
+        let take = async {
+            while let Some(part) = parts.recv().await {
+                match part {
+                    Part::Columns(columns) => table.columns = columns,
+                    Part::Rows(rows) => table.rows.extend(rows),
+                }
             }
-        }
-    };
-    // Concurrently, because the statement waits while the channel is full.
-    let (asked, ()) = futures_util::future::join(ask(request, into), take).await;
-    asked.map(|_| table)
+        };
+        // Concurrently, because the statement waits while the channel is full.
+        let (asked, ()) = futures_util::future::join(self.run_query(request, into), take).await;
+        asked.map(|_| table)
+    }
 }
 
 #[cfg(test)]

@@ -149,10 +149,11 @@ impl App {
                 None => set.precision.clone(),
             },
             batch_tokens: set.batch_tokens.map(NonZeroUsize::get),
-            threads: Some(flags.threads.unwrap_or(set.threads).into()).filter(|n| *n > 0),
-            library: self.library(),
-            engine: set.engine,
-            openvino: self.openvino(),
+            options: EngineOptions {
+                threads: Some(flags.threads.unwrap_or(set.threads).into()).filter(|n| *n > 0),
+                engine: set.engine,
+                ..self.engine_options()
+            },
         })
     }
 

@@ -25,8 +25,8 @@ use tokio_util::task::TaskTracker;
 use self::guard::Guard;
 pub use self::review::{FitOutcome, Fitter, ReviewOptions};
 use crate::listener::{self, BindError};
+use topicmill_core::Label;
 use topicmill_core::clock::SharedClock;
-use topicmill_core::{FailureKind, Label};
 use topicmill_store::{Store, StoreError, Target};
 
 /// The largest request body in bytes; forms are much smaller.
@@ -53,15 +53,6 @@ pub enum ServeError {
         "the token has {0} characters, but needs at least {SHORTEST_TOKEN}: generate one with `openssl rand -hex 16`"
     )]
     ShortToken(usize),
-}
-
-impl ServeError {
-    /// Returns the kind of error, which determines the exit code.
-    pub fn kind(&self) -> FailureKind {
-        match self {
-            Self::Bind(_) | Self::NoToken(_) | Self::ShortToken(_) => FailureKind::Usage,
-        }
-    }
 }
 
 /// Options for the server.

@@ -17,10 +17,7 @@ use sqlx::{
 
 use self::parts::{Interrupted, PartWriter};
 use super::columns::{BatchSender, ColumnQuery};
-use super::{
-    PartSender, QueryEnd, QueryRequest, Result, SqlStore, StoreError, Table, check, collect_table,
-    query_error,
-};
+use super::{PartSender, QueryEnd, QueryRequest, Result, SqlStore, StoreError, check, query_error};
 use crate::dialect::Dialect;
 use crate::driver_error::{interruption_advice, is_busy, is_transient};
 use crate::lock_wait::{NOTICE, log_holder};
@@ -50,18 +47,9 @@ impl SqlStore<Postgres> {
     pub async fn run_query(&self, request: QueryRequest, into: PartSender) -> Result<QueryEnd> {
         check(&request.sql)?;
         let stop = request.stop.clone();
-        // Detached, and closed at the end, because a statement may change its session's settings.
-        let connecting = async { self.pool.acquire().await.map(PoolConnection::detach) };
-        let mut connection = tokio::select! {
-            connection = connecting => connection.map_err(|error| statement_error(&error))?,
-            () = stop.cancelled() => return Ok(QueryEnd::Cancelled),
+        let Some((mut connection, backend)) = self.connect(&request).await? else {
+            return Ok(QueryEnd::Cancelled);
         };
-        let backend = prepare(&mut connection, request.timeout, request.receive_timeout)
-            .await
-            .map_err(|error| statement_error(&error))?;
-        if !request.allow_superuser {
-            reject_superuser(&mut connection).await?;
-        }
         let end = tokio::select! {
             end = run_statement(&mut connection, &request, into) => end,
             never = self.log_holders(backend) => match never {},
@@ -92,16 +80,14 @@ impl SqlStore<Postgres> {
     /// See [`crate::Store::read_columns`].
     pub async fn read_columns(&self, reading: ColumnQuery, into: BatchSender) -> Result<QueryEnd> {
         let stop = reading.stop.clone();
-        let connecting = async { self.pool.acquire().await.map(PoolConnection::detach) };
-        let mut connection = tokio::select! {
-            connection = connecting => connection.map_err(|error| statement_error(&error))?,
-            () = stop.cancelled() => return Ok(QueryEnd::Cancelled),
+        let request = QueryRequest {
+            allow_superuser: reading.allow_superuser,
+            stop: stop.clone(),
+            ..QueryRequest::default()
         };
-        let backend = prepare(&mut connection, None, None).await;
-        let backend = backend.map_err(|error| statement_error(&error))?;
-        if !reading.allow_superuser {
-            reject_superuser(&mut connection).await?;
-        }
+        let Some((mut connection, backend)) = self.connect(&request).await? else {
+            return Ok(QueryEnd::Cancelled);
+        };
         let ended = tokio::select! {
             ended = columns::read(&mut connection, &reading, &into) => ended,
             never = self.log_holders(backend) => match never {},
@@ -115,12 +101,22 @@ impl SqlStore<Postgres> {
         ended
     }
 
-    /// See [`crate::Store::query`].
-    pub async fn query(&self, sql: &str) -> Result<Table> {
-        collect_table(sql, async |request, into| {
-            self.run_query(request, into).await
-        })
-        .await
+    /// Opens and prepares a session for a request. Returns it with the process id of its backend, or `None` if the
+    /// request was cancelled.
+    async fn connect(&self, request: &QueryRequest) -> Result<Option<(PgConnection, i32)>> {
+        // Detached, and closed at the end, because a statement may change its session's settings.
+        let connecting = async { self.pool.acquire().await.map(PoolConnection::detach) };
+        let mut connection = tokio::select! {
+            connection = connecting => connection.map_err(|error| statement_error(&error))?,
+            () = request.stop.cancelled() => return Ok(None),
+        };
+        let backend = prepare(&mut connection, request.timeout, request.receive_timeout)
+            .await
+            .map_err(|error| statement_error(&error))?;
+        if !request.allow_superuser {
+            reject_superuser(&mut connection).await?;
+        }
+        Ok(Some((connection, backend)))
     }
 
     /// Logs once who holds a lock that the session `backend` is waiting for.
