@@ -151,8 +151,9 @@ impl ScoredRows {
     /// # Errors
     /// See [`FilesError`]. The output is then unchanged.
     pub fn write(self, job: &FileJob) -> Result<FileReport, FilesError> {
-        let Some(lines) = self.lines.filter(|_| !self.report.stopped) else {
-            return Ok(self.report);
+        let lines = match self.lines {
+            Some(lines) if !self.report.stopped => lines,
+            _ => return Ok(self.report),
         };
         let failed = write_error(&job.output);
         let convert = |to| convert::convert(&lines, to, &self.layout, job);

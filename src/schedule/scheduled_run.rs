@@ -207,8 +207,9 @@ async fn stages(
             end = work(order) => Some(end),
             () = &mut deadline => None,
         };
-        let Some(end) = end.filter(|_| !halt.is_cancelled()) else {
-            return Err(halted(stage));
+        let end = match end {
+            Some(end) if !halt.is_cancelled() => end,
+            _ => return Err(halted(stage)),
         };
         let took = clock.elapsed().saturating_sub(begun);
         outcomes.push(json!({

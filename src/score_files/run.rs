@@ -27,7 +27,7 @@ pub(super) struct Sink<'a> {
 
 impl Sink<'_> {
     fn write(&mut self, line: String, is_scored: bool) -> Result<(), FilesError> {
-        if let Some(held) = self.held.as_mut().filter(|_| !is_scored) {
+        if !is_scored && let Some(held) = &mut self.held {
             held.push(line);
             return Ok(());
         }

@@ -46,9 +46,9 @@ impl Judge<'_> {
         };
         let (site, what) = (site_for(self.kind), self.what.to_owned());
         let status = answer.status();
-        let with_message = |text: &str| match answer.message().filter(|_| !self.is_secret) {
-            Some(message) => format!("{text}: `{message}`"),
-            None => text.to_owned(),
+        let with_message = |text: &str| match answer.message() {
+            Some(message) if !self.is_secret => format!("{text}: `{message}`"),
+            _ => text.to_owned(),
         };
         let kind = answer.headers.get(CONTENT_TYPE);
         let is_web_page = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/html"))

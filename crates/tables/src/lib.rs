@@ -337,7 +337,7 @@ pub fn detect_format(
     let (text, start) = bytes::peek_start(text)?;
     let named = TableFormat::from_path(path).0;
     let is_parquet = start.starts_with(b"PAR1");
-    if let Some((name, advice)) = unsupported::unsupported_format(&start).filter(|_| !is_parquet) {
+    if !is_parquet && let Some((name, advice)) = unsupported::unsupported_format(&start) {
         return Err(TableError::UnsupportedFormat(name, advice));
     }
     if is_parquet || requested.or(named) == Some(TableFormat::Parquet) {

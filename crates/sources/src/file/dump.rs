@@ -145,13 +145,17 @@ impl Blocks {
                 break None;
             }
         };
-        if let Some(layout) = self.rows.layout().filter(|_| !self.is_layout_logged) {
+        if !self.is_layout_logged
+            && let Some(layout) = self.rows.layout()
+        {
             self.is_layout_logged = true;
             if !layout.is_plain() {
                 tracing::info!(file = %self.name, "{layout}");
             }
         }
-        if let Some(caveat) = self.rows.caveat().filter(|_| end.is_some()) {
+        if end.is_some()
+            && let Some(caveat) = self.rows.caveat()
+        {
             tracing::warn!(file = %self.name, "{caveat}");
         }
         let mut position = self.rows.position();

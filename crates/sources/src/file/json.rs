@@ -92,12 +92,10 @@ impl JsonPosts {
             match read {
                 Ok(record) => return Ok(Some(FileRow::Record(record))),
                 // Nearly every record is a post, so wrapped records are checked for only here.
-                Err(reason) => {
-                    match unwrap_records(self.records.record()).filter(|_| self.inner == 0) {
-                        Some(inner) => self.records.push_inner(without_more(inner)),
-                        None => return Ok(Some(self.rejected(reason))),
-                    }
-                }
+                Err(reason) => match unwrap_records(self.records.record()) {
+                    Some(inner) if self.inner == 0 => self.records.push_inner(without_more(inner)),
+                    _ => return Ok(Some(self.rejected(reason))),
+                },
             }
         }
     }

@@ -160,12 +160,11 @@ impl Layout {
     /// Changes a time to a form that does not depend on the tool.
     pub(super) fn normalise(&self, field: &str, value: Value) -> Value {
         let month_first = self.tool.is_some_and(|tool| tool.month_first);
-        match value
-            .as_str()
-            .filter(|_| month_first && field == "created_utc")
-        {
-            Some(text) => year_first(text).map_or(value, Value::String),
-            None => value,
+        match value.as_str() {
+            Some(text) if month_first && field == "created_utc" => {
+                year_first(text).map_or(value, Value::String)
+            }
+            _ => value,
         }
     }
 }

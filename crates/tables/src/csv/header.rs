@@ -99,8 +99,7 @@ pub(super) fn detect_delimiter(header: &[u8]) -> u8 {
     let mut quoted = false;
     for byte in header {
         quoted ^= *byte == b'"';
-        let found = DELIMITERS.iter().position(|delimiter| delimiter == byte);
-        if let Some(at) = found.filter(|_| !quoted) {
+        if !quoted && let Some(at) = DELIMITERS.iter().position(|known| known == byte) {
             counts[at] += 1;
         }
     }

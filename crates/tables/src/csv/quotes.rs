@@ -53,7 +53,9 @@ impl<R> QuoteTracker<R> {
         let ends = |byte: u8| byte == self.delimiter || matches!(byte, b'\n' | b'\r');
         let mut from = 0;
         loop {
-            if let Some(next) = bytes.get(from).filter(|_| self.pending) {
+            if self.pending
+                && let Some(next) = bytes.get(from)
+            {
                 self.pending = false;
                 self.open = *next == b'"';
                 if self.open {
