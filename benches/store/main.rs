@@ -27,7 +27,8 @@ use topicmill_score::batch::Batch;
 use topicmill_score::engine::Logits;
 use topicmill_score::folder::ModelFolder;
 use topicmill_store::{
-    Access, Claim, Claimant, Classified, CrashFilter, LabelWrite, ModelRow, RunId, Store, Target,
+    Access, Claim, Claimant, Classified, CrashFilter, LabelWrite, ModelRow, NewLogits, RunId,
+    Store, Target,
 };
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -336,6 +337,7 @@ impl Bench {
                 .save_labels(
                     &LabelWrite {
                         target,
+                        logits_model: target.model,
                         mode: Mode::Single,
                         run: self.run,
                         now,
@@ -402,7 +404,10 @@ impl Bench {
                 logits: self
                     .hypotheses
                     .iter()
-                    .map(|id| (self.target.model, *id, logits))
+                    .map(|id| NewLogits {
+                        hypothesis: *id,
+                        logits,
+                    })
                     .collect(),
                 vector: None,
             }

@@ -151,7 +151,7 @@ fn compare(
 fn scores(kind: &ModelKind, mode: Mode, cosines: &[f64]) -> Scores {
     let pairs: Vec<PairLogits> = cosines
         .iter()
-        .map(|x| PairLogits::cosine(narrow(*x)))
+        .map(|x| PairLogits::single(narrow(*x)))
         .collect();
     Evidence::new(kind, mode, &pairs, None).scores(1.0, 0.0)
 }

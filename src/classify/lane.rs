@@ -9,7 +9,7 @@
 //! 2. A thread, `score_windows`: scores the texts ([`Labeler::score`]). They become rows (`PreparedLabels::rows`), rows
 //!    become batches (`batch::plan`, `Labeler::compute`), an [`Engine`](topicmill_score::Engine) computes their logits,
 //!    and the logits of a text become its scores (`PreparedLabels::result`).
-//! 3. Another task, `write_results`: writes the labels (`Labelling::write`, then `save_labels` in the store).
+//! 3. Another task, `write_results`: writes the labels ([`Labelling::write`], then `save_labels` in the store).
 
 mod shortlist;
 
@@ -23,16 +23,16 @@ use tokio_util::sync::CancellationToken;
 use super::engine_timer::EngineTimer;
 use super::tally::Tally;
 use super::targets::Targets;
-use super::{LabelStep, Labelling, StageError, blocking};
+use super::{Labelling, StageError, blocking};
 use crate::run::Run;
 use topicmill_core::record::{ClassifyCounts, StageTimes};
-use topicmill_core::{Fullname, PairLogits, TextHash};
+use topicmill_core::{Fullname, TextHash};
 use topicmill_review::rescore::stored_logits;
 use topicmill_score::labeler::{Completion, PairState, Pairs};
 use topicmill_score::text::{EncodedText, Encoder};
 use topicmill_score::{Labeler, LabelerError, Models, Shortlist, TextError, TextResult};
 use topicmill_store::{
-    Claimant, ClaimedPost, Classified, CrashFilter, LabelWrite, Lease, StoreError, Written,
+    Claimant, ClaimedPost, Classified, CrashFilter, Lease, NewLogits, StoreError,
 };
 
 /// Maximum number of unwritten windows: one being tokenised, one being computed and one being written.
@@ -53,8 +53,8 @@ struct Window {
     stored: Vec<Pairs>,
     /// The tokens of each text; none if no pair is wanted.
     texts: Vec<EncodedText>,
-    /// Results of the texts that the small model could not score.
-    failed: Vec<Results>,
+    /// Texts that the small model could not score.
+    failed: Vec<FailedText>,
     /// Time spent on the window from the claim to tokenising.
     claiming: StageTimes,
     /// The permit for suspects, released when the window is written.
@@ -62,6 +62,7 @@ struct Window {
 }
 
 /// Claimed posts with the same text, one or more.
+#[derive(Default)]
 struct SameText {
     posts: Vec<ClaimedPost>,
 }
@@ -74,56 +75,34 @@ impl SameText {
     fn hash(&self) -> TextHash {
         self.posts[0].text_hash
     }
-
-    /// Returns the results of the posts, with the logits to store.
-    fn scored(
-        &self,
-        result: &TextResult,
-        model: i64,
-        logits: &[(i64, i64, PairLogits)],
-        computed: usize,
-    ) -> Results {
-        let classified = |post: &ClaimedPost| Classified {
-            fullname: post.fullname.clone(),
-            text_hash: post.text_hash,
-            scores: result.scores.clone(),
-            logits: logits.to_vec(),
-            vector: result.vector.clone().map(|vector| (model, vector)),
-        };
-        let pairs = result.logits.iter().flatten().count() * self.posts.len();
-        Results {
-            posts: self.posts.iter().map(classified).collect(),
-            counts: ClassifyCounts {
-                // The pairs of a text count as computed for its first post, and as known for its other posts.
-                pairs: computed as u64,
-                pairs_reused: (pairs - computed) as u64,
-                ..ClassifyCounts::default()
-            },
-            ..Results::default()
-        }
-    }
-
-    /// Returns the result of a text that could not be scored.
-    fn failed(&self, error: &str) -> Results {
-        let failed = |post: &ClaimedPost| (post.fullname.clone(), error.to_owned());
-        Results {
-            failed: self.posts.iter().map(failed).collect(),
-            ..Results::default()
-        }
-    }
 }
 
-/// Results of the engine's thread for a text, or the end of a window. Sent with the lease of the window.
-#[derive(Default)]
-struct Results {
-    posts: Vec<Classified>,
-    /// Posts that could not be scored, with the error.
-    failed: Vec<(Fullname, String)>,
-    counts: ClassifyCounts,
-    /// True if the window ended, complete or stopped.
-    is_end: bool,
-    /// The window's permit for suspects, at its end.
-    suspects: Option<OwnedSemaphorePermit>,
+/// A text that could not be scored.
+struct FailedText {
+    same: SameText,
+    error: String,
+}
+
+/// A scored text.
+struct ScoredText {
+    same: SameText,
+    /// The pairs that were wanted, known or skipped when the text was claimed.
+    stored: Pairs,
+    /// Number of pairs computed now; the other wanted pairs were known from the latest windows.
+    computed: usize,
+    result: TextResult,
+}
+
+/// A message from the engine's thread to the writer, sent with the lease of the window.
+enum Message {
+    Scored(ScoredText),
+    Failed(FailedText),
+    /// The window ended, complete or stopped.
+    End {
+        counts: Box<ClassifyCounts>,
+        /// The permit for suspects, released when the window is written.
+        suspects: Option<OwnedSemaphorePermit>,
+    },
 }
 
 impl Labelling<'_> {
@@ -165,7 +144,7 @@ impl Labelling<'_> {
         let small = claimed?;
         let (large, ended, stages, computed) = scored?;
         done.new.stages.add(&stages);
-        done.new.add_computed(&computed);
+        done.new.computed.add(&computed);
         ended?;
         Ok(Models { large, small })
     }
@@ -302,22 +281,21 @@ fn score_windows(
     labeler: &mut Labeler,
     targets: &Targets,
     mut windows: mpsc::Receiver<Window>,
-    results: &mpsc::Sender<(Lease, Results)>,
+    results: &mpsc::Sender<(Lease, Message)>,
     halt: &CancellationToken,
     timer: &mut EngineTimer<'_>,
 ) -> Result<(), LabelerError> {
-    let (model, is_wanted) = (targets.logits_model, |pair: &_| *pair == PairState::Wanted);
     // Results of the latest windows, which may not be stored yet when the next windows are claimed.
     let mut recent: VecDeque<HashMap<TextHash, TextResult>> = VecDeque::new();
     // The channel is closed when the writer has ended.
     let halted = || halt.is_cancelled() || results.is_closed();
-    while let Some(window) = timer.idle(|| windows.blocking_recv()) {
-        let send = |timer: &mut EngineTimer<'_>, result| {
+    while let Some(mut window) = timer.idle(|| windows.blocking_recv()) {
+        let send = |timer: &mut EngineTimer<'_>, message| {
             // Fails only if the writer has ended, which also ends the scoring.
-            timer.blocked(|| drop(results.blocking_send((window.lease, result))));
+            timer.blocked(|| drop(results.blocking_send((window.lease, message))));
         };
         for failed in window.failed {
-            send(timer, failed);
+            send(timer, Message::Failed(failed));
         }
         // A copy, because `window.stored` also decides which pairs are written.
         let (mut known, mut vectors) = (window.stored.clone(), vec![None; window.posts.len()]);
@@ -334,42 +312,49 @@ fn score_windows(
         }
         let mut latest = HashMap::new();
         let mut done = |text: usize, result: Result<TextResult, TextError>| {
-            let same = &window.posts[text];
+            // Each text is reported once.
+            let same = std::mem::take(&mut window.posts[text]);
             let mut result = match result {
                 Ok(result) => result,
-                Err(error) => return send(timer, same.failed(&error.to_string())),
+                Err(error) => {
+                    let error = error.to_string();
+                    return send(timer, Message::Failed(FailedText { same, error }));
+                }
             };
-            let stored = &window.stored[text];
-            let vector = result.vector.take().or_else(|| vectors[text].take());
-            result.vector = vector.filter(|_| stored.iter().any(is_wanted));
-            // An embedding model stores the vector instead of logits.
-            let pairs = stored.iter().filter(|_| result.vector.is_none());
-            let pairs = pairs.zip(&targets.hypotheses).zip(&result.logits);
-            let logits = pairs.filter_map(|((stored, hypothesis), logits)| {
-                is_wanted(stored).then_some((model, *hypothesis, (*logits)?))
-            });
-            let logits: Vec<_> = logits.collect();
-            let computed = known[text].iter().filter(|pair| is_wanted(pair)).count();
-            send(timer, same.scored(&result, model, &logits, computed));
+            let stored = std::mem::take(&mut window.stored[text]);
+            result.vector = if stored.contains(&PairState::Wanted) {
+                result.vector.or_else(|| vectors[text].take())
+            } else {
+                None
+            };
             // Only the logits and the vector are needed again.
             result.raw = Vec::new();
-            latest.insert(same.hash(), result);
+            latest.insert(same.hash(), result.clone());
+            let computed = known[text]
+                .iter()
+                .filter(|pair| **pair == PairState::Wanted)
+                .count();
+            let text = ScoredText {
+                same,
+                stored,
+                computed,
+                result,
+            };
+            send(timer, Message::Scored(text));
         };
         let prepared = &targets.prepared;
         labeler.score(prepared, &window.texts, &known, &halted, &mut done)?;
         recent.push_front(latest);
         recent.truncate(WINDOWS_IN_FLIGHT);
-        let mut counts = ClassifyCounts::default();
-        counts.add_computed(&labeler.take_stats());
-        counts.stages = window.claiming;
-        counts.stages.add(&timer.take());
-        let end = Results {
-            counts,
-            is_end: true,
-            suspects: window.suspects,
-            ..Results::default()
-        };
-        send(timer, end);
+        let mut stages = window.claiming;
+        stages.add(&timer.take());
+        let counts = Box::new(ClassifyCounts {
+            computed: labeler.take_stats(),
+            stages,
+            ..ClassifyCounts::default()
+        });
+        let suspects = window.suspects;
+        send(timer, Message::End { counts, suspects });
     }
     Ok(())
 }
@@ -378,7 +363,7 @@ impl Labelling<'_> {
     /// Writes scores as they arrive, in transactions of about [`WRITE_POSTS`] posts.
     async fn write_results(
         &self,
-        mut results: mpsc::Receiver<(Lease, Results)>,
+        mut results: mpsc::Receiver<(Lease, Message)>,
         done: &mut Tally<'_>,
     ) -> Result<(), StageError> {
         let Run { store, clock, .. } = self.run;
@@ -386,94 +371,69 @@ impl Labelling<'_> {
         let mut waiting: Vec<Classified> = Vec::new();
         let mut last_lease = None;
         let mut written_at = clock.elapsed();
-        while let Some((lease, result)) = results.recv().await {
+        while let Some((lease, message)) = results.recv().await {
             last_lease = Some(lease);
-            for (post, error) in &result.failed {
-                tracing::error!(fullname = %post, "not scored: {error}");
+            // At the end of a window: its permit for suspects.
+            let mut end = None;
+            match message {
+                Message::Scored(text) => {
+                    let (result, pairs) = (&text.result, &mut done.new);
+                    // The pairs of a text count as computed for its first post, and as known for its other posts.
+                    let all = result.logits.iter().flatten().count() * text.same.posts.len();
+                    pairs.pairs += text.computed as u64;
+                    pairs.pairs_reused += (all - text.computed) as u64;
+                    // An embedding model stores the vector instead of logits.
+                    let new = text.stored.iter().filter(|_| result.vector.is_none());
+                    let new = new.zip(&self.targets.hypotheses).zip(&result.logits);
+                    let new = new.filter(|((stored, _), _)| **stored == PairState::Wanted);
+                    let new = new.filter_map(|((_, hypothesis), logits)| {
+                        let (hypothesis, logits) = (*hypothesis, (*logits)?);
+                        Some(NewLogits { hypothesis, logits })
+                    });
+                    let logits: Vec<NewLogits> = new.collect();
+                    waiting.extend(text.same.posts.into_iter().map(|post| Classified {
+                        fullname: post.fullname,
+                        text_hash: post.text_hash,
+                        scores: result.scores.clone(),
+                        logits: logits.clone(),
+                        vector: result.vector.clone(),
+                    }));
+                }
+                Message::Failed(FailedText { same, error }) => {
+                    let posts = same.posts.into_iter().map(|post| post.fullname);
+                    let posts: Vec<Fullname> = posts.collect();
+                    for post in &posts {
+                        tracing::error!(fullname = %post, "not scored: {error}");
+                    }
+                    let fail = async || store.backlog().fail(lease, &posts, &error).await;
+                    self.retry.run_with_timeout(fail).await?;
+                    done.new.failed += posts.len() as u64;
+                }
+                Message::End { counts, suspects } => {
+                    done.new.add(&counts);
+                    end = Some(suspects);
+                }
             }
-            if !result.failed.is_empty() {
-                let fail = async || store.backlog().fail(lease, &result.failed).await;
-                self.retry.run_with_timeout(fail).await?;
-                done.new.failed += result.failed.len() as u64;
-            }
-            waiting.extend(result.posts);
-            done.new.add(&result.counts);
             let due = clock.elapsed().saturating_sub(written_at) >= WRITE_EVERY;
-            if waiting.len() >= WRITE_POSTS || due || result.is_end {
+            if waiting.len() >= WRITE_POSTS || due || end.is_some() {
                 let posts = std::mem::take(&mut waiting);
                 self.write(Some(lease), &posts, done).await?;
                 written_at = clock.elapsed();
             }
-            // Posts still under the lease return to the backlog: they were edited in the meantime, or were not reached
-            // before the run was stopped.
-            if result.is_end {
+            // The permit is dropped after the write, so that a process has at most one unwritten window of suspects.
+            if let Some(_suspects) = end {
+                // Posts still under the lease return to the backlog: they were edited in the meantime, or were not
+                // reached before the run was stopped.
                 self.retry
                     .run_with_timeout(async || store.backlog().release(lease).await)
                     .await?;
                 self.leases.remove(lease);
             }
-            // Only after the write, so that a process has at most one unwritten window of suspects.
-            drop(result.suspects);
         }
         // A failed engine sends no end of its window.
         if !waiting.is_empty() {
             self.write(last_lease, &waiting, done).await?;
         }
         Ok(())
-    }
-
-    /// Writes labels under a lease, or, if they were computed from stored vectors, without one. Returns the number of
-    /// posts stored.
-    pub(super) async fn write(
-        &self,
-        lease: Option<Lease>,
-        posts: &[Classified],
-        done: &mut Tally<'_>,
-    ) -> Result<u64, StoreError> {
-        let Run { store, clock, .. } = self.run;
-        let n = posts.len() as u64;
-        let write = LabelWrite {
-            target: self.targets.target,
-            mode: self.targets.prepared.mode(),
-            run: self.run.id,
-            now: clock.now().into(),
-            lease,
-        };
-        let began = clock.elapsed();
-        // Idempotent: a written post has left the backlog, and without a lease a labelled post is omitted.
-        let save = async || store.backlog().save_labels(&write, posts).await;
-        let written = match lease {
-            Some(_) => self.retry.run_with_timeout(save).await?,
-            None => self.retry.run(save).await?,
-        };
-        done.new.stages.write_secs += clock.elapsed().saturating_sub(began).as_secs_f64();
-        let stored = match written {
-            Written::Stored(stored) => stored,
-            Written::LeaseLost => {
-                tracing::warn!(
-                    lease = lease.map(|lease| lease.0),
-                    posts = n,
-                    "another worker has claimed these posts; this worker's scores for them are rejected"
-                );
-                done.new.refused += n;
-                done.new.leases_lost += 1;
-                done.report();
-                return Ok(0);
-            }
-        };
-        done.new.posts += stored.posts;
-        done.new.other += stored.other;
-        done.new.unsure += stored.unsure;
-        let finished = if lease.is_some() {
-            // Posts deleted in the meantime are also finished.
-            n
-        } else {
-            let pairs = self.targets.hypotheses.len() as u64;
-            done.new.pairs_reused += stored.posts * pairs;
-            stored.posts
-        };
-        (self.progress)(LabelStep::Done(finished));
-        done.report();
-        Ok(stored.posts)
     }
 }

@@ -16,6 +16,7 @@ mod retry;
 mod stored_vectors;
 mod tally;
 mod targets;
+mod write;
 
 use std::path::PathBuf;
 use std::sync::Arc;

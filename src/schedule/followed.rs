@@ -4,14 +4,28 @@
 //! the same host can compare.
 
 use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
 
 use super::ScheduleEntry;
-use topicmill_store::{Store, StoreError, host_of, worker_name};
+use topicmill_store::{Store, StoreError, host_name};
 
 fn key(file: &Path) -> String {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-    let worker = worker_name();
-    format!("schedules of {}:{}", host_of(&worker), file.display())
+    format!("schedules of {}:{}", host_name(), file.display())
+}
+
+/// Returns schedules in the form in which they are recorded and compared.
+fn recorded(entries: &[ScheduleEntry]) -> String {
+    let recorded = |entry: &ScheduleEntry| {
+        json!({
+            "name": entry.name, "due": entry.timetable.to_string(), "stages": entry.stages,
+            "timeout_secs": entry.timeout.as_ref().map(Duration::as_secs),
+        })
+    };
+    let recorded: Value = entries.iter().map(recorded).collect();
+    recorded.to_string()
 }
 
 /// Records the schedules of a file that a scheduler follows from now on.
@@ -23,7 +37,7 @@ pub async fn record_followed(
     file: &Path,
     entries: &[ScheduleEntry],
 ) -> Result<(), StoreError> {
-    store.set_meta(&key(file), &format!("{entries:?}")).await
+    store.set_meta(&key(file), &recorded(entries)).await
 }
 
 /// Returns true if the last scheduler that read this file read other schedules.
@@ -36,5 +50,5 @@ pub async fn has_file_changed(
     entries: &[ScheduleEntry],
 ) -> Result<bool, StoreError> {
     let followed = store.meta(&key(file)).await?;
-    Ok(followed.is_some_and(|followed| followed != format!("{entries:?}")))
+    Ok(followed.is_some_and(|followed| followed != recorded(entries)))
 }

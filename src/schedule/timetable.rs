@@ -14,17 +14,11 @@ use croner::parser::{CronParser, Seconds, Year};
 const LONGEST_GAP: TimeDelta = TimeDelta::days(3_000);
 
 /// A cron line in a time zone.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Timetable {
     line: String,
     zone: Tz,
     cron: Cron,
-}
-
-impl fmt::Debug for Timetable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Timetable({self})")
-    }
 }
 
 impl fmt::Display for Timetable {

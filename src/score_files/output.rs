@@ -7,7 +7,6 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::{FileJob, FilesError};
-use topicmill_core::score::Outcome;
 use topicmill_core::{LabelSet, Scores};
 use topicmill_score::TextResult;
 use topicmill_tables::json::Members;
@@ -176,11 +175,7 @@ fn result_members(set: &LabelSet, result: &TextResult) -> Map<String, Value> {
 
 /// Returns the label's slug, `other` or `unsure`.
 fn outcome<'a>(set: &'a LabelSet, scores: &Scores) -> &'a str {
-    match scores.outcome() {
-        Outcome::Label => &set.labels[scores.best].slug,
-        Outcome::Other => "other",
-        Outcome::Unsure => "unsure",
-    }
+    scores.outcome().word(&set.labels[scores.best].slug)
 }
 
 /// Checks the output as far as possible before any work is done.

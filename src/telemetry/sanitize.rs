@@ -6,11 +6,11 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
+use topicmill_pages::display::is_direction;
+
 /// Returns true for control characters and for characters that change the text direction.
 fn is_control_character(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}')
-        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    c.is_control() || is_direction(c)
 }
 
 /// Returns the replacement of a control character: its symbol from U+2400, or U+FFFD.

@@ -300,7 +300,7 @@ impl Real {
     }
 
     async fn complete(&self, lease: Lease, done: &[(String, u8)], now: i64) -> Option<u64> {
-        let logits = (self.target.model, self.hypothesis, builders::logits(1.0));
+        let logits = builders::logits(self.hypothesis, 1.0);
         let done: Vec<Classified> = done
             .iter()
             .map(|(post, text)| Classified {
@@ -472,9 +472,10 @@ async fn happen(
                 return Ok(());
             };
             model.fail(claim, &name(post));
-            let failed = [(name(post).parse().unwrap(), "odd".to_owned())];
+            let failed = [name(post).parse().unwrap()];
             let lease = real.claims[claim].lease;
-            real.store.backlog().fail(lease, &failed).await.unwrap();
+            let fail = real.store.backlog().fail(lease, &failed, "odd").await;
+            fail.unwrap();
         }
         Event::Release(claim) => {
             let Some(claim) = recent(claim) else {

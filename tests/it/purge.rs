@@ -258,7 +258,7 @@ impl Scene {
             .posts
             .iter()
             .map(|post| Classified {
-                logits: vec![(target.model, hypothesis, builders::logits(2.0))],
+                logits: vec![builders::logits(hypothesis, 2.0)],
                 ..builders::classified(&post.fullname, post.text_hash, &[0.75])
             })
             .collect();

@@ -120,10 +120,8 @@ impl Fixture {
     }
 
     fn done(&self, claim: &Claim) -> Vec<Classified> {
-        let logits = |place: usize, entailment| {
-            let hypothesis = self.hypotheses[place];
-            (self.target.model, hypothesis, builders::logits(entailment))
-        };
+        let logits =
+            |place: usize, entailment| builders::logits(self.hypotheses[place], entailment);
         claim
             .posts
             .iter()

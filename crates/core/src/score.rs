@@ -14,7 +14,7 @@
 
 use crate::labels::{Fitted, Mode};
 use crate::model_kind::{HeadFunction, ModelKind};
-use crate::vectors::TextVector;
+use crate::vectors::{TextVector, fold_cosines, log_mean, to_f32};
 
 /// Logits of one (text, hypothesis) pair.
 ///
@@ -31,15 +31,10 @@ pub struct PairLogits {
 }
 
 impl PairLogits {
-    /// Wraps the logit that a classifier or a GLiClass model computes for a label.
-    pub fn class(logit: f32) -> Self {
-        Self::cosine(logit)
-    }
-
-    /// Wraps an embedding model's cosine.
-    pub fn cosine(cosine: f32) -> Self {
+    /// Wraps the number that a model other than an NLI model computes for a label.
+    pub fn single(logit: f32) -> Self {
         Self {
-            entailment: cosine,
+            entailment: logit,
             contradiction: None,
             neutral: None,
         }
@@ -63,24 +58,35 @@ pub struct Scores {
     pub other_score: Option<f64>,
 }
 
-/// Labelling outcome of a text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Outcome {
-    /// The text gets the best label.
-    Label,
-    /// The text belongs to none of the labels.
-    Other,
-    /// The best score is below the threshold.
-    Unsure,
+string_enum! {
+    /// The outcome of labelling a text.
+    LabelOutcome {
+        /// The text gets the best label.
+        Label = "label",
+        /// The text belongs to none of the labels.
+        Other = "other",
+        /// The best score is below the threshold.
+        Unsure = "unsure",
+    }
+}
+
+impl LabelOutcome {
+    /// Returns the outcome as one word: the slug of the label, `other` or `unsure`.
+    pub fn word(self, label: &str) -> &str {
+        match self {
+            Self::Label => label,
+            Self::Other | Self::Unsure => self.as_str(),
+        }
+    }
 }
 
 impl Scores {
     /// Returns the outcome.
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> LabelOutcome {
         match (self.other, self.abstained) {
-            (true, _) => Outcome::Other,
-            (false, true) => Outcome::Unsure,
-            (false, false) => Outcome::Label,
+            (true, _) => LabelOutcome::Other,
+            (false, true) => LabelOutcome::Unsure,
+            (false, false) => LabelOutcome::Label,
         }
     }
 }
@@ -121,12 +127,8 @@ pub fn fold(kind: &ModelKind, logits: &[PairLogits]) -> PairLogits {
     let first = || logits.iter().map(|pair| f64::from(pair.entailment));
     match kind {
         ModelKind::Classifier(_) => unreachable!("a classifier has no background"),
-        ModelKind::Gliclass(_) => PairLogits::class(single(log_mean(first()))),
-        ModelKind::Embedding(head) => PairLogits {
-            entailment: fold_cosines(head.softmax_scale, first()),
-            contradiction: None,
-            neutral: None,
-        },
+        ModelKind::Gliclass(_) => PairLogits::single(to_f32(log_mean(first()))),
+        ModelKind::Embedding(head) => PairLogits::single(fold_cosines(head.softmax_scale, first())),
         ModelKind::Nli(_) => {
             let second = || {
                 logits.iter().map(|pair| {
@@ -142,35 +144,12 @@ pub fn fold(kind: &ModelKind, logits: &[PairLogits]) -> PairLogits {
                 .map(|pair| pair.neutral.map(f64::from))
                 .collect();
             PairLogits {
-                entailment: single(entailment),
-                contradiction: Some(single(entailment - apart)),
-                neutral: neutral.map(|all| single(log_mean(all.into_iter()))),
+                entailment: to_f32(entailment),
+                contradiction: Some(to_f32(entailment - apart)),
+                neutral: neutral.map(|all| to_f32(log_mean(all.into_iter()))),
             }
         }
     }
-}
-
-/// Folds cosines into one, for a model with this softmax scale; see [`fold`].
-pub(crate) fn fold_cosines(scale: f64, cosines: impl Iterator<Item = f64> + Clone) -> f32 {
-    single(log_mean(cosines.map(|cosine| scale * cosine)) / scale)
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "stored as f32, and exact enough"
-)]
-fn single(x: f64) -> f32 {
-    x as f32
-}
-
-/// Returns the logarithm of the mean of eˣ.
-fn log_mean(logits: impl Iterator<Item = f64> + Clone) -> f64 {
-    let top = logits.clone().fold(f64::NEG_INFINITY, f64::max);
-    let (sum, count) = logits.fold((0.0, 0.0), |(sum, count), x| {
-        (sum + (x - top).exp(), count + 1.0)
-    });
-    let mean: f64 = sum / count;
-    top + mean.ln()
 }
 
 impl Evidence {

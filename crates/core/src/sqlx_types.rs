@@ -7,6 +7,7 @@ use sqlx_core::encode::{Encode, IsNull};
 use sqlx_core::error::BoxDynError;
 use sqlx_core::types::Type;
 
+use crate::score::LabelOutcome;
 use crate::{Fullname, RunStatus, ScheduledRunStatus, Stage, Timestamp};
 
 impl<DB: Database> Type<DB> for Timestamp
@@ -67,4 +68,4 @@ macro_rules! text_column {
     )+};
 }
 
-text_column!(Fullname, Stage, RunStatus, ScheduledRunStatus);
+text_column!(Fullname, LabelOutcome, Stage, RunStatus, ScheduledRunStatus);

@@ -150,7 +150,7 @@ pub fn multi_line(text: &str, most: usize) -> String {
 }
 
 /// Returns true if a character changes the direction of text (<https://trojansource.codes>).
-fn is_direction(c: char) -> bool {
+pub fn is_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

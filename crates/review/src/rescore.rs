@@ -250,7 +250,7 @@ pub async fn vector_logits(
         .into_iter();
     let logits = |vector: TextVector| {
         let cosines = vector.cosines(labels)?;
-        Some(cosines.into_iter().map(PairLogits::cosine).collect())
+        Some(cosines.into_iter().map(PairLogits::single).collect())
     };
     Ok(vectors.map(|vector| vector.and_then(logits)).collect())
 }

@@ -85,7 +85,7 @@ pub(crate) fn check_batch(
 
 /// Returns the scores for a row of logits; for an embedding, the score of its cosine with the expected embedding.
 fn scores(kind: &ModelKind, logits: &[f32], wanted: &[f32]) -> Vec<f64> {
-    let classes = || logits.iter().copied().map(PairLogits::class).collect();
+    let classes = || logits.iter().copied().map(PairLogits::single).collect();
     let (mode, logits): (Mode, Vec<PairLogits>) = match kind {
         ModelKind::Nli(classes) => {
             return vec![entailment_probability(
@@ -96,7 +96,7 @@ fn scores(kind: &ModelKind, logits: &[f32], wanted: &[f32]) -> Vec<f64> {
         ModelKind::Classifier(head) => (head.function.into(), classes()),
         ModelKind::Gliclass(_) => (Mode::Multi, classes()),
         ModelKind::Embedding(_) => {
-            let cosine = PairLogits::cosine(cosine(logits, wanted));
+            let cosine = PairLogits::single(cosine(logits, wanted));
             (Mode::Multi, vec![cosine])
         }
     };

@@ -25,8 +25,8 @@ use super::{
     RecentLabelCount, ReportQuery, ReportSums, Result, ReviewFilter, ReviewPost, Rewritten, RunId,
     RunRow, RunningScheduledRun, SavedGold, ScheduleState, ScheduledRunClaimant, ScheduledRunEnd,
     ScheduledRunLease, ScheduledRunRow, StageRuns, Store, StoredGold, StoredText, SubredditSpan,
-    Table, Target, TopicKeywords, TwoPeriods, UnfinishedRun, UnlabelledText, UnreadThread,
-    Upserted, Watermark, WorkEstimate, Written,
+    Target, TopicKeywords, TwoPeriods, UnfinishedRun, UnlabelledText, UnreadThread, Upserted,
+    Watermark, WorkEstimate, Written,
 };
 
 /// Calls the method of the open database.
@@ -98,8 +98,6 @@ store_methods! {
     fn meta(&self, key: &str) -> Option<String>;
     /// Returns a description of the database: its version, size and number of rows.
     fn info(&self) -> Info;
-    /// Runs a read-only statement that is part of the program, and returns the complete result.
-    fn query(&self, sql: &str) -> Table;
     /// Runs all checks of the database's integrity and returns the findings.
     fn check(&self, progress: OnCheck<'_>) -> Vec<Finding>;
     /// Closes all connections; SQLite then copies its log into the file.
@@ -295,8 +293,8 @@ facade! {
     /// Stores labels with the logits and vectors computed for them, and removes their posts from the backlog. Omits
     /// posts whose text has changed, and posts that belong to other writers; see [`LabelWrite::lease`].
     fn save_labels(&self, write: &LabelWrite, posts: &[Classified]) -> Written;
-    /// Returns a lease's failed posts to the backlog with their errors. Each failure counts as an attempt.
-    fn fail(&self, lease_id: Lease, failed: &[(Fullname, String)]) -> ();
+    /// Returns posts of a lease that failed to the backlog, with the error. The failure counts as an attempt.
+    fn fail(&self, lease_id: Lease, posts: &[Fullname], error: &str) -> ();
     /// Ends a lease and returns its posts to the backlog.
     fn release(&self, lease_id: Lease) -> ();
     /// Ends the lease of a crashed worker, returns its posts to the backlog, and counts a crash for each.

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
+use topicmill_core::score::LabelOutcome;
 use topicmill_core::{Fullname, Timestamp};
 
 /// A condition on the current outcome of a post.
@@ -57,11 +58,13 @@ impl PostCounts {
     /// Returns the outcomes that posts have, labels first: any label (`labelled`), the labels, `other`, `unsure`, and
     /// `unlabelled`.
     pub fn all_outcomes(&self) -> Vec<(String, u64)> {
-        let (none, labels): (Vec<_>, Vec<_>) = self
-            .outcomes
-            .iter()
-            .cloned()
-            .partition(|(outcome, _)| outcome == "other" || outcome == "unsure");
+        let (none, labels): (Vec<_>, Vec<_>) =
+            self.outcomes.iter().cloned().partition(|(outcome, _)| {
+                matches!(
+                    outcome.parse(),
+                    Ok(LabelOutcome::Other | LabelOutcome::Unsure)
+                )
+            });
         let sum = |of: &[(String, u64)]| of.iter().map(|(_, posts)| posts).sum::<u64>();
         let labelled = ("labelled".to_owned(), sum(&labels));
         let waiting = self.posts.saturating_sub(sum(&self.outcomes));
@@ -87,8 +90,8 @@ pub struct PostSummary {
     pub label: Option<String>,
     /// The label in words.
     pub label_name: Option<String>,
-    /// The slug, `other` or `unsure`; `None` if the post is not labelled.
-    pub outcome: Option<String>,
+    /// `None` if the post is not labelled.
+    pub outcome: Option<LabelOutcome>,
     pub score: Option<f64>,
     pub margin: Option<f64>,
     pub reddit_score: Option<i64>,
@@ -135,8 +138,7 @@ pub struct Verdict {
     pub model: String,
     pub precision: String,
     pub is_current: bool,
-    /// The slug, `other` or `unsure`.
-    pub outcome: String,
+    pub outcome: LabelOutcome,
     /// The slug of the best label, even if the model abstained.
     pub best: String,
     pub score: f64,

@@ -18,7 +18,7 @@ pub(super) use migrations::migrator as migrator_from;
 pub use postgres::Listener;
 pub(super) use postgres::lock_timeout;
 pub use sqlite::FileWatch;
-pub(super) use sqlite::{READER_CACHE, may_be_immutable, note_unlocked_read, reads_unlocked};
+pub(super) use sqlite::{READER_CACHE, may_be_immutable};
 
 use super::bulk::BulkInsert;
 use super::driver_error::without_source_location;

@@ -3,13 +3,26 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sqlx::error::{DatabaseError, ErrorKind};
 use sqlx::postgres::PgDatabaseError;
 use sqlx::sqlite::SqliteError;
 
-use super::dialect::reads_unlocked;
 use super::{Result, StoreError};
+
+/// True once this process has opened a file as immutable, which SQLite reads without locks.
+static READS_UNLOCKED: AtomicBool = AtomicBool::new(false);
+
+/// Records that a file was opened as immutable.
+pub(crate) fn note_unlocked_read() {
+    READS_UNLOCKED.store(true, Ordering::Relaxed);
+}
+
+/// Returns true if a page that seems damaged may be one that another process was writing.
+pub(crate) fn reads_unlocked() -> bool {
+    READS_UNLOCKED.load(Ordering::Relaxed)
+}
 
 /// The class of a database error, shared by both databases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

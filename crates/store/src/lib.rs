@@ -59,8 +59,8 @@ pub use self::report::{
 pub use self::rows::{
     ArchiveState, BacklogCounts, Checked, Claim, Claimant, ClaimedPost, Classified, CrashFilter,
     Due, ExistingTarget, Gap, ImportState, Info, LabelWrite, LabellingState, Lease, ModelRow,
-    OldTexts, Page, Purged, PurgedTexts, RunId, RunRow, StoredLabels, StoredText, Target,
-    TopicKeywords, UnfinishedRun, UnlabelledText, UnreadThread, WorkEstimate, Written,
+    NewLogits, OldTexts, Page, Purged, PurgedTexts, RunId, RunRow, StoredLabels, StoredText,
+    Target, TopicKeywords, UnfinishedRun, UnlabelledText, UnreadThread, WorkEstimate, Written,
 };
 pub use self::schedules::{
     ClaimedScheduledRun, RunningScheduledRun, ScheduleState, ScheduledRunClaimant, ScheduledRunEnd,
@@ -71,7 +71,8 @@ pub use self::status::{LabellingEstimate, LastRun, NewestPost, RecentLabelCount,
 pub use self::versions::{
     ComparedPost, Cost, CrossFitted, Failure, LabelSetRow, LabelState, PostLabel, Prediction,
 };
-pub use self::workers::{has_process_exited, has_worker_exited, host_of, worker_name};
+pub use self::workers::{has_process_exited, has_worker_exited, host_name, host_of, worker_name};
+use tokio_util::sync::CancellationToken;
 
 /// Result of a store operation.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
@@ -206,6 +207,28 @@ impl Store {
     /// - [`Access::Existing`] and [`Access::ReadOnly`]: [`StoreError::NoTables`] and [`StoreError::NotMigrated`].
     pub async fn open(url: &str, access: Access) -> Result<Self> {
         Self::open_migrated(url, access, &[]).await
+    }
+
+    /// Opens a database. Cancelling `stop` cancels the opening, and every later wait for a lock.
+    ///
+    /// # Errors
+    /// As for [`Store::open`], and [`StoreError::OpenCancelled`].
+    pub async fn open_cancellable(
+        url: &str,
+        access: Access,
+        stop: &CancellationToken,
+    ) -> Result<Self> {
+        let store = tokio::select! {
+            store = Self::open(url, access) => store?,
+            // Dropping the connections rolls back what was begun.
+            () = lock_wait::stop_grace_over(stop) => return Err(StoreError::OpenCancelled(Cancelled)),
+        };
+        let stops = match &store {
+            Self::Sqlite(store) => &store.waits.stop,
+            Self::Postgres(store) => &store.waits.stop,
+        };
+        stops.set(stop.clone()).expect("the store was just opened");
+        Ok(store)
     }
 
     /// Opens a database with additional migrations. Only for tests of upgrades.

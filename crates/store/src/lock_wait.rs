@@ -8,15 +8,14 @@
 
 use std::error::Error;
 use std::ops::ControlFlow;
-use std::sync::atomic::Ordering;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::dialect::Dialect;
 use super::driver_error::{is_busy, is_conflict};
-use super::sql::SqlStore;
-use super::{Access, Result, Store, StoreError};
+use super::{Result, StoreError};
 
 /// Lock timeout for a statement: longer than locks are usually held, and short enough for someone who is waiting for a
 /// command to stop.
@@ -26,7 +25,7 @@ pub(super) const NOTICE: Duration = Duration::from_secs(5);
 /// Maximum wait for a lock: as long as a rewrite of a large database may take.
 pub(super) const LIMIT: Duration = Duration::from_mins(5);
 /// Number of steps until [`LIMIT`].
-pub(super) const MAX_STEPS: u32 = 120;
+const MAX_STEPS: u32 = 120;
 /// Time until a repeated statement waits for its lock again.
 const BLOCKED_AGAIN: Duration = Duration::from_millis(200);
 
@@ -39,8 +38,9 @@ macro_rules! repeat {
     ($store:expr, $call:expr) => {{
         let mut wait = $crate::lock_wait::LockWait::default();
         loop {
-            let ended = $store.attempt(&mut wait, $call).await;
-            if let ::std::ops::ControlFlow::Break(ended) = $store.wait_on(ended, &mut wait) {
+            let attempt = $store.waits.attempt(&mut wait, $call, $store.lock_holder());
+            let ended = attempt.await;
+            if let ::std::ops::ControlFlow::Break(ended) = $store.waits.wait_on(ended, &mut wait) {
                 break ended;
             }
         }
@@ -69,10 +69,36 @@ pub(super) fn log_holder(what: &str, holder: &str) {
     );
 }
 
-impl<DB: Dialect> SqlStore<DB> {
-    /// Makes an attempt of a call. If earlier attempts timed out on a lock, logs who holds it.
+/// The waits for locks of all calls to a store.
+#[derive(Debug)]
+pub(super) struct LockWaits {
+    /// Cancels waits.
+    pub stop: OnceLock<CancellationToken>,
+    /// True once a wait is logged, until the lock is released.
+    is_logged: AtomicBool,
+    /// Maximum number of steps in a wait.
+    max_steps: u32,
+}
+
+impl Default for LockWaits {
+    fn default() -> Self {
+        Self {
+            stop: OnceLock::new(),
+            is_logged: AtomicBool::new(false),
+            max_steps: MAX_STEPS,
+        }
+    }
+}
+
+impl LockWaits {
+    /// Makes an attempt of a call. If earlier attempts timed out on a lock, logs who holds it, according to `holder`.
     #[expect(clippy::disallowed_methods, reason = "other processes take real time")]
-    pub(super) async fn attempt<T>(&self, wait: &mut LockWait, call: impl Future<Output = T>) -> T {
+    pub(super) async fn attempt<T>(
+        &self,
+        wait: &mut LockWait,
+        call: impl Future<Output = T>,
+        holder: impl Future<Output = Option<String>>,
+    ) -> T {
         // On the heap, because calls are nested deeply, and each level would hold a copy.
         let mut call = Box::pin(call);
         if STEP * wait.steps < NOTICE || wait.holder.is_some() {
@@ -81,14 +107,14 @@ impl<DB: Dialect> SqlStore<DB> {
         // The holder can be found only while a statement is waiting.
         let searching = async {
             tokio::time::sleep(BLOCKED_AGAIN).await;
-            DB::lock_holder(&self.pool, None).await
+            holder.await
         };
         tokio::select! {
             ended = &mut call => return ended,
             holder = searching => wait.holder = holder,
         }
         if let Some(holder) = &wait.holder
-            && !self.is_waiting.swap(true, Ordering::Relaxed)
+            && !self.is_logged.swap(true, Ordering::Relaxed)
         {
             log_holder(wait.what, holder);
         }
@@ -113,7 +139,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 return ControlFlow::Continue(());
             }
             _ => {
-                if wait.holder.is_some() && self.is_waiting.swap(false, Ordering::Relaxed) {
+                if wait.holder.is_some() && self.is_logged.swap(false, Ordering::Relaxed) {
                     tracing::info!("the lock was released");
                 }
                 return ControlFlow::Break(ended);
@@ -125,7 +151,7 @@ impl<DB: Dialect> SqlStore<DB> {
             let source = Cancelled;
             return ControlFlow::Break(Err(StoreError::Cancelled { what, source }));
         }
-        if wait.steps < self.max_lock_steps {
+        if wait.steps < self.max_steps {
             return ControlFlow::Continue(());
         }
         let holder = wait.holder.take();
@@ -144,35 +170,12 @@ pub fn is_cancelled(error: &(dyn Error + 'static)) -> bool {
     error.is::<Cancelled>() || error.source().is_some_and(is_cancelled)
 }
 
-impl Store {
-    /// Opens a database. Cancelling `stop` cancels the opening, and every later wait for a lock.
-    ///
-    /// # Errors
-    /// As for [`Store::open`], and [`StoreError::OpenCancelled`].
-    pub async fn open_cancellable(
-        url: &str,
-        access: Access,
-        stop: &CancellationToken,
-    ) -> Result<Self> {
-        let store = tokio::select! {
-            store = Self::open(url, access) => store?,
-            // Dropping the connections rolls back what was begun.
-            () = stop_grace_over(stop) => return Err(StoreError::OpenCancelled(Cancelled)),
-        };
-        let stops = match &store {
-            Self::Sqlite(store) => &store.stop,
-            Self::Postgres(store) => &store.stop,
-        };
-        stops.set(stop.clone()).expect("the store was just opened");
-        Ok(store)
-    }
-}
-
+/// Waits for the cancellation, then for another step.
 #[expect(
     clippy::disallowed_methods,
     reason = "the sender of the signal waits in real time"
 )]
-async fn stop_grace_over(stop: &CancellationToken) {
+pub(super) async fn stop_grace_over(stop: &CancellationToken) {
     stop.cancelled().await;
     tokio::time::sleep(STEP).await;
 }
@@ -181,7 +184,10 @@ async fn stop_grace_over(stop: &CancellationToken) {
 mod tests {
     use sqlx::{Connection, Executor, SqliteConnection};
 
+    use std::sync::Arc;
+
     use super::*;
+    use crate::{Access, Store};
 
     #[tokio::test]
     async fn opening_an_unresponsive_database_is_cancelled_without_mentioning_locks() {
@@ -242,7 +248,10 @@ mod tests {
         let Store::Sqlite(limited) = &mut store else {
             panic!("{store:?}");
         };
-        limited.max_lock_steps = 2;
+        limited.waits = Arc::new(LockWaits {
+            max_steps: 2,
+            ..LockWaits::default()
+        });
         let locked = store.set_meta("a", "5").await.unwrap_err();
         assert!(matches!(locked, StoreError::Locked { .. }), "{locked}");
         assert_eq!(locked.kind(), topicmill_core::FailureKind::Temporary);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
-use topicmill_core::score::Outcome;
+use topicmill_core::score::LabelOutcome;
 use topicmill_core::{
     Fullname, Listing, Mode, PairLogits, PurgeReason, ReadyPost, RunStatus, Scores, SourceKind,
     Stage, TextHash, TextVector, Timestamp,
@@ -168,6 +168,8 @@ pub enum CrashFilter {
 #[derive(Debug, Clone, Copy)]
 pub struct LabelWrite {
     pub target: Target,
+    /// Key of the model for the logits and vectors.
+    pub logits_model: i64,
     pub mode: Mode,
     pub run: RunId,
     pub now: Timestamp,
@@ -203,10 +205,18 @@ pub struct Classified {
     pub text_hash: TextHash,
     /// Scores of the labels, in the order of the label set.
     pub scores: Scores,
-    /// Logits to store: key of the model, key of the hypothesis, logits.
-    pub logits: Vec<(i64, i64, PairLogits)>,
-    /// Vector of the text to store, with the key of the model; `None` if it is already stored.
-    pub vector: Option<(i64, TextVector)>,
+    /// Logits to store.
+    pub logits: Vec<NewLogits>,
+    /// Vector of the text to store; `None` if it is already stored.
+    pub vector: Option<TextVector>,
+}
+
+/// Logits of a text and a hypothesis that are not stored yet.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NewLogits {
+    /// Key of the hypothesis.
+    pub hypothesis: i64,
+    pub logits: PairLogits,
 }
 
 /// A post without a label under a target, and the vector of its text.
@@ -273,15 +283,11 @@ pub struct StoredLabels {
 }
 
 impl StoredLabels {
-    /// Adds the outcomes of posts.
-    pub(super) fn add(&mut self, posts: &[&Classified]) {
-        let count = |outcome| {
-            let outcomes = posts.iter().map(|one| one.scores.outcome());
-            outcomes.filter(|one| *one == outcome).count() as u64
-        };
-        self.posts += posts.len() as u64;
-        self.other += count(Outcome::Other);
-        self.unsure += count(Outcome::Unsure);
+    /// Counts the outcome of a post.
+    pub(super) fn add(&mut self, outcome: LabelOutcome) {
+        self.posts += 1;
+        self.other += u64::from(outcome == LabelOutcome::Other);
+        self.unsure += u64::from(outcome == LabelOutcome::Unsure);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Names workers and checks whether a worker's process is still running.
 
-use std::process;
+use std::{fs, process};
 
 use chrono::{DateTime, TimeDelta, Utc};
 
@@ -11,15 +11,20 @@ const MAX_CLOCK_SKEW: TimeDelta = TimeDelta::hours(1);
 /// Returns the name of this worker: host, boot id, process namespace and process id. Another process on the same
 /// machine can use the name to check whether the worker is still running. Host names are not unique, but boot ids are.
 pub fn worker_name() -> String {
-    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-    let host = read("/proc/sys/kernel/hostname");
-    let boot = read("/proc/sys/kernel/random/boot_id");
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     // The first 32 of 128 random bits suffice to distinguish the boots of one host.
     let boot = boot.split('-').next().unwrap_or_default();
-    let host = Some(host.trim())
-        .filter(|host| !host.is_empty())
-        .unwrap_or("host");
-    format!("{host}:{boot}:{}:{}", pid_namespace(), process::id())
+    let (host, namespace) = (host_name(), pid_namespace());
+    format!("{host}:{boot}:{namespace}:{}", process::id())
+}
+
+/// Returns the name of this host; `host` if the system does not report one.
+pub fn host_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "host".to_owned(),
+        name => name.to_owned(),
+    }
 }
 
 /// Returns the host in a worker's name.
@@ -28,7 +33,7 @@ pub fn host_of(worker: &str) -> &str {
 }
 
 fn pid_namespace() -> String {
-    let link = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     let name = link.to_string_lossy();
     name.chars().filter(char::is_ascii_digit).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{SameText, Window};
+use super::{FailedText, SameText, Window};
 use crate::classify::targets::SmallTargets;
 use crate::classify::{Labelling, StageError, blocking};
 use topicmill_core::{PairLogits, TextHash};
@@ -44,7 +44,7 @@ impl Labelling<'_> {
                 }
                 Err(error) => {
                     let error = format!("scoring with the small model: {error}");
-                    window.failed.push(same.failed(&error));
+                    window.failed.push(FailedText { same, error });
                 }
             }
         }

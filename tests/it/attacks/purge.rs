@@ -50,8 +50,8 @@ pub async fn scored(
         .await
         .unwrap()[0];
     let one = |post: &topicmill_store::ClaimedPost| Classified {
-        logits: vec![(target.model, hypothesis, builders::logits(2.0))],
-        vector: Some((target.model, vector_containing(&post.text))),
+        logits: vec![builders::logits(hypothesis, 2.0)],
+        vector: Some(vector_containing(&post.text)),
         ..builders::classified(&post.fullname, post.text_hash, &[0.75])
     };
     claim.posts.iter().map(one).collect()

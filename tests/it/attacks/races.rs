@@ -276,8 +276,10 @@ impl Scene {
             }
             let scored = |post: &topicmill_store::ClaimedPost| {
                 let message = score_of(TextHash::new(&post.text));
-                let logits = builders::logits(message);
-                let of_labels = self.hypotheses.iter().map(|id| (target.model, *id, logits));
+                let of_labels = self
+                    .hypotheses
+                    .iter()
+                    .map(|id| builders::logits(*id, message));
                 Classified {
                     logits: of_labels.collect(),
                     ..builders::classified(

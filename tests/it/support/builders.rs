@@ -7,8 +7,8 @@ use topicmill_core::{
     Timestamp,
 };
 use topicmill_store::{
-    Claim, Claimant, Classified, CrashFilter, LabelWrite, Lease, ModelRow, OldTexts, Page, RunId,
-    Store, Target,
+    Claim, Claimant, Classified, CrashFilter, LabelWrite, Lease, ModelRow, NewLogits, OldTexts,
+    Page, RunId, Store, Target,
 };
 
 /// Retention of 48 hours, for posts from any source.
@@ -109,11 +109,10 @@ pub async fn target(store: &Store, set: &LabelSet) -> Target {
     }
 }
 
-pub fn logits(entailment: f32) -> PairLogits {
-    PairLogits {
-        entailment,
-        contradiction: None,
-        neutral: None,
+pub fn logits(hypothesis: i64, entailment: f32) -> NewLogits {
+    NewLogits {
+        hypothesis,
+        logits: PairLogits::single(entailment),
     }
 }
 
@@ -141,6 +140,7 @@ pub async fn claim(
 pub fn write(target: Target, run: RunId, now: Timestamp, lease: Lease) -> LabelWrite {
     LabelWrite {
         target,
+        logits_model: target.model,
         mode: Mode::Single,
         run,
         now,

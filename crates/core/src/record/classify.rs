@@ -33,13 +33,9 @@ pub struct ClassifyCounts {
     pub seconds: f64,
     /// Posts per second.
     pub posts_per_sec: f64,
-    /// Tokens that the model read, excluding padding.
-    pub tokens: u64,
-    /// Tokens that the model read, including padding.
-    pub padded_tokens: u64,
-    /// Batches halved after running out of memory.
-    #[serde(default)]
-    pub oom_splits: u64,
+    /// Counters of the computed batches.
+    #[serde(flatten)]
+    pub computed: ComputeStats,
     /// Time spent in each stage.
     pub stages: StageTimes,
     /// Settings of the run.
@@ -71,29 +67,30 @@ impl ClassifyCounts {
         self.failed += other.failed;
         self.refused += other.refused;
         self.leases_lost += other.leases_lost;
-        self.tokens += other.tokens;
-        self.padded_tokens += other.padded_tokens;
-        self.oom_splits += other.oom_splits;
+        self.computed.add(&other.computed);
         self.stages.add(&other.stages);
-    }
-
-    /// Adds the counts of an engine.
-    pub fn add_computed(&mut self, computed: &ComputeStats) {
-        self.tokens += computed.tokens;
-        self.padded_tokens += computed.padded_tokens;
-        self.oom_splits += computed.oom_splits;
     }
 }
 
 /// Counters of the computed batches.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct ComputeStats {
     /// Number of tokens, special tokens included.
     pub tokens: u64,
     /// Number of tokens with padding: rows × width, summed over batches.
     pub padded_tokens: u64,
     /// Number of batches that were split in half after running out of memory.
+    #[serde(default)]
     pub oom_splits: u64,
+}
+
+impl ComputeStats {
+    /// Adds the counters of another engine.
+    pub fn add(&mut self, other: &Self) {
+        self.tokens += other.tokens;
+        self.padded_tokens += other.padded_tokens;
+        self.oom_splits += other.oom_splits;
+    }
 }
 
 /// The settings of a classify run that matter for performance.

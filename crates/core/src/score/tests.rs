@@ -91,7 +91,7 @@ fn a_classifier_is_scored_as_the_text_classification_pipeline_does() {
             function: HeadFunction::Softmax,
         })
     };
-    let logits = [-1.0, -3.0].map(PairLogits::class);
+    let logits = [-1.0, -3.0].map(PairLogits::single);
     let two = kind(&["a", "b"]);
     let sum = (-1f64).exp() + (-3f64).exp();
     let single = scores(&two, Mode::Single, 0.0, &logits);
@@ -101,7 +101,7 @@ fn a_classifier_is_scored_as_the_text_classification_pipeline_does() {
     let raw = scores(&two, Mode::Raw, 0.0, &logits);
     close(&raw.scores, &[-1.0, -3.0]);
     close(&[raw.margin], &[2.0]);
-    assert_eq!((raw.best, raw.outcome()), (0, Outcome::Label));
+    assert_eq!((raw.best, raw.outcome()), (0, LabelOutcome::Label));
     assert_eq!(
         Evidence::new(&two, Mode::Raw, &logits, None).loss(1.0, &[0]),
         None
@@ -182,7 +182,7 @@ fn a_background_is_scored_like_one_more_label() {
     let sum = 1f64.exp() + 2f64.exp() + 2.75f64.exp();
     close(&single.scores, &[1f64.exp() / sum, 2f64.exp() / sum]);
     close(&[single.other_score.unwrap()], &[2.75f64.exp() / sum]);
-    assert_eq!((single.best, single.outcome()), (1, Outcome::Other));
+    assert_eq!((single.best, single.outcome()), (1, LabelOutcome::Other));
     assert!(single.abstained && single.other && single.margin > 0.0);
     let multi = Evidence::new(&NLI, Mode::Multi, &three, Some(prior));
     assert_eq!(multi.order(), [1, 2, 0]);
@@ -190,12 +190,12 @@ fn a_background_is_scored_like_one_more_label() {
     close(&[multi.scores[1]], &[sigmoid(3.0)]);
     close(&[multi.other_score.unwrap()], &[sigmoid(2.75)]);
     close(&[multi.margin], &[sigmoid(3.0) - sigmoid(2.75)]);
-    assert_eq!(multi.outcome(), Outcome::Label);
+    assert_eq!(multi.outcome(), LabelOutcome::Label);
     // A single label competes with the background in a softmax.
     let one = Evidence::new(&NLI, Mode::Single, &three[1..], Some(prior)).scores(1.0, 0.0);
     close(&one.scores, &[sigmoid(2.0 - 2.75)]);
     let unsure = Evidence::new(&NLI, Mode::Single, &three, Some(-9.0)).scores(1.0, 0.9);
-    assert_eq!(unsure.outcome(), Outcome::Unsure);
+    assert_eq!(unsure.outcome(), LabelOutcome::Unsure);
     assert!(!unsure.other);
     let evidence = Evidence::new(&NLI, Mode::Single, &three, Some(prior));
     close(

@@ -23,7 +23,7 @@ fn row(key: usize, logits: &[f32], right: &[usize], prior: Option<f64>) -> GoldE
         sigmoid_bias: 0.0,
         learned: Arc::default(),
     });
-    let pairs: Vec<PairLogits> = logits.iter().map(|x| PairLogits::cosine(*x)).collect();
+    let pairs: Vec<PairLogits> = logits.iter().map(|x| PairLogits::single(*x)).collect();
     GoldEvidence {
         text_hash: TextHash::new(&key.to_string()),
         evidence: Evidence::new(&kind, Mode::Single, &pairs, prior),

@@ -149,7 +149,7 @@ impl PreparedLabels {
     /// If there are no labels; a label set is never empty.
     pub fn scores_of(&self, vector: &TextVector) -> Option<Scores> {
         let cosines = vector.cosines(self.label_vectors()?)?;
-        let logits: Vec<PairLogits> = cosines.into_iter().map(PairLogits::cosine).collect();
+        let logits: Vec<PairLogits> = cosines.into_iter().map(PairLogits::single).collect();
         let mut evidence = Evidence::new(&self.kind, self.mode, &logits, self.prior);
         if let Some(fitted) = &self.fitted {
             let all: Vec<usize> = (0..self.count).collect();
@@ -221,8 +221,9 @@ impl PreparedLabels {
                 contradiction: Some(raw[classes.contradiction]),
                 neutral: classes.neutral.map(|class| raw[class]),
             },
-            ModelKind::Embedding(_) => PairLogits::cosine(raw[0]),
-            ModelKind::Classifier(_) | ModelKind::Gliclass(_) => PairLogits::class(raw[0]),
+            ModelKind::Embedding(_) | ModelKind::Classifier(_) | ModelKind::Gliclass(_) => {
+                PairLogits::single(raw[0])
+            }
         };
         let places = self.keys.len();
         let mut of_place: Vec<Vec<Vec<f32>>> = vec![Vec::new(); places];

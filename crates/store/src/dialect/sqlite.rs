@@ -13,7 +13,9 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, Pool, Sqlite, SqliteConnection};
 
 use super::{CONNECTIONS, Dialect, File, malformed, migrations, open_error, watching};
-use crate::driver_error::{is_busy, is_damaged, is_refused, known_failure};
+use crate::driver_error::{
+    is_busy, is_damaged, is_refused, known_failure, note_unlocked_read, reads_unlocked,
+};
 use crate::lock_wait::{LIMIT, NOTICE, STEP, log_holder};
 use crate::sql::SqlStore;
 use crate::{Access, Result, StoreError, TimeStep};
@@ -342,24 +344,12 @@ fn has_no_wal(path: &Path) -> bool {
     path.is_file() && log.map_or(true, |log| log.len() == 0)
 }
 
-/// True once this process has opened a file as immutable, which SQLite reads without locks.
-static READS_UNLOCKED: AtomicBool = AtomicBool::new(false);
-
 /// True once the user has asked for reading a file as immutable.
 static ASKED_UNLOCKED: AtomicBool = AtomicBool::new(false);
 
 /// Returns true if a file may be opened as immutable.
 pub(crate) fn may_be_immutable(path: &Path) -> bool {
     ASKED_UNLOCKED.load(Ordering::Relaxed) || has_no_wal(path)
-}
-
-pub(crate) fn note_unlocked_read() {
-    READS_UNLOCKED.store(true, Ordering::Relaxed);
-}
-
-/// Returns true if a page that seems damaged may be one that another process was writing.
-pub(crate) fn reads_unlocked() -> bool {
-    READS_UNLOCKED.load(Ordering::Relaxed)
 }
 
 impl SqlStore<Sqlite> {

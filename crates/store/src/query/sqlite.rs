@@ -22,10 +22,11 @@ use topicmill_core::{ColumnCell, ColumnKind};
 use super::batch_builder::{BatchBuilder, millis};
 use super::columns::{BatchSender, ColumnQuery, ColumnStatement};
 use super::{
-    Part, PartBuilder, PartSender, QueryEnd, QueryRequest, Result, SqlStore, StoreError, Table,
-    check, collect_table, names, query_error,
+    Part, PartBuilder, PartSender, QueryEnd, QueryRequest, Result, SqlStore, StoreError, check,
+    names, query_error,
 };
 use crate::dialect;
+use crate::driver_error::{note_unlocked_read, reads_unlocked};
 use crate::lock_wait::LIMIT;
 
 /// Maximum size of a value in bytes. SQLite's own limit is a gigabyte, and a statement may hold several values.
@@ -45,41 +46,33 @@ const SETTABLE_PRAGMAS: &str = "application_id encoding page_size schema_version
 impl SqlStore<Sqlite> {
     /// See [`crate::Store::run_query`].
     pub async fn run_query(&self, request: QueryRequest, into: PartSender) -> Result<QueryEnd> {
-        let path = self.pool.connect_options().get_filename().to_owned();
         let stop = request.stop.clone();
-        let answering = tokio::task::spawn_blocking(move || answer(&path, &request, &into));
-        tokio::select! {
-            asked = answering => {
-                let ended = asked.unwrap_or_else(|error| Err(query_error(error)))?;
-                self.check_same_file()?;
-                Ok(ended)
-            }
-            // The thread ends soon. This call does not wait for it, because one instruction may be slow.
-            () = stop.cancelled() => Ok(QueryEnd::Cancelled),
-        }
+        let answer = move |path: &Path| answer(path, &request, &into);
+        self.on_thread(stop, answer).await
     }
 
     /// See [`crate::Store::read_columns`].
     pub async fn read_columns(&self, reading: ColumnQuery, into: BatchSender) -> Result<QueryEnd> {
-        let path = self.pool.connect_options().get_filename().to_owned();
         let stop = reading.stop.clone();
-        let answering = tokio::task::spawn_blocking(move || read(&path, &reading, &into));
-        tokio::select! {
-            read = answering => {
-                let ended = read.unwrap_or_else(|error| Err(query_error(error)))?;
-                self.check_same_file()?;
-                Ok(ended)
-            }
-            () = stop.cancelled() => Ok(QueryEnd::Cancelled),
-        }
+        let read = move |path: &Path| read(path, &reading, &into);
+        self.on_thread(stop, read).await
     }
 
-    /// See [`crate::Store::query`].
-    pub async fn query(&self, sql: &str) -> Result<Table> {
-        collect_table(sql, async |request, into| {
-            self.run_query(request, into).await
-        })
-        .await
+    async fn on_thread(
+        &self,
+        stop: CancellationToken,
+        work: impl FnOnce(&Path) -> Result<QueryEnd> + Send + 'static,
+    ) -> Result<QueryEnd> {
+        let path = self.pool.connect_options().get_filename().to_owned();
+        tokio::select! {
+            ended = tokio::task::spawn_blocking(move || work(&path)) => {
+                let end = ended.unwrap_or_else(|error| Err(query_error(error)))?;
+                self.check_same_file()?;
+                Ok(end)
+            }
+            // The thread ends soon. This call does not wait for it, because one instruction may be slow.
+            () = stop.cancelled() => Ok(QueryEnd::Cancelled),
+        }
     }
 }
 
@@ -188,7 +181,7 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
         && !is_damaged(error)
         && dialect::may_be_immutable(path)
     {
-        dialect::note_unlocked_read();
+        note_unlocked_read();
         let uri = PathBuf::from(format!("file:{}?immutable=1", escaped(path)));
         return Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI)
             .and_then(readable);
@@ -289,7 +282,7 @@ fn is_damaged(error: &Error) -> bool {
 
 fn statement_error(error: &Error) -> StoreError {
     match error.sqlite_error_code() {
-        _ if is_damaged(error) && dialect::reads_unlocked() => StoreError::Changed,
+        _ if is_damaged(error) && reads_unlocked() => StoreError::Changed,
         Some(ErrorCode::DatabaseBusy) => StoreError::locked("run the query", None),
         Some(ErrorCode::AuthorizationForStatementDenied | ErrorCode::ReadOnly) => match error {
             Error::SqliteFailure(_, Some(text)) if text.starts_with("access to ") => {

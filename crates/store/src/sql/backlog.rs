@@ -83,21 +83,21 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    pub async fn fail(&self, lease_id: Lease, failed: &[(Fullname, String)]) -> Result<()> {
+    pub async fn fail(&self, lease_id: Lease, posts: &[Fullname], error: &str) -> Result<()> {
         const WHAT: &str = "return failed posts to the backlog";
         let mut tx = self.begin().await?;
         if !Self::lock_lease(&mut tx, lease_id, DB::LOCK_KEY).await? {
             return Ok(());
         }
         // Only rows still under this lease, because a purge may have removed a post in the meantime.
-        for (fullname, error) in failed {
+        for fullname in posts {
             sqlx::query::<DB>(
                 "UPDATE backlog SET lease_id = NULL, attempts = attempts + 1, error = $3 \
                   WHERE lease_id = $1 AND fullname = $2",
             )
             .bind(lease_id.0)
             .bind(fullname.as_str())
-            .bind(error.as_str())
+            .bind(error)
             .execute(&mut *tx)
             .await
             .context(WHAT)?;

@@ -22,8 +22,7 @@ const SIGHTINGS: i64 = 400;
 /// Maximum number of displayed posts with the same text.
 const SAME_TEXT: i64 = 20;
 
-const OUTCOME: &str =
-    "CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END";
+const OUTCOME: &str = "CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' WHEN c.label IS NOT NULL THEN 'label' END";
 
 /// Returns the keys of a target, or keys that match no row.
 fn keys(target: Option<Target>) -> (i64, i64) {

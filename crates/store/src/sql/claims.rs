@@ -67,18 +67,34 @@ impl<DB: Dialect> SqlStore<DB> {
             let limit = limit.min(max_window(crashes));
             // The lease is inserted before its posts, because `backlog.lease_id` refers to it.
             let lease = Self::begin_lease(&mut tx, claimant, now).await?;
-            let picked =
-                Self::assign_posts(&mut tx, target, max_attempts, crashes, limit, lease).await?;
-            let done = Self::drop_labelled(&mut tx, target, lease).await?;
-            let mut posts = Vec::new();
-            if picked > done {
-                posts = Self::claimed_posts(&mut tx, lease).await?;
+            Self::assign_posts(&mut tx, target, max_attempts, crashes, limit, lease).await?;
+            Self::drop_labelled(&mut tx, target, lease).await?;
+            let rows = sqlx::query::<DB>(
+                "SELECT p.fullname, p.text_hash, p.title, p.selftext FROM backlog b \
+                   JOIN things p ON p.fullname = b.fullname AND p.has_text \
+                  WHERE b.lease_id = $1 ORDER BY p.fullname",
+            )
+            .bind(lease)
+            .fetch_all(&mut *tx)
+            .await
+            .context(WHAT)?;
+            let mut posts = Vec::with_capacity(rows.len());
+            for row in &rows {
+                let fullname: Fullname = row.try_get(0).context(WHAT)?;
+                let title: String = row.try_get(2).context(WHAT)?;
+                let selftext: String = row.try_get(3).context(WHAT)?;
+                let text_hash = Self::text_hash(row, 1, &fullname)?;
+                let text = thing_text(&fullname, &title, &selftext);
                 // Logits are stored by text hash. With a wrong hash, they would be used for all posts that really have
                 // this hash.
-                let is_invalid =
-                    |post: &mut ClaimedPost| TextHash::new(&post.text) != post.text_hash;
-                for post in posts.extract_if(.., is_invalid) {
-                    Self::park(&mut tx, lease, &post.fullname, max_attempts).await?;
+                if TextHash::new(&text) == text_hash {
+                    posts.push(ClaimedPost {
+                        fullname,
+                        text_hash,
+                        text,
+                    });
+                } else {
+                    Self::park(&mut tx, lease, &fullname, max_attempts).await?;
                 }
             }
             // A lease without posts would remain in the table until it expires.
@@ -117,7 +133,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("find posts to claim")
     }
 
-    /// Assigns up to `limit` posts with the same number of crashes to a lease and returns how many.
+    /// Assigns up to `limit` posts with the same number of crashes to a lease.
     ///
     /// MATERIALIZED makes the inner SELECT run only once. Otherwise it could select different rows each time, and the
     /// claim would exceed its limit.
@@ -128,7 +144,7 @@ impl<DB: Dialect> SqlStore<DB> {
         crashes: i64,
         limit: u32,
         lease: i64,
-    ) -> Result<u64> {
+    ) -> Result<()> {
         let pick = format!(
             "WITH picked AS MATERIALIZED ( \
                SELECT fullname FROM backlog WHERE model_id = $2 AND label_set_id = $3 AND lease_id IS NULL \
@@ -146,17 +162,17 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(crashes)
             .execute(&mut **tx)
             .await
-            .map(|done| DB::rows_affected(&done))
+            .map(drop)
             .context("assign posts")
     }
 
     /// Removes from the backlog the posts of a lease that have been labelled since they were added, or that have no
-    /// text. Returns how many.
+    /// text.
     async fn drop_labelled(
         tx: &mut Transaction<'static, DB>,
         target: Target,
         lease: i64,
-    ) -> Result<u64> {
+    ) -> Result<()> {
         sqlx::query::<DB>(
             "DELETE FROM backlog WHERE lease_id = $1 AND EXISTS ( \
                SELECT 1 FROM things p LEFT JOIN classifications c \
@@ -169,35 +185,8 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(target.label_set)
         .execute(&mut **tx)
         .await
-        .map(|done| DB::rows_affected(&done))
+        .map(drop)
         .context("drop labelled posts")
-    }
-
-    async fn claimed_posts(
-        tx: &mut Transaction<'static, DB>,
-        lease: i64,
-    ) -> Result<Vec<ClaimedPost>> {
-        const WHAT: &str = "read claimed posts";
-        let rows = sqlx::query::<DB>(
-            "SELECT p.fullname, p.text_hash, p.title, p.selftext FROM backlog b \
-               JOIN things p ON p.fullname = b.fullname AND p.has_text \
-              WHERE b.lease_id = $1 ORDER BY p.fullname",
-        )
-        .bind(lease)
-        .fetch_all(&mut **tx)
-        .await
-        .context(WHAT)?;
-        let post = |row: &DB::Row| {
-            let (title, selftext): (String, String) =
-                (row.try_get(2).context(WHAT)?, row.try_get(3).context(WHAT)?);
-            let fullname: Fullname = row.try_get(0).context(WHAT)?;
-            Ok(ClaimedPost {
-                text_hash: Self::text_hash(row, 1, &fullname)?,
-                text: thing_text(&fullname, &title, &selftext),
-                fullname,
-            })
-        };
-        rows.iter().map(post).collect()
     }
 
     /// Parks a post whose text does not match its hash, until its text changes or the user retries it.

@@ -12,14 +12,25 @@ use crate::bulk::{Insert, Keys, Values};
 use crate::dialect::Dialect;
 use crate::driver_error::is_duplicate_key;
 use crate::{Classified, LabelWrite, Result, StoredLabels, Target, Written};
-use topicmill_core::{Fullname, PairLogits, Scores, TextHash, TextVector};
+use topicmill_core::{Fullname, PairLogits, Scores, TextHash};
 
 /// Seconds in a day.
 const DAY: i64 = 86_400;
 
-/// Locked posts by fullname: the hash of the text, the day and the topic. The day and the topic are copied to labels
-/// for the views that compute counts.
-type LockedPosts = HashMap<Fullname, (Vec<u8>, i64, Option<String>)>;
+/// A result whose post still has the scored text and is locked until the transaction ends. The post's day and topic are
+/// copied to its label for the views that compute counts.
+struct Locked<'c> {
+    done: &'c Classified,
+    /// Days since 1970.
+    day: i64,
+    topic: Option<String>,
+}
+
+impl Locked<'_> {
+    fn fullname(&self) -> &str {
+        self.done.fullname.as_str()
+    }
+}
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn save_labels(&self, write: &LabelWrite, done: &[Classified]) -> Result<Written> {
@@ -30,7 +41,8 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut bulk = true;
         // Dropping a transaction rolls it back.
         'transaction: loop {
-            let mut tx = self.begin_labels().await?;
+            let begun = self.pool.begin_with(DB::BEGIN_LABELS).await;
+            let mut tx = begun.context("begin a transaction")?;
             match write.lease {
                 // Another worker has reclaimed these posts.
                 Some(lease) if !Self::lock_lease(&mut tx, lease, DB::LOCK_KEY).await? => {
@@ -43,7 +55,7 @@ impl<DB: Dialect> SqlStore<DB> {
             let mut stored = StoredLabels::default();
             for chunk in sorted.chunks(POSTS_A_STATEMENT) {
                 // A post that was edited in the meantime remains in the backlog and is scored again.
-                let (mut chunk, locked) = Self::lock_unchanged_posts(&mut tx, chunk).await?;
+                let mut chunk = Self::lock_unchanged_posts(&mut tx, chunk).await?;
                 if chunk.is_empty() {
                     continue;
                 }
@@ -51,16 +63,17 @@ impl<DB: Dialect> SqlStore<DB> {
                 // one, those that are labelled, or that are still in the backlog because they are leased.
                 let dequeued = Self::dequeue(&mut tx, write, &chunk).await?;
                 if write.lease.is_some() {
-                    chunk.retain(|one| dequeued.contains(&one.fullname));
+                    chunk.retain(|post| dequeued.contains(&post.done.fullname));
                 } else {
                     let others = Self::leased_or_labelled(&mut tx, write.target, &chunk).await?;
-                    chunk.retain(|one| !others.contains(&one.fullname));
+                    chunk.retain(|post| !others.contains(&post.done.fullname));
                 }
                 if chunk.is_empty() {
                     continue;
                 }
-                stored.add(&chunk);
-                match Self::insert_logits(&mut tx, &chunk, bulk).await {
+                let outcomes = chunk.iter().map(|post| post.done.scores.outcome());
+                outcomes.for_each(|outcome| stored.add(outcome));
+                match Self::insert_outputs(&mut tx, write.logits_model, &chunk, bulk).await {
                     // Another worker has since stored logits for one of the texts.
                     Err(error) if bulk && is_duplicate_key(&error) => {
                         bulk = false;
@@ -68,8 +81,7 @@ impl<DB: Dialect> SqlStore<DB> {
                     }
                     inserted => inserted?,
                 }
-                Self::insert_vectors(&mut tx, &chunk).await?;
-                Self::upsert_labels(&mut tx, write, &slugs, &locked, &chunk).await?;
+                Self::upsert_labels(&mut tx, write, &slugs, &chunk).await?;
             }
             tx.commit().await.context("store labels")?;
             return Ok(Written::Stored(stored));
@@ -88,35 +100,37 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("lock the label set")
     }
 
-    /// Selects the results whose posts' text is still the scored one, and locks these posts until the transaction ends.
-    /// A post whose text retention deleted keeps the hash; a lease on it ended with the deletion, so only results from
+    /// Selects the results whose posts' text is still the scored one, in order of fullname, and locks these posts. A post whose text retention deleted keeps the hash; a lease on it ended with the deletion, so only results from
     /// stored vectors are written for it.
     async fn lock_unchanged_posts<'c>(
         tx: &mut Transaction<'static, DB>,
         done: &[&'c Classified],
-    ) -> Result<(Vec<&'c Classified>, LockedPosts)> {
+    ) -> Result<Vec<Locked<'c>>> {
         const WHAT: &str = "lock posts with unchanged text";
         let mut select = QueryBuilder::<DB>::new(
             "SELECT p.fullname, p.text_hash, p.created_at, p.topic FROM things p WHERE p.fullname IN (",
         );
         push_list(&mut select, done.iter().map(|one| one.fullname.as_str()));
         select.push(" ORDER BY p.fullname ").push(DB::SHARE_POSTS);
+        let rows = select.build().fetch_all(&mut **tx).await.context(WHAT)?;
+        let results: HashMap<&str, &'c Classified> = done
+            .iter()
+            .map(|one| (one.fullname.as_str(), *one))
+            .collect();
         let decode = |row: &DB::Row| -> Result<_, sqlx::Error> {
+            let (fullname, text_hash): (String, Vec<u8>) = (row.try_get(0)?, row.try_get(1)?);
             let created_at: DateTime<Utc> = row.try_get(2)?;
-            let day = created_at.timestamp().div_euclid(DAY);
-            Ok((row.try_get(0)?, (row.try_get(1)?, day, row.try_get(3)?)))
+            let post = Locked {
+                done: results[fullname.as_str()],
+                day: created_at.timestamp().div_euclid(DAY),
+                topic: row.try_get(3)?,
+            };
+            Ok((post.done.text_hash.as_bytes() == text_hash).then_some(post))
         };
-        let locked: LockedPosts = select
-            .build()
-            .fetch_all(&mut **tx)
-            .await
-            .and_then(|rows| rows.iter().map(decode).collect())
-            .context(WHAT)?;
-        let is_same = |one: &&Classified| {
-            let post = locked.get(&one.fullname);
-            post.is_some_and(|(text, ..)| text == one.text_hash.as_bytes())
-        };
-        Ok((done.iter().copied().filter(is_same).collect(), locked))
+        let unchanged = rows.iter().filter_map(|row| decode(row).transpose());
+        let mut locked: Vec<Locked<'c>> = unchanged.collect::<Result<_, _>>().context(WHAT)?;
+        locked.sort_unstable_by(|one, two| one.fullname().cmp(two.fullname()));
+        Ok(locked)
     }
 
     async fn slugs(tx: &mut Transaction<'static, DB>, label_set: i64) -> Result<Vec<String>> {
@@ -133,7 +147,7 @@ impl<DB: Dialect> SqlStore<DB> {
     async fn dequeue(
         tx: &mut Transaction<'static, DB>,
         write: &LabelWrite,
-        posts: &[&Classified],
+        posts: &[Locked<'_>],
     ) -> Result<HashSet<Fullname>> {
         let mut delete = QueryBuilder::<DB>::new("DELETE FROM backlog WHERE model_id = ");
         delete
@@ -145,7 +159,7 @@ impl<DB: Dialect> SqlStore<DB> {
             None => delete.push(" AND lease_id IS NULL"),
         };
         delete.push(" AND fullname IN (");
-        push_list(&mut delete, posts.iter().map(|one| one.fullname.as_str()));
+        push_list(&mut delete, posts.iter().map(Locked::fullname));
         delete.push(" RETURNING fullname");
         delete
             .build()
@@ -159,7 +173,7 @@ impl<DB: Dialect> SqlStore<DB> {
     async fn leased_or_labelled(
         tx: &mut Transaction<'static, DB>,
         target: Target,
-        posts: &[&Classified],
+        posts: &[Locked<'_>],
     ) -> Result<HashSet<Fullname>> {
         let mut select = QueryBuilder::<DB>::new(
             "SELECT p.fullname FROM things p WHERE ((SELECT c.text_hash FROM classifications c WHERE c.model_id = ",
@@ -176,7 +190,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .push(" AND b.label_set_id = ")
             .push_bind(target.label_set)
             .push(" AND b.fullname = p.fullname) IS NOT NULL) AND p.fullname IN (");
-        push_list(&mut select, posts.iter().map(|one| one.fullname.as_str()));
+        push_list(&mut select, posts.iter().map(Locked::fullname));
         select
             .build()
             .fetch_all(&mut **tx)
@@ -185,43 +199,38 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("read leased and labelled posts")
     }
 
-    async fn insert_logits(
+    /// Stores the logits and vectors that were computed for these labels. With `bulk`, many logits are inserted by the
+    /// fastest method, which fails if one of them is already stored.
+    async fn insert_outputs(
         tx: &mut Transaction<'static, DB>,
-        done: &[&Classified],
+        model: i64,
+        posts: &[Locked<'_>],
         bulk: bool,
     ) -> Result<()> {
-        let mut rows: Vec<_> = done
-            .iter()
-            .flat_map(|one| {
-                one.logits
-                    .iter()
-                    .map(move |(model, id, logits)| (*model, &one.text_hash, *id, logits))
-            })
-            .collect();
+        // An output that is already stored is equal: its key consists of the model, the text and the hypothesis.
+        const ANY: Keys = Keys::MayExist("ON CONFLICT DO NOTHING");
+        let logits = posts.iter().flat_map(|post| {
+            let logits = post.done.logits.iter();
+            logits.map(|one| (&post.done.text_hash, one.hypothesis, &one.logits))
+        });
+        let mut rows: Vec<(&TextHash, i64, &PairLogits)> = logits.collect();
         // In PostgreSQL, an insert waits for another transaction that inserts the same key. The same order in all
         // writers avoids deadlocks between workers that score the same texts.
-        rows.sort_unstable_by_key(|(model, hash, hypothesis, _)| (*model, **hash, *hypothesis));
-        // Several posts may have the same text.
-        rows.dedup_by_key(|(model, hash, hypothesis, _)| (*model, **hash, *hypothesis));
+        rows.sort_unstable_by_key(|(hash, hypothesis, _)| (**hash, *hypothesis));
+        // Several posts may have the same text, but keys must be distinct within an INSERT.
+        rows.dedup_by_key(|(hash, hypothesis, _)| (**hash, *hypothesis));
         let real = |of: fn(&PairLogits) -> Option<f32>| {
             Values::Real32(rows.iter().map(|(.., logits)| of(logits)).collect())
         };
+        let hashes = rows.iter().map(|(hash, ..)| hash.as_bytes()).collect();
+        let hypotheses = rows.iter().map(|(_, id, _)| Some(*id)).collect();
         let insert = Insert {
             table: "pair_logits",
             rows: rows.len(),
             columns: vec![
-                (
-                    "model_id",
-                    Values::Integer(rows.iter().map(|(model, ..)| Some(*model)).collect()),
-                ),
-                (
-                    "text_hash",
-                    Values::Bytes(rows.iter().map(|(_, hash, ..)| hash.as_bytes()).collect()),
-                ),
-                (
-                    "hypothesis_id",
-                    Values::Integer(rows.iter().map(|(_, _, id, _)| Some(*id)).collect()),
-                ),
+                ("model_id", Values::repeat(model, rows.len())),
+                ("text_hash", Values::Bytes(hashes)),
+                ("hypothesis_id", Values::Integer(hypotheses)),
                 ("entailment", real(|logits| Some(logits.entailment))),
                 ("contradiction", real(|logits| logits.contradiction)),
                 ("neutral", real(|logits| logits.neutral)),
@@ -229,45 +238,28 @@ impl<DB: Dialect> SqlStore<DB> {
             keys: if DB::BULK_LOGITS && bulk && rows.len() >= BULK_ROWS {
                 Keys::New
             } else {
-                // Logits that are already stored are equal: the key consists of the model, the text and the hypothesis.
-                Keys::MayExist("ON CONFLICT DO NOTHING")
+                ANY
             },
         };
-        let stored = DB::insert(&mut *tx, insert).await;
-        stored.map(drop).context("store logits")
-    }
-
-    /// Stores the vectors computed for these labels.
-    async fn insert_vectors(tx: &mut Transaction<'static, DB>, done: &[&Classified]) -> Result<()> {
-        let mut rows: Vec<(i64, &TextHash, &TextVector)> = done
-            .iter()
-            .filter_map(|one| {
-                let (model, vector) = one.vector.as_ref()?;
-                Some((*model, &one.text_hash, vector))
-            })
-            .collect();
-        // In the same order in all writers, like logits. Several posts may have the same text, but keys must be
-        // distinct within an INSERT.
-        rows.sort_unstable_by_key(|(model, hash, _)| (*model, **hash));
-        rows.dedup_by_key(|(model, hash, _)| (*model, **hash));
+        DB::insert(&mut *tx, insert).await.context("store logits")?;
+        let vectors = posts.iter().filter_map(|post| {
+            let vector = post.done.vector.as_ref()?;
+            Some((&post.done.text_hash, vector.as_bytes()))
+        });
+        let mut rows: Vec<(&TextHash, &[u8])> = vectors.collect();
+        rows.sort_unstable_by_key(|(hash, _)| **hash);
+        rows.dedup_by_key(|(hash, _)| **hash);
+        let hashes = rows.iter().map(|(hash, _)| hash.as_bytes()).collect();
+        let vectors = rows.iter().map(|(_, vector)| *vector).collect();
         let insert = Insert {
             table: "text_vectors",
             rows: rows.len(),
             columns: vec![
-                (
-                    "model_id",
-                    Values::Integer(rows.iter().map(|(model, ..)| Some(*model)).collect()),
-                ),
-                (
-                    "text_hash",
-                    Values::Bytes(rows.iter().map(|(_, hash, _)| hash.as_bytes()).collect()),
-                ),
-                (
-                    "vector",
-                    Values::Bytes(rows.iter().map(|(.., vector)| vector.as_bytes()).collect()),
-                ),
+                ("model_id", Values::repeat(model, rows.len())),
+                ("text_hash", Values::Bytes(hashes)),
+                ("vector", Values::Bytes(vectors)),
             ],
-            keys: Keys::MayExist("ON CONFLICT DO NOTHING"),
+            keys: ANY,
         };
         let stored = DB::insert(&mut *tx, insert).await;
         stored.map(drop).context("store vectors")
@@ -278,8 +270,7 @@ impl<DB: Dialect> SqlStore<DB> {
         tx: &mut Transaction<'static, DB>,
         write: &LabelWrite,
         slugs: &[String],
-        locked: &LockedPosts,
-        done: &[&Classified],
+        posts: &[Locked<'_>],
     ) -> Result<()> {
         let &LabelWrite {
             target,
@@ -288,15 +279,16 @@ impl<DB: Dialect> SqlStore<DB> {
             now,
             ..
         } = write;
-        let n = done.len();
-        let post = |one: &&Classified| &locked[&one.fullname];
+        let n = posts.len();
+        let results = posts.iter().map(|post| post.done);
+        let scores = results.clone().map(|done| &done.scores);
         let real = |of: fn(&Scores) -> f64| {
-            Values::Real(done.iter().map(|one| Some(of(&one.scores))).collect())
+            Values::Real(scores.clone().map(|scores| Some(of(scores))).collect())
         };
         let flag = |of: fn(&Scores) -> bool| {
-            Values::Flag(done.iter().map(|one| Some(of(&one.scores))).collect())
+            Values::Flag(scores.clone().map(|scores| Some(of(scores))).collect())
         };
-        let names = done.iter().map(|one| Some(one.fullname.as_str()));
+        let names = posts.iter().map(|post| Some(post.fullname()));
         // Both tables have the same key.
         let keys = || {
             vec![
@@ -305,10 +297,12 @@ impl<DB: Dialect> SqlStore<DB> {
                 ("label_set_id", Values::repeat(target.label_set, n)),
             ]
         };
-        let hashes = done.iter().map(|one| one.text_hash.as_bytes());
-        let labels = done.iter().map(|one| Some(slugs[one.scores.best].as_str()));
-        let days = done.iter().map(|one| Some(post(one).1));
-        let topics = done.iter().map(|one| post(one).2.as_deref());
+        let hashes = results.map(|done| done.text_hash.as_bytes());
+        let labels = scores
+            .clone()
+            .map(|scores| Some(slugs[scores.best].as_str()));
+        let days = posts.iter().map(|post| Some(post.day));
+        let topics = posts.iter().map(|post| post.topic.as_deref());
         let mut columns = keys();
         columns.extend([
             ("text_hash", Values::Bytes(hashes.collect())),
@@ -338,7 +332,7 @@ impl<DB: Dialect> SqlStore<DB> {
         DB::insert(&mut *tx, insert)
             .await
             .context("store classifications")?;
-        let scores = done.iter().map(|one| &one.scores.scores[..]).collect();
+        let scores = scores.map(|scores| &scores.scores[..]).collect();
         let mut columns = keys();
         columns.push(("scores", Values::Reals(scores)));
         let insert = Insert {

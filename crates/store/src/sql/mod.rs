@@ -43,18 +43,16 @@ mod vectors;
 mod versions;
 mod watermarks;
 
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, Encode, Pool, QueryBuilder, Row, Transaction, Type};
-use tokio_util::sync::CancellationToken;
 
 pub(super) use self::text_rule::TEXTS;
 use super::dialect::{Dialect, File, migrator_from};
 pub(super) use super::driver_error::ErrorContext;
-use super::lock_wait::{MAX_STEPS, repeat};
+use super::lock_wait::{LockWaits, repeat};
 use super::{Access, Info, Result, StoreError};
 use topicmill_core::{Fullname, Post, SourceKind, TextHash, Timestamp, redact_url};
 
@@ -118,12 +116,7 @@ pub struct SqlStore<DB: Dialect> {
     pub(super) file: Option<(u64, u64)>,
     /// True to use the times that callers pass instead of the database's clock.
     pub(super) uses_caller_time: bool,
-    /// Cancels waits for locks.
-    pub(super) stop: Arc<OnceLock<CancellationToken>>,
-    /// True once a wait for a lock is logged, until the lock is released.
-    pub(super) is_waiting: Arc<AtomicBool>,
-    /// Maximum number of steps in a wait for a lock.
-    pub(super) max_lock_steps: u32,
+    pub(super) waits: Arc<LockWaits>,
 }
 
 // Not derived, because that would require `DB: Clone`.
@@ -134,9 +127,7 @@ impl<DB: Dialect> Clone for SqlStore<DB> {
             url: self.url.clone(),
             file: self.file,
             uses_caller_time: self.uses_caller_time,
-            stop: Arc::clone(&self.stop),
-            is_waiting: Arc::clone(&self.is_waiting),
-            max_lock_steps: self.max_lock_steps,
+            waits: Arc::clone(&self.waits),
         }
     }
 }
@@ -171,6 +162,7 @@ where
     }
     query.push(")");
 }
+
 impl<DB: Dialect> SqlStore<DB> {
     /// Decodes the hash of a post's text.
     pub(super) fn text_hash(row: &DB::Row, column: usize, fullname: &Fullname) -> Result<TextHash> {
@@ -201,9 +193,7 @@ impl<DB: Dialect> SqlStore<DB> {
             pool,
             url: redact_url(url),
             uses_caller_time: false,
-            stop: Arc::default(),
-            is_waiting: Arc::default(),
-            max_lock_steps: MAX_STEPS,
+            waits: Arc::default(),
         };
         if access == Access::AnySchema {
             return Ok(store);
@@ -329,6 +319,11 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
+    /// Returns who holds the lock that a statement of this process is waiting for, if that is known.
+    pub(super) async fn lock_holder(&self) -> Option<String> {
+        DB::lock_holder(&self.pool, None).await
+    }
+
     pub(super) async fn close(&self) -> Result<()> {
         self.pool.close().await;
         self.check_same_file()
@@ -381,8 +376,9 @@ impl<DB: Dialect> SqlStore<DB> {
         connection: &mut DB::Connection,
         now: DateTime<Utc>,
     ) -> Result<DateTime<Utc>> {
-        let Some(time) = DB::TIME.filter(|_| !self.uses_caller_time) else {
-            return Ok(now);
+        let time = match DB::TIME {
+            Some(time) if !self.uses_caller_time => time,
+            _ => return Ok(now),
         };
         sqlx::query_scalar::<DB, _>(time)
             .fetch_one(connection)
@@ -410,14 +406,6 @@ impl<DB: Dialect> SqlStore<DB> {
     async fn begin(&self) -> Result<Transaction<'static, DB>> {
         self.pool
             .begin_with(DB::BEGIN_WRITE)
-            .await
-            .context("begin a transaction")
-    }
-
-    /// Begins a transaction that stores labels.
-    async fn begin_labels(&self) -> Result<Transaction<'static, DB>> {
-        self.pool
-            .begin_with(DB::BEGIN_LABELS)
             .await
             .context("begin a transaction")
     }

@@ -6,13 +6,19 @@
 
 use std::collections::HashMap;
 
-use sqlx::{QueryBuilder, Row};
+use sqlx::{AssertSqlSafe, QueryBuilder, Row};
 
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
 use crate::bulk::{Insert, Keys, Values};
 use crate::dialect::Dialect;
 use crate::{Result, StoreError, Target, UnlabelledText};
 use topicmill_core::{Fullname, LabelVector, PairLogits, TextHash, TextVector};
+
+/// Condition for posts after `$3` whose current text has no label under a target. A scalar subquery is an index lookup
+/// for each post. In a join, PostgreSQL's planner would consider the table of labels empty while labels are being
+/// written, and would read the whole table repeatedly.
+const UNLABELLED: &str = "p.fullname > $3 AND (SELECT c.text_hash FROM classifications c WHERE c.model_id = $1 \
+    AND c.label_set_id = $2 AND c.fullname = p.fullname) IS DISTINCT FROM p.text_hash";
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn label_vectors(
@@ -166,17 +172,14 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<Vec<UnlabelledText>> {
         const WHAT: &str = "read the vectors of unlabelled texts";
         // Omits leased posts. The cross join makes SQLite scan the posts; otherwise it would read every vector for each
-        // page. A scalar subquery is an index lookup for each post. In a join, PostgreSQL's planner would consider the
-        // table of labels empty while labels are being written, and would read the whole table repeatedly.
-        let rows = sqlx::query::<DB>(
+        // page.
+        let rows = sqlx::query::<DB>(AssertSqlSafe(format!(
             "SELECT p.fullname, p.text_hash, v.vector FROM things p CROSS JOIN text_vectors v \
-              WHERE v.model_id = $1 AND v.text_hash = p.text_hash AND p.fullname > $3 \
-                AND (SELECT c.text_hash FROM classifications c WHERE c.model_id = $1 AND c.label_set_id = $2 \
-                        AND c.fullname = p.fullname) IS DISTINCT FROM p.text_hash \
+              WHERE v.model_id = $1 AND v.text_hash = p.text_hash AND {UNLABELLED} \
                 AND (SELECT b.lease_id FROM backlog b WHERE b.model_id = $1 AND b.label_set_id = $2 \
                         AND b.fullname = p.fullname) IS NULL \
-              ORDER BY p.fullname LIMIT $4",
-        )
+              ORDER BY p.fullname LIMIT $4"
+        )))
         .bind(target.model)
         .bind(target.label_set)
         .bind(after)
@@ -203,13 +206,10 @@ impl<DB: Dialect> SqlStore<DB> {
         limit: u32,
     ) -> Result<Vec<(Fullname, TextHash)>> {
         const WHAT: &str = "read unlabelled posts without text";
-        let rows = sqlx::query::<DB>(
-            "SELECT p.fullname, p.text_hash FROM things p \
-              WHERE p.text_purged_at IS NOT NULL AND p.fullname > $3 \
-                AND (SELECT c.text_hash FROM classifications c WHERE c.model_id = $1 AND c.label_set_id = $2 \
-                        AND c.fullname = p.fullname) IS DISTINCT FROM p.text_hash \
-              ORDER BY p.fullname LIMIT $4",
-        )
+        let rows = sqlx::query::<DB>(AssertSqlSafe(format!(
+            "SELECT p.fullname, p.text_hash FROM things p WHERE p.text_purged_at IS NOT NULL AND {UNLABELLED} \
+              ORDER BY p.fullname LIMIT $4"
+        )))
         .bind(target.model)
         .bind(target.label_set)
         .bind(after)

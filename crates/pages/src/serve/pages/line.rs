@@ -1,6 +1,7 @@
 //! A post as an entry in a list.
 
 use crate::display;
+use topicmill_core::score::LabelOutcome;
 use topicmill_store::browse::PostSummary;
 
 /// Maximum number of characters in a title: Reddit's limit.
@@ -37,14 +38,13 @@ impl PostLine {
             _ => title,
         };
         // For a post that is `other`, the margin is the score for `other` minus the best label's score.
-        let is_other = post.outcome.as_deref() == Some("other");
-        let score = match (post.score, post.margin) {
-            (Some(score), Some(margin)) if is_other => Some(score + margin),
-            (score, _) => score,
+        let score = match (post.outcome, post.score, post.margin) {
+            (Some(LabelOutcome::Other), Some(score), Some(margin)) => Some(score + margin),
+            (_, score, _) => score,
         };
-        let outcome = match (&post.label_name, &post.outcome) {
+        let outcome = match (&post.label_name, post.outcome) {
             (Some(label), _) => display::single_line(label, 60),
-            (None, Some(outcome)) => outcome.clone(),
+            (None, Some(outcome)) => outcome.to_string(),
             (None, None) => "no label".to_owned(),
         };
         Self {
@@ -53,8 +53,8 @@ impl PostLine {
             excerpt: display::single_line(&post.excerpt, EXCERPT),
             outcome,
             has_label: post.label.is_some(),
-            score: score.map(|score| match post.outcome.as_deref() {
-                Some("unsure") => format!("best label {}", display::score(score)),
+            score: score.map(|score| match post.outcome {
+                Some(LabelOutcome::Unsure) => format!("best label {}", display::score(score)),
                 _ => display::score(score),
             }),
             percent: score.map_or(0.0, percent),

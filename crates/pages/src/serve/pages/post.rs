@@ -10,6 +10,7 @@ use super::line::{PostLine, percent, signed_thousands};
 use super::{PageError, address, head, html};
 use crate::display;
 use crate::serve::Shared;
+use topicmill_core::score::LabelOutcome;
 use topicmill_core::{Fullname, Timestamp};
 use topicmill_store::browse::{PostDetails, Sighting, Verdict};
 
@@ -103,7 +104,8 @@ fn shown(post: &PostDetails) -> PostPage {
         .as_deref()
         // This rejects `javascript:` and other schemes.
         .filter(|url| url.starts_with("https://") || url.starts_with("http://"));
-    let outcome = listed.outcome.as_deref();
+    let label = listed.label.as_deref().unwrap_or_default();
+    let outcome = listed.outcome.map(|outcome| outcome.word(label));
     PostPage {
         line: PostLine::new(listed),
         fullname: listed.fullname.clone(),
@@ -140,16 +142,16 @@ fn about_outcome(post: &PostDetails) -> String {
         display::score(verdict.score),
     );
     let margin = display::score(verdict.margin);
-    match verdict.outcome.as_str() {
-        "other" => format!(
+    match verdict.outcome {
+        LabelOutcome::Other => format!(
             ", with a score of {}. The best label is {best}, with {score}",
             display::score(verdict.score + verdict.margin)
         ),
-        "unsure" => format!(
+        LabelOutcome::Unsure => format!(
             ". The best label is {best}, whose score of {score} is below the threshold of {}",
             display::score(verdict.threshold)
         ),
-        _ => format!(", with a score of {score} and a margin of {margin}"),
+        LabelOutcome::Label => format!(", with a score of {score} and a margin of {margin}"),
     }
 }
 
@@ -158,7 +160,7 @@ fn verdict(verdict: &Verdict) -> Shown {
         words: display::single_line(&one.label_name, 60),
         shown: display::score(one.score),
         percent: percent(one.score),
-        is_best: one.label == verdict.outcome,
+        is_best: verdict.outcome == LabelOutcome::Label && one.label == verdict.best,
     });
     Shown {
         title: format!(
@@ -170,7 +172,8 @@ fn verdict(verdict: &Verdict) -> Shown {
         ),
         is_current: verdict.is_current,
         is_old: !verdict.is_of_this_text,
-        other: (verdict.outcome == "other").then(|| display::score(verdict.score + verdict.margin)),
+        other: (verdict.outcome == LabelOutcome::Other)
+            .then(|| display::score(verdict.score + verdict.margin)),
         when: moment(verdict.classified_at),
         threshold: display::score(verdict.threshold),
         threshold_at: percent(verdict.threshold),
