@@ -4,50 +4,58 @@
 //! This module limits the number of entries and the growth of a text. The regex library limits the search time of
 //! patterns.
 
-use std::fmt;
-
-use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// Maximum growth factor of a text. Known models need less: a charsmap entry is at most 33 bytes long, and the
 /// character that replaces a space, such as `▁`, takes 3 bytes.
 const MAX_GROWTH: usize = 256;
 
-/// A value with at most `MOST` nested values, which are counted and discarded.
-struct Counted<const MOST: usize>;
-
-/// The parts of a tokenizer whose size is limited; known models need at most a quarter of these limits.
+/// The parts of a tokenizer whose size is limited.
 #[derive(serde::Deserialize)]
-#[expect(dead_code, reason = "they are counted while they are read")]
-struct Shape {
-    #[serde(default)]
-    added_tokens: Option<Counted<1_000_000>>,
-    #[serde(default)]
-    normalizer: Option<Counted<10_000>>,
-    #[serde(default)]
-    pre_tokenizer: Option<Counted<10_000>>,
-    #[serde(default)]
-    post_processor: Option<Counted<10_000>>,
-    #[serde(default)]
-    decoder: Option<Counted<10_000>>,
-    model: Counted<8_000_000>,
-}
-
-/// The parts of a tokenizer that rewrite text.
-#[derive(serde::Deserialize)]
-struct Steps {
-    #[serde(default)]
-    normalizer: Value,
-    #[serde(default)]
-    pre_tokenizer: Value,
+struct Parts<'a> {
+    #[serde(borrow, default)]
+    added_tokens: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    normalizer: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pre_tokenizer: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    post_processor: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    decoder: Option<&'a RawValue>,
+    #[serde(borrow)]
+    model: &'a RawValue,
 }
 
 /// Checks a tokenizer; the error describes the limit that it exceeds.
 pub fn check(bytes: &[u8]) -> Result<(), String> {
     let message = |error: serde_json::Error| error.to_string();
-    serde_json::from_slice::<Shape>(bytes).map_err(message)?;
-    let steps: Steps = serde_json::from_slice(bytes).map_err(message)?;
-    let growth = growth(&steps.normalizer)?.saturating_mul(growth(&steps.pre_tokenizer)?);
+    let parts: Parts<'_> = serde_json::from_slice(bytes).map_err(message)?;
+    // Maximum numbers of values; known models need at most a quarter.
+    for (part, most) in [
+        (parts.added_tokens, 1_000_000),
+        (parts.normalizer, 10_000),
+        (parts.pre_tokenizer, 10_000),
+        (parts.post_processor, 10_000),
+        (parts.decoder, 10_000),
+        (Some(parts.model), 8_000_000),
+    ] {
+        // One of these characters precedes each nested value.
+        let is_before = |byte: &u8| matches!(byte, b',' | b'[' | b'{');
+        let bytes = part.map_or("", RawValue::get).bytes();
+        if bytes.filter(is_before).count() > most {
+            return Err("it has far more entries than any known tokenizer".to_owned());
+        }
+    }
+    let mut growth = 1_usize;
+    for part in [parts.normalizer, parts.pre_tokenizer]
+        .into_iter()
+        .flatten()
+    {
+        let step: Value = serde_json::from_str(part.get()).map_err(message)?;
+        growth = growth.saturating_mul(growth_of(&step)?);
+    }
     if growth > MAX_GROWTH {
         return Err(format!(
             "its normalizers may make a text {growth} times as long; the limit is {MAX_GROWTH}"
@@ -58,12 +66,12 @@ pub fn check(bytes: &[u8]) -> Result<(), String> {
 
 fn all<'v>(mut steps: impl Iterator<Item = &'v Value>) -> Result<usize, String> {
     steps.try_fold(1_usize, |product, step| {
-        Ok(product.saturating_mul(growth(step)?))
+        Ok(product.saturating_mul(growth_of(step)?))
     })
 }
 
 /// Returns the maximum growth factor of a text, over all steps.
-fn growth(step: &Value) -> Result<usize, String> {
+fn growth_of(step: &Value) -> Result<usize, String> {
     let map = match step {
         Value::Array(values) => return all(values.iter()),
         Value::Object(map) => map,
@@ -103,78 +111,4 @@ fn longest_replacement(charsmap: &str) -> Result<usize, String> {
     let texts = texts.ok_or("its charsmap is truncated")?;
     let longest = texts.split(|byte| *byte == 0).map(<[u8]>::len).max();
     Ok(longest.unwrap_or(0).max(1))
-}
-
-impl<'de, const MOST: usize> Deserialize<'de> for Counted<MOST> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut left = MOST;
-        serde::de::DeserializeSeed::deserialize(Count(&mut left), deserializer)?;
-        Ok(Self)
-    }
-}
-
-/// Counts a value and its nested values.
-struct Count<'c>(&'c mut usize);
-
-impl Count<'_> {
-    fn one<E: Error>(&mut self) -> Result<(), E> {
-        *self.0 = self
-            .0
-            .checked_sub(1)
-            .ok_or_else(|| E::custom("it has far more entries than any known tokenizer"))?;
-        Ok(())
-    }
-}
-
-impl<'de> serde::de::DeserializeSeed<'de> for Count<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(mut self, deserializer: D) -> Result<(), D::Error> {
-        self.one()?;
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Count<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any value")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<(), A::Error> {
-        while values.next_element_seed(Count(self.0))?.is_some() {}
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
-        while entries.next_key::<IgnoredAny>()?.is_some() {
-            entries.next_value_seed(Count(self.0))?;
-        }
-        Ok(())
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
 }
