@@ -74,20 +74,20 @@ def library() -> str | None:
     if os.environ.get("ORT_DYLIB_PATH"):
         return None
     # The prefix excludes `libonnxruntime_providers_shared.so`, which is in the same folder.
-    return _in_package("onnxruntime", "capi", "libonnxruntime.", "onnxruntime.dll")
+    return _in_package("onnxruntime", "capi", "libonnxruntime.")
 
 
 def openvino() -> str | None:
     """Returns the library of the `openvino` package, without importing it."""
-    return _in_package("openvino", "libs", "libopenvino_c.", "openvino_c.dll")
+    return _in_package("openvino", "libs", "libopenvino_c.")
 
 
-def _in_package(package: str, below: str, unix: str, windows: str) -> str | None:
+def _in_package(package: str, below: str, prefix: str) -> str | None:
     """Returns the library in a folder of an installed package."""
     spec = importlib.util.find_spec(package)
     folders = (spec.submodule_search_locations if spec else None) or []
     for folder in folders:
         for file in sorted((Path(folder) / below).glob("*"), reverse=True):
-            if file.name.startswith(unix) or file.name == windows:
+            if file.name.startswith(prefix):
                 return str(file)
     return None

@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use tempfile::TempDir;
 
 use crate::atomic_file::{self, IfExists, folder_of};
@@ -53,21 +55,12 @@ fn temp_folder_named(path: &Path, suffix: &str) -> io::Result<TempDir> {
 }
 
 /// Exchanges two folders atomically.
-#[cfg(any(target_os = "linux", target_os = "macos"))]
 fn exchange(new: &Path, old: &Path) -> io::Result<()> {
-    use rustix::fs::{CWD, RenameFlags, renameat_with};
-    use rustix::io::Errno;
-
     match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
         // NFS, for example, does not support the exchange.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => replace(new, old),
         exchanged => exchanged.map_err(io::Error::from),
     }
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "macos")))]
-fn exchange(new: &Path, old: &Path) -> io::Result<()> {
-    replace(new, old)
 }
 
 /// Replaces a folder with two renames: for a moment there is no folder with this name, but never a partial one.

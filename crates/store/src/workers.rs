@@ -3,6 +3,8 @@
 use std::{fs, process};
 
 use chrono::{DateTime, TimeDelta, Utc};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 /// For this long after a lease expires, a difference between clocks may explain why its process is still running. After
 /// that, the process must be hanging, or its process id must have been reused.
@@ -63,17 +65,9 @@ fn local_pid(worker: &str, me: &str) -> Option<u32> {
 }
 
 /// Returns true if this machine has no process with this id.
-#[cfg(unix)]
 pub fn has_process_exited(pid: u32) -> bool {
-    use rustix::process::{Pid, test_kill_process};
-
     let pid = Pid::from_raw(pid.cast_signed());
-    pid.is_some_and(|pid| test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
-}
-
-#[cfg(not(unix))]
-pub fn has_process_exited(_: u32) -> bool {
-    false
+    pid.is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -75,27 +76,12 @@ fn hash_with_cache(path: &Path, from: u64) -> Result<String, ModelError> {
     Ok(sha256)
 }
 
-/// Returns the size and the change time (ctime on Unix).
-#[cfg(unix)]
+/// Returns the size and the change time.
 fn stamp(path: &Path) -> Option<(u64, u64)> {
-    use std::os::unix::fs::MetadataExt;
     let metadata = fs::metadata(path).ok()?;
     let seconds = u64::try_from(metadata.ctime()).ok()?;
     let rest = u64::try_from(metadata.ctime_nsec()).ok()?;
     Some((metadata.len(), seconds.checked_mul(1_000_000_000)? + rest))
-}
-
-#[cfg(not(unix))]
-fn stamp(path: &Path) -> Option<(u64, u64)> {
-    use std::time::UNIX_EPOCH;
-    let metadata = fs::metadata(path).ok()?;
-    let modified = metadata
-        .modified()
-        .ok()?
-        .duration_since(UNIX_EPOCH)
-        .ok()?
-        .as_nanos();
-    Some((metadata.len(), u64::try_from(modified).ok()?))
 }
 
 /// Writes the cache atomically.

@@ -99,13 +99,9 @@ impl Library {
             Self::OnnxRuntime => (NATIVE, "onnxruntime/capi"),
             Self::OpenVino => (NATIVE_OPENVINO, "openvino/libs"),
         };
-        // The folder that `make` and `topicmill setup` install into, and the packages of a `.venv` on Windows.
-        let others = [
-            folder.join(native),
-            folder.join("Lib").join("site-packages"),
-        ];
+        // `make` and `topicmill setup` install into this folder.
         pythons
-            .chain(others)
+            .chain([folder.join(native)])
             .find_map(|site| self.find_in_folder(&site.join(below)))
     }
 
@@ -121,29 +117,25 @@ impl Library {
     }
 
     fn matches_name(self, name: &str) -> bool {
-        let (unix, windows) = match self {
-            // The prefix excludes `libonnxruntime_providers_shared.so`, which is in the same folder.
-            Self::OnnxRuntime => ("libonnxruntime.", "onnxruntime.dll"),
-            Self::OpenVino => ("libopenvino_c.", "openvino_c.dll"),
-        };
-        let rest = name.strip_prefix(unix);
-        name == windows
-            || rest.is_some_and(|rest| rest.starts_with("so") || rest.ends_with("dylib"))
+        let rest = name.strip_prefix(match self {
+            // The dot excludes `libonnxruntime_providers_shared.so`, which is in the same folder.
+            Self::OnnxRuntime => "libonnxruntime.",
+            Self::OpenVino => "libopenvino_c.",
+        });
+        rest.is_some_and(|rest| rest.starts_with("so") || rest.ends_with("dylib"))
     }
 
     /// Returns names to try with the system's loader.
     fn system_names(self) -> Vec<PathBuf> {
-        let names: &[&str] = match (self, std::env::consts::OS) {
-            (Self::OnnxRuntime, "windows") => &["onnxruntime.dll"],
-            (Self::OnnxRuntime, "macos") => &[
+        let names: &[&str] = match (self, cfg!(target_os = "macos")) {
+            (Self::OnnxRuntime, true) => &[
                 "libonnxruntime.dylib",
                 "/opt/homebrew/lib/libonnxruntime.dylib",
                 "/usr/local/lib/libonnxruntime.dylib",
             ],
-            (Self::OnnxRuntime, _) => &["libonnxruntime.so", "libonnxruntime.so.1"],
-            (Self::OpenVino, "windows") => &["openvino_c.dll"],
-            (Self::OpenVino, "macos") => &["libopenvino_c.dylib"],
-            (Self::OpenVino, _) => &["libopenvino_c.so"],
+            (Self::OnnxRuntime, false) => &["libonnxruntime.so", "libonnxruntime.so.1"],
+            (Self::OpenVino, true) => &["libopenvino_c.dylib"],
+            (Self::OpenVino, false) => &["libopenvino_c.so"],
         };
         names.iter().map(PathBuf::from).collect()
     }
@@ -206,8 +198,7 @@ pub fn system_folder(program: &Path) -> Option<PathBuf> {
 /// Returns the parent of the program's `bin` folder.
 pub fn prefix_of(program: &Path) -> Option<&Path> {
     let bin = program.parent()?;
-    let name = bin.file_name()?;
-    (name == "bin" || name == "Scripts").then(|| bin.parent())?
+    (bin.file_name()? == "bin").then(|| bin.parent())?
 }
 
 impl SearchRoots {

@@ -15,7 +15,7 @@ use crate::ports::Port;
 
 /// Parameters of a session, kept to rebuild it.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct GraphSource {
     pub graph: PathBuf,
     /// Session options.
     pub entries: Vec<(String, String)>,
@@ -27,7 +27,7 @@ pub(super) struct Source {
 /// ONNX Runtime's message if a node would fall back to the CPU.
 const NO_KERNEL: &str = "fallback to CPU EP has been explicitly disabled";
 
-impl Source {
+impl GraphSource {
     pub fn session(&self, runtime: &Runtime, device: Device) -> Result<Session, OnnxError> {
         let Device::Cuda(number) = device else {
             let built = self.build(runtime, None);
@@ -146,11 +146,7 @@ mod cuda {
     use super::{Runtime, nvidia_folders};
 
     /// The driver, which is installed with the kernel module rather than from a wheel.
-    const DRIVER: &str = if cfg!(windows) {
-        "nvcuda.dll"
-    } else {
-        "libcuda.so.1"
-    };
+    const DRIVER: &str = "libcuda.so.1";
 
     /// Loads the libraries of the CUDA provider, from pip's folders next to ONNX Runtime or from the system's path, so
     /// that the provider finds them. Returns the names of missing ones, or an error if CUDA cannot work at all.

@@ -1,5 +1,6 @@
 //! Maintains a SQLite file: VACUUM, checkpoints of the write-ahead log, and copies.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use sqlx::{AssertSqlSafe, Executor, Row, Sqlite};
@@ -197,14 +198,11 @@ fn temporary_folder() -> PathBuf {
         .unwrap_or_default()
 }
 
-#[cfg(unix)]
 fn is_same_device(one: &Path, two: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
     let device = |path: &Path| path.metadata().ok().map(|found| found.dev());
     device(one) == device(two)
 }
 
-#[cfg(unix)]
 fn free_bytes(folder: &Path) -> Option<u64> {
     let found = rustix::fs::statvfs(folder).ok()?;
     // `f_bavail`, not `f_bfree`, which includes blocks reserved for root.

@@ -1,19 +1,17 @@
 //! Checks who could have written a file.
 
-#[cfg(unix)]
 use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Returns the reason why a file is not trusted: the file, or a folder on its path, belongs to neither this user nor
-/// root, or is writable by others. Always `None` on systems without Unix permissions.
+/// root, or is writable by others.
 pub fn untrusted_reason(path: &Path) -> Option<String> {
     untrusted_reason_allowing(path, None)
 }
 
 /// Like [`untrusted_reason`], with one more trusted user.
-#[cfg(unix)]
 pub(super) fn untrusted_reason_allowing(path: &Path, also: Option<u32>) -> Option<String> {
-    use std::os::unix::fs::MetadataExt;
     let me = rustix::process::geteuid().as_raw();
     let why = |place: &Path| -> Option<String> {
         let place = if place.as_os_str().is_empty() {
@@ -41,28 +39,14 @@ pub(super) fn untrusted_reason_allowing(path: &Path, also: Option<u32>) -> Optio
         .find_map(why)
 }
 
-#[cfg(not(unix))]
-pub(super) fn untrusted_reason_allowing(_path: &Path, _also: Option<u32>) -> Option<String> {
-    None
-}
-
 /// Returns the owner of a file.
-#[cfg(unix)]
 pub(super) fn owner_of(path: &Path) -> Option<u32> {
-    use std::os::unix::fs::MetadataExt;
     Some(path.metadata().ok()?.uid())
-}
-
-#[cfg(not(unix))]
-pub(super) fn owner_of(_path: &Path) -> Option<u32> {
-    None
 }
 
 /// Returns true if someone other than the owner can change a file or a folder's entries. A group with the owner's id is
 /// the owner's private group. In a folder with the sticky bit, such as `/tmp`, only the owner can replace a file.
-#[cfg(unix)]
 fn is_writable_by_others(found: &Metadata) -> bool {
-    use std::os::unix::fs::MetadataExt;
     let (mode, is_link) = (found.mode(), found.is_symlink());
     let sticky = found.is_dir() && mode & 0o1000 != 0;
     let group = mode & 0o020 != 0 && found.gid() != found.uid();
