@@ -6,7 +6,7 @@ use serde_json::json;
 use sqlx::{Connection, PgConnection};
 use topicmill::purge::PurgePlan;
 use topicmill_core::{Post, SourceKind, TextVector};
-use topicmill_store::{Classified, Target, Written};
+use topicmill_store::{Classified, Written};
 
 use crate::purge::{Scene, deleted, post, some, stored_labels};
 use crate::support::builders;
@@ -37,11 +37,7 @@ fn vector_containing(text: &str) -> TextVector {
 }
 
 /// Returns a worker's results for posts, with logits and a vector under the claimed hash.
-pub async fn scored(
-    scene: &Scene,
-    target: Target,
-    claim: &topicmill_store::Claim,
-) -> Vec<Classified> {
+pub async fn scored(scene: &Scene, claim: &topicmill_store::Claim) -> Vec<Classified> {
     let texts = ["About climate.".to_owned()];
     let hypothesis = scene
         .store()
@@ -160,7 +156,7 @@ async fn a_text_removed_or_edited_during_scoring_gets_neither_label_nor_logits()
         };
         scene.save(SourceKind::Import, &[edited]).await;
 
-        let done = scored(&scene, target, &claim).await;
+        let done = scored(&scene, &claim).await;
         let now = topicmill_core::clock::Clock::now(&*scene.clock).into();
         let write = builders::write(target, run, now, claim.lease);
         let written = scene.store().backlog().save_labels(&write, &done);

@@ -255,7 +255,7 @@ async fn happen(
             let Some((run, claim)) = claims.pop() else {
                 return;
             };
-            let done = scored(scene, target, &claim).await;
+            let done = scored(scene, &claim).await;
             let now = topicmill_core::clock::Clock::now(&*scene.clock).into();
             let write = builders::write(target, run, now, claim.lease);
             let written = scene.store().backlog().save_labels(&write, &done);

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Output};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use topicmill_core::clock::{Clock as _, SystemClock};
+use topicmill_core::clock::SystemClock;
 use topicmill_store::{Access, Store};
 
 use super::builders::{LABELS, lines, pipeline};

@@ -32,7 +32,7 @@ pub fn on_a_terminal(program: &Program, columns: u32, args: &[&str]) -> Option<(
         Ok(output) => output,
         Err(error) => {
             assert!(std::env::var_os("CI").is_none(), "`script`: {error}");
-            writeln!(std::io::stderr(), "*** NOT RUN: `script`: {error}").unwrap();
+            writeln!(std::io::stderr(), "*** NOT RUN: `script`: {error}").expect("stderr is open");
             return None;
         }
     };
