@@ -25,7 +25,7 @@ use self::error::write_error;
 use self::input::Order;
 use self::output::OutputLayout;
 pub use self::paths::expand_paths;
-use self::run::{Run, Sink};
+use self::run::{FileRun, Sink};
 use crate::atomic_file::{self, IfExists, folder_of};
 use topicmill_core::LabelSet;
 use topicmill_score::Models;
@@ -212,7 +212,7 @@ fn score_rows(
         size: (job.window_pairs / pairs).max(1),
         plain: picking.is_some(),
     };
-    let mut run = Run {
+    let mut run = FileRun {
         job,
         labeler: &mut models.large,
         set,

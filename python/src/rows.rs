@@ -62,7 +62,7 @@ impl Rows {
             Ok(result) => result,
             Err(error) => return self.failed.push((row, error.to_string())),
         };
-        if !scores.abstained {
+        if !scores.abstained() {
             self.label[row] = scores.best as i32;
         }
         self.score[row] = scores.scores[scores.best];
@@ -118,7 +118,7 @@ pub struct Model {
 }
 
 /// Texts that are batched together.
-struct Window {
+struct TextWindow {
     /// Row number of each text.
     rows: Vec<usize>,
     texts: Vec<EncodedText>,
@@ -174,7 +174,7 @@ impl Model {
             scope.spawn(move || tokenise(texts, is_reddit, encoder, pool, stopped, &send));
             let mut ended = Ok(Completion::Done);
             while matches!(ended, Ok(Completion::Done)) {
-                let window: Result<Window, TokenizeError> =
+                let window: Result<TextWindow, TokenizeError> =
                     match windows.recv_timeout(POLL_INTERVAL) {
                         Ok(window) => window,
                         Err(RecvTimeoutError::Disconnected) => break,
@@ -203,7 +203,7 @@ fn tokenise(
     encoder: &Encoder,
     pool: &ThreadPool,
     stopped: &AtomicBool,
-    windows: &SyncSender<Result<Window, TokenizeError>>,
+    windows: &SyncSender<Result<TextWindow, TokenizeError>>,
 ) {
     for (at, window) in texts.chunks(WINDOW_ROWS).enumerate() {
         let filled = window.iter().enumerate().filter_map(|(row, text)| {
@@ -231,7 +231,7 @@ fn tokenise(
                 }
             }
         }
-        if windows.send(Ok(Window { rows, texts })).is_err() {
+        if windows.send(Ok(TextWindow { rows, texts })).is_err() {
             return;
         }
     }

@@ -45,7 +45,7 @@ const WRITE_POSTS: usize = 256;
 const WRITE_EVERY: Duration = Duration::from_secs(2);
 
 /// Claimed posts on their way to the engine.
-struct Window {
+struct ClaimedWindow {
     lease: Lease,
     /// The posts of each text.
     posts: Vec<SameText>,
@@ -94,7 +94,7 @@ struct ScoredText {
 }
 
 /// A message from the engine's thread to the writer, sent with the lease of the window.
-enum Message {
+enum LaneMessage {
     Scored(ScoredText),
     Failed(FailedText),
     /// The window ended, complete or stopped.
@@ -154,7 +154,7 @@ impl Labelling<'_> {
         &self,
         encoder: &Arc<Encoder>,
         mut small: Option<Shortlist>,
-        windows: mpsc::Sender<Window>,
+        windows: mpsc::Sender<ClaimedWindow>,
         stages: &mut StageTimes,
     ) -> Result<Option<Shortlist>, StageError> {
         let Run { store, clock, .. } = self.run;
@@ -215,7 +215,7 @@ impl Labelling<'_> {
 
     /// Claims posts, or, if none are left, suspects (posts whose workers crashed), and groups them by text. `None` if
     /// nothing is left or the limit is reached.
-    async fn claim(&self) -> Result<Option<Window>, StoreError> {
+    async fn claim(&self) -> Result<Option<ClaimedWindow>, StoreError> {
         let Run { store, clock, .. } = self.run;
         let limit = self.sizes.take();
         if limit == 0 {
@@ -264,7 +264,7 @@ impl Labelling<'_> {
                 None => posts.push(SameText { posts: vec![post] }),
             }
         }
-        Ok(Some(Window {
+        Ok(Some(ClaimedWindow {
             lease: claimed.lease,
             posts,
             stored: Vec::new(),
@@ -280,8 +280,8 @@ impl Labelling<'_> {
 fn score_windows(
     labeler: &mut Labeler,
     targets: &Targets,
-    mut windows: mpsc::Receiver<Window>,
-    results: &mpsc::Sender<(Lease, Message)>,
+    mut windows: mpsc::Receiver<ClaimedWindow>,
+    results: &mpsc::Sender<(Lease, LaneMessage)>,
     halt: &CancellationToken,
     timer: &mut EngineTimer<'_>,
 ) -> Result<(), LabelerError> {
@@ -295,7 +295,7 @@ fn score_windows(
             timer.blocked(|| drop(results.blocking_send((window.lease, message))));
         };
         for failed in window.failed {
-            send(timer, Message::Failed(failed));
+            send(timer, LaneMessage::Failed(failed));
         }
         // A copy, because `window.stored` also decides which pairs are written.
         let (mut known, mut vectors) = (window.stored.clone(), vec![None; window.posts.len()]);
@@ -318,7 +318,7 @@ fn score_windows(
                 Ok(result) => result,
                 Err(error) => {
                     let error = error.to_string();
-                    return send(timer, Message::Failed(FailedText { same, error }));
+                    return send(timer, LaneMessage::Failed(FailedText { same, error }));
                 }
             };
             let stored = std::mem::take(&mut window.stored[text]);
@@ -340,7 +340,7 @@ fn score_windows(
                 computed,
                 result,
             };
-            send(timer, Message::Scored(text));
+            send(timer, LaneMessage::Scored(text));
         };
         let prepared = &targets.prepared;
         labeler.score(prepared, &window.texts, &known, &halted, &mut done)?;
@@ -354,7 +354,7 @@ fn score_windows(
             ..ClassifyCounts::default()
         });
         let suspects = window.suspects;
-        send(timer, Message::End { counts, suspects });
+        send(timer, LaneMessage::End { counts, suspects });
     }
     Ok(())
 }
@@ -363,7 +363,7 @@ impl Labelling<'_> {
     /// Writes scores as they arrive, in transactions of about [`WRITE_POSTS`] posts.
     async fn write_results(
         &self,
-        mut results: mpsc::Receiver<(Lease, Message)>,
+        mut results: mpsc::Receiver<(Lease, LaneMessage)>,
         done: &mut Tally<'_>,
     ) -> Result<(), StageError> {
         let Run { store, clock, .. } = self.run;
@@ -376,7 +376,7 @@ impl Labelling<'_> {
             // At the end of a window: its permit for suspects.
             let mut end = None;
             match message {
-                Message::Scored(text) => {
+                LaneMessage::Scored(text) => {
                     let (result, pairs) = (&text.result, &mut done.new);
                     // The pairs of a text count as computed for its first post, and as known for its other posts.
                     let all = result.logits.iter().flatten().count() * text.same.posts.len();
@@ -399,7 +399,7 @@ impl Labelling<'_> {
                         vector: result.vector.clone(),
                     }));
                 }
-                Message::Failed(FailedText { same, error }) => {
+                LaneMessage::Failed(FailedText { same, error }) => {
                     let posts = same.posts.into_iter().map(|post| post.fullname);
                     let posts: Vec<Fullname> = posts.collect();
                     for post in &posts {
@@ -409,7 +409,7 @@ impl Labelling<'_> {
                     self.retry.run_with_timeout(fail).await?;
                     done.new.failed += posts.len() as u64;
                 }
-                Message::End { counts, suspects } => {
+                LaneMessage::End { counts, suspects } => {
                     done.new.add(&counts);
                     end = Some(suspects);
                 }

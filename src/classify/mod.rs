@@ -431,7 +431,6 @@ fn blocking<T: Send + 'static, E: Into<StageError> + Send + 'static>(
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a rate for display")]
 fn rate(posts: u64, seconds: f64) -> f64 {
     if seconds > 0.0 {
         posts as f64 / seconds

@@ -20,7 +20,7 @@ const PAGE_POSTS: u32 = 4_000;
 const PAGE_SCORES: usize = 400_000;
 
 /// Scored posts, and the last fullname of the page, where the next page continues.
-struct Page {
+struct ScoredPage {
     posts: Vec<Classified>,
     last: String,
 }
@@ -122,7 +122,7 @@ impl Labelling<'_> {
     }
 
     /// Reads and scores the next page; `None` if there is none or the limit is reached.
-    async fn page(&self, after: &str) -> Result<Option<Page>, StoreError> {
+    async fn page(&self, after: &str) -> Result<Option<ScoredPage>, StoreError> {
         let store = self.run.store;
         let targets = &self.targets;
         let labels = targets.labels.max(1);
@@ -155,7 +155,7 @@ impl Labelling<'_> {
             })
         });
         let posts = scored.collect();
-        Ok(Some(Page {
+        Ok(Some(ScoredPage {
             posts,
             last: last.to_string(),
         }))

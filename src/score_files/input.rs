@@ -18,7 +18,7 @@ const MAX_WINDOW_BYTES: usize = 32 << 20;
 
 /// A window: rows that are scored together.
 #[derive(Debug, Default)]
-pub(super) struct Window {
+pub(super) struct TextWindow {
     /// Every row, in order.
     pub(super) entries: Vec<Entry>,
     /// The tokenised texts of the entries that have text, in order.
@@ -107,8 +107,8 @@ pub(super) struct Order<'a> {
 }
 
 /// Reads the inputs and sends windows, until the end, an error, or a dropped receiver.
-pub(super) fn read(order: &Order<'_>, windows: &SyncSender<Result<Window, FilesError>>) {
-    let mut reader = Reader {
+pub(super) fn read(order: &Order<'_>, windows: &SyncSender<Result<TextWindow, FilesError>>) {
+    let mut reader = WindowReader {
         order,
         windows,
         rows_read: 0,
@@ -126,9 +126,9 @@ pub(super) fn read(order: &Order<'_>, windows: &SyncSender<Result<Window, FilesE
 /// The reason why reading ended early: an error, or `None` if the receiver is gone.
 type Interrupted = Option<FilesError>;
 
-struct Reader<'a> {
+struct WindowReader<'a> {
     order: &'a Order<'a>,
-    windows: &'a SyncSender<Result<Window, FilesError>>,
+    windows: &'a SyncSender<Result<TextWindow, FilesError>>,
     /// Number of rows read so far.
     rows_read: u64,
     kept: KeptColumns,
@@ -137,7 +137,7 @@ struct Reader<'a> {
     bytes: usize,
 }
 
-impl Reader<'_> {
+impl WindowReader<'_> {
     fn run(&mut self) -> Result<(), Interrupted> {
         let order = self.order;
         for (at, path) in order.job.inputs.iter().enumerate() {
@@ -227,7 +227,7 @@ impl Reader<'_> {
         if !self.order.plain {
             plain = Vec::new();
         }
-        let window = Window {
+        let window = TextWindow {
             entries: std::mem::take(&mut self.entries),
             texts,
             plain,

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::mpsc::Receiver;
 
-use super::input::{Entry, Window};
+use super::input::{Entry, TextWindow};
 use super::output::{self, OutputLayout};
 use super::{FileJob, FileReport, FilesError, write_error};
 use topicmill_core::LabelSet;
@@ -42,7 +42,7 @@ impl Sink<'_> {
 }
 
 /// A run over all windows.
-pub(super) struct Run<'a> {
+pub(super) struct FileRun<'a> {
     pub(super) job: &'a FileJob,
     pub(super) labeler: &'a mut Labeler,
     pub(super) set: &'a LabelSet,
@@ -60,13 +60,13 @@ pub(super) struct Run<'a> {
     pub(super) by_model: bool,
 }
 
-type Outcome = Result<TextResult, String>;
+type Scored = Result<TextResult, String>;
 
-impl Run<'_> {
+impl FileRun<'_> {
     /// Scores all windows. Takes `windows` by value: dropping it ends the reader.
     pub(super) fn score_windows(
         &mut self,
-        windows: Receiver<Result<Window, FilesError>>,
+        windows: Receiver<Result<TextWindow, FilesError>>,
         stop: &dyn Fn() -> bool,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), FilesError> {
@@ -81,13 +81,13 @@ impl Run<'_> {
 
     fn score_window(
         &mut self,
-        window: Window,
+        window: TextWindow,
         stop: &dyn Fn() -> bool,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Completion, FilesError> {
-        let mut outcomes: Vec<Option<Outcome>> = vec![None; window.texts.len()];
+        let mut outcomes: Vec<Option<Scored>> = vec![None; window.texts.len()];
         let mut done = self.report.lines;
-        let mut finish = |text: usize, outcome: Outcome| {
+        let mut finish = |text: usize, outcome: Scored| {
             done += 1;
             outcomes[text] = Some(outcome);
             progress(done);
@@ -135,7 +135,7 @@ impl Run<'_> {
     fn write(
         &mut self,
         entries: &[Entry],
-        outcomes: Vec<Option<Outcome>>,
+        outcomes: Vec<Option<Scored>>,
     ) -> Result<(), FilesError> {
         let mut outcomes = outcomes
             .into_iter()

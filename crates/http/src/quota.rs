@@ -196,12 +196,12 @@ impl Quota {
 struct Pace {
     throttled_until: Duration,
     last_taken: Duration,
-    window: Option<Window>,
+    window: Option<QuotaWindow>,
 }
 
 /// The site's window as last reported, minus the requests sent since.
 #[derive(Debug, Clone, Copy)]
-struct Window {
+struct QuotaWindow {
     left: f64,
     used: f64,
     ends: Duration,
@@ -244,7 +244,7 @@ impl Pace {
             Some(known) if known.ends.abs_diff(ends) <= SAME_WINDOW => left.min(known.left),
             _ => left,
         };
-        self.window = Some(Window { left, used, ends });
+        self.window = Some(QuotaWindow { left, used, ends });
     }
 }
 

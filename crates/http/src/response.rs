@@ -123,10 +123,6 @@ pub fn reset(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
         if secs >= 100.0 * MIN_UNIX_TIME {
             secs = (secs / 1_000.0).floor();
         }
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "seconds since 1970 have 34 bits"
-        )]
         let unix_time = now.timestamp() as f64;
         secs = (secs - unix_time).max(0.0);
     }

@@ -18,7 +18,7 @@ pub use self::error::OnnxError;
 pub(crate) use self::error::load_error;
 pub use self::library::{FoundBy, Library};
 pub use self::runtime::{Runtime, load_runtime};
-use self::session::{Source, ports_of};
+use self::session::{GraphSource, ports_of};
 use super::batch::Batch;
 use super::contract::{Numbers, Tensor};
 use super::device::{Device, EngineName};
@@ -55,7 +55,7 @@ pub struct DeviceChoice {
 #[derive(Debug)]
 pub struct OnnxEngine {
     runtime: &'static Runtime,
-    source: Source,
+    source: GraphSource,
     chosen: DeviceChoice,
     feed: Feed,
     output: String,
@@ -113,7 +113,7 @@ impl OnnxEngine {
         }
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let spec = folder.spec.as_ref();
-        let source = Source {
+        let source = GraphSource {
             graph: folder.graph.clone(),
             entries: spec.map_or_else(Vec::new, |spec| {
                 spec.graph.session.clone().into_iter().collect()

@@ -9,7 +9,6 @@
 
 mod runtime;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use ::openvino::{
@@ -30,7 +29,7 @@ use crate::ports::{Feed, NamedTensor, Port, output_of, wanted_output};
 /// A graph compiled by OpenVINO for this CPU.
 pub struct OpenVinoEngine {
     runtime: &'static OpenVino,
-    source: Source,
+    source: GraphSource,
     feed: Feed,
     output: Output,
     /// `None` after a failed restart.
@@ -38,7 +37,7 @@ pub struct OpenVinoEngine {
 }
 
 /// Parameters of a compiled graph, kept to rebuild it.
-struct Source {
+struct GraphSource {
     graph: PathBuf,
     threads: usize,
     rounding: Rounding,
@@ -54,16 +53,6 @@ struct Compiled {
 enum Output {
     Named(String),
     First,
-}
-
-impl fmt::Debug for OpenVinoEngine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenVinoEngine")
-            .field("graph", &self.source.graph)
-            .field("threads", &self.source.threads)
-            .field("rounding", &self.source.rounding)
-            .finish_non_exhaustive()
-    }
 }
 
 impl OpenVinoEngine {
@@ -95,7 +84,7 @@ impl OpenVinoEngine {
         }
         let runtime = load_openvino(options.openvino.as_deref())?;
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let source = Source {
+        let source = GraphSource {
             graph: folder.graph.clone(),
             threads: options.threads.filter(|n| *n > 0).unwrap_or_else(cores),
             rounding: folder.rounding,
@@ -162,7 +151,7 @@ impl Engine for OpenVinoEngine {
     }
 }
 
-impl Source {
+impl GraphSource {
     fn compile(&self, runtime: &OpenVino) -> Result<Compiled, OnnxError> {
         let compiled = self.graph.to_str().map_or_else(
             || Err("its path is not valid UTF-8".to_owned()),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{FailedText, SameText, Window};
+use super::{ClaimedWindow, FailedText, SameText};
 use crate::classify::targets::SmallTargets;
 use crate::classify::{Labelling, StageError, blocking};
 use topicmill_core::{PairLogits, TextHash};
@@ -16,7 +16,7 @@ impl Labelling<'_> {
     pub(super) async fn apply_shortlist(
         &self,
         mut small: Shortlist,
-        window: &mut Window,
+        window: &mut ClaimedWindow,
     ) -> Result<(Shortlist, Completion), StageError> {
         let of_small = self.targets.small.as_ref();
         let of_small = of_small.expect("the label set is prepared for the small model");
@@ -55,7 +55,7 @@ impl Labelling<'_> {
     async fn known_small_pairs(
         &self,
         small: &SmallTargets,
-        window: &Window,
+        window: &ClaimedWindow,
     ) -> Result<Vec<Pairs>, StageError> {
         let (Some(model), Some(labels)) = (small.vectors, small.prepared.label_vectors()) else {
             return Ok(Vec::new());

@@ -129,7 +129,7 @@ impl Message {
 pub fn metadata(graph: &Path) -> Result<GraphMetadata, ModelError> {
     check_not_pointer(graph)?;
     let file = File::open(graph).map_err(ModelError::read(graph))?;
-    let reader = Reader::read(file).map_err(|error| ModelError::graph(graph, error))?;
+    let reader = ProtobufReader::read(file).map_err(|error| ModelError::graph(graph, error))?;
     let names = reader.found.into_iter();
     let weights = names
         .map(|name| {
@@ -152,7 +152,7 @@ pub fn metadata(graph: &Path) -> Result<GraphMetadata, ModelError> {
     })
 }
 
-struct Reader {
+struct ProtobufReader {
     input: BufReader<File>,
     at: u64,
     found: BTreeSet<String>,
@@ -164,7 +164,7 @@ struct Reader {
     shape: Vec<i64>,
 }
 
-impl Reader {
+impl ProtobufReader {
     fn read(file: File) -> io::Result<Self> {
         let end = file.metadata()?.len();
         let mut reader = Self {
