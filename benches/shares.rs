@@ -425,7 +425,6 @@ fn estimates(sample: &[(usize, usize)], assigned: &[f64]) -> Vec<Estimate> {
     estimates
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts of posts")]
 fn float(n: usize) -> f64 {
     n as f64
 }

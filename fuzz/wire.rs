@@ -190,7 +190,6 @@ pub fn headers(bytes: &[u8]) {
         let number = number(&headers, name);
         assert!(number.is_none_or(|number| number.is_finite() && number >= 0.0));
         if let Some(whole) = whole(name) {
-            #[expect(clippy::cast_precision_loss, reason = "as the header is read")]
             let expected = whole as f64;
             assert_eq!(number.map(f64::to_bits), Some(expected.to_bits()));
         }

@@ -288,7 +288,6 @@ fn mark_crashed_stage(stages: &mut Vec<LastRun>, row: &RunRow, seen_at: Timestam
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    clippy::cast_precision_loss,
     reason = "a rough estimate"
 )]
 fn seconds(posts: i64, pace: f64) -> Option<u64> {

@@ -74,7 +74,6 @@ pub fn cut(text: &str, room: usize) -> Cow<'_, str> {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    clippy::cast_precision_loss,
     reason = "a bar is no wider than a terminal"
 )]
 pub fn bar(share: f64, room: usize) -> String {

@@ -28,7 +28,6 @@ pub struct CostEstimate {
 
 /// Estimates the total of `n` items from samples of some of them; `None` for fewer than two samples.
 fn total(samples: &[f64], n: f64) -> Option<CostEstimate> {
-    #[expect(clippy::cast_precision_loss, reason = "a few hundred samples")]
     let count = samples.len() as f64;
     if samples.len() < 2 {
         return None;
@@ -81,7 +80,6 @@ pub fn cost(
     texts: u64,
 ) -> Result<EstimatedCost, LabelerError> {
     let encoded = labeler.encoder().encode(sample)?;
-    #[expect(clippy::cast_precision_loss, reason = "a displayed number")]
     let texts = texts as f64;
     let tokens: Vec<f64> = (0..encoded.len())
         .map(|i| labeler.tokens(prepared, &encoded[i], &pairs[i]))
@@ -95,7 +93,6 @@ pub fn cost(
         labeler.score(prepared, texts, pairs, &|| false, &mut |_, _| {})?;
         let took = clock.elapsed().saturating_sub(start).as_secs_f64();
         if round > 0 {
-            #[expect(clippy::cast_precision_loss, reason = "a round is small")]
             seconds.push(took / texts.len() as f64);
             measured_texts += texts.len();
         }

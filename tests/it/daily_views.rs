@@ -52,7 +52,6 @@ async fn labelled(f: &Fixture, step: &str) -> i64 {
         .map(|((day, outcome), (posts, score))| {
             let none = ["other", "unsure"].contains(&outcome.as_str());
             let slug = (!none).then(|| outcome.clone());
-            #[expect(clippy::cast_precision_loss, reason = "a handful of posts")]
             let mean = score / posts as f64;
             vec![
                 day.into(),

@@ -356,7 +356,6 @@ impl LabelSet {
     /// weight of `weight × labels` labels, for any number of topics.
     pub fn prior_for(&self, kind: &ModelKind) -> Option<f64> {
         let background = self.background.as_ref()?;
-        #[expect(clippy::cast_precision_loss, reason = "a number of labels")]
         let labels = self.labels.len().max(1) as f64;
         let left = !self.background_for(kind).is_empty();
         // `fold` averages the odds of the topics. Multiplied by the number of labels, the average has the combined

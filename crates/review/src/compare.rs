@@ -284,7 +284,6 @@ pub fn label_changes<'a>(a: &'a LabelSet, b: &'a LabelSet) -> Vec<LabelChange<'a
     of_b.chain(gone).collect()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts of posts")]
 fn float(n: u64) -> f64 {
     n as f64
 }

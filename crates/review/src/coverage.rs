@@ -75,7 +75,6 @@ fn coverage(
     for span in spans {
         let subreddit = span.subreddit.to_lowercase();
         let (first, last) = (seconds(span.first), seconds(span.last));
-        #[expect(clippy::cast_precision_loss, reason = "seconds and counts of posts")]
         let (length, posts) = ((last - first) as f64, span.posts as f64);
         #[expect(
             clippy::cast_possible_truncation,
@@ -157,7 +156,6 @@ fn choose(all: &BTreeMap<String, Coverage>, bounds: &Bounds) -> Option<Covered> 
             }
             let covered = all.values().filter(|one| one.contains((*from, *until)));
             let rate: f64 = covered.map(|one| one.posts / one.seconds).sum();
-            #[expect(clippy::cast_precision_loss, reason = "seconds")]
             let [a, b] = [split - from, until - split].map(|length| rate * length as f64);
             let value = a * b / (a + b);
             if value > best.map_or(0.0, |(value, ..)| value) {

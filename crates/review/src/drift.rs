@@ -51,7 +51,6 @@ impl Drift {
 }
 
 /// Converts a count to a float.
-#[expect(clippy::cast_precision_loss, reason = "posts are fewer than 2^52")]
 pub fn as_f64(n: u64) -> f64 {
     n as f64
 }

@@ -435,7 +435,6 @@ impl Tally {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts of posts")]
 fn float(n: usize) -> f64 {
     n as f64
 }

@@ -520,7 +520,6 @@ impl Problem {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "the number of answers")]
 fn float(n: usize) -> f64 {
     n as f64
 }

@@ -46,10 +46,6 @@ pub fn mix(
 /// Returns true if the post at position `number` (from 0) is chosen at random. Random posts are spread evenly, so that
 /// an estimate is available early.
 pub fn is_random_turn(number: u64, random_share: f64) -> bool {
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "fewer than 2^52 posts are answered"
-    )]
     let due = |number: u64| (number as f64 * random_share).floor();
     due(number + 1) > due(number)
 }

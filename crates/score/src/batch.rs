@@ -321,7 +321,6 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     fn few_shapes_limits_shapes_and_padding() {
         const FEW: Shapes = Shapes::Few { window: 512 };
         let (budget, mut seen, mut real, mut padded) = (16_384, HashSet::new(), 0, 0);

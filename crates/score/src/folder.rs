@@ -208,7 +208,6 @@ impl ModelFolder {
         }
         let logits = spec.vectors.iter().flat_map(|vector| &vector.logits);
         let logits: Vec<f64> = logits.map(|logit| f64::from(*logit)).collect();
-        #[expect(clippy::cast_precision_loss, reason = "a few logits")]
         let count = logits.len() as f64;
         let mean = logits.iter().sum::<f64>() / count;
         let spread = logits.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;

@@ -295,7 +295,6 @@ impl Labeler {
     }
 
     /// Returns the number of tokens to compute for a text, special tokens included, without padding.
-    #[expect(clippy::cast_precision_loss, reason = "tokens of one text")]
     pub fn tokens(
         &self,
         prepared: &PreparedLabels,

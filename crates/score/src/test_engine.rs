@@ -36,11 +36,7 @@ impl Default for ScriptedEngine {
 }
 
 impl Engine for ScriptedEngine {
-    #[expect(
-        clippy::cast_possible_wrap,
-        clippy::cast_precision_loss,
-        reason = "small numbers"
-    )]
+    #[expect(clippy::cast_possible_wrap, reason = "small numbers")]
     fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
         if batch.ids.len() > self.max_batch_tokens {
             return Err(EngineError::OutOfMemory {

@@ -17,7 +17,6 @@ use topicmill_core::{
 /// The first second of June 2005, the month of Reddit's first post.
 const FIRST_POST: f64 = 1_117_584_000.0;
 /// The last second of the year 9999; a larger number is not in seconds.
-#[expect(clippy::cast_precision_loss, reason = "the number has 38 bits")]
 const LATEST_SECS: f64 = Timestamp::LATEST_SECS as f64;
 
 /// Decodes a post or a comment from the fields of a thing (`{"kind": "t3", "data": {…}}`), or from its data alone, as
@@ -119,10 +118,6 @@ pub(super) fn decode_post(
 fn was_read_early(fields: &Fields, created_at: Timestamp) -> bool {
     let read = fields.retrieved_on.number();
     let read = read.or_else(|| fields.retrieved_utc.number());
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "seconds since 1970 have 34 bits"
-    )]
     let created = created_at.as_datetime().timestamp() as f64;
     let meta = fields.meta.object();
     meta.is_none_or(|meta| meta.retrieved_2nd_on.is_null())
@@ -171,10 +166,6 @@ fn subreddit_of(subreddit: &Field, permalink: Option<&str>) -> Result<String, Re
     reason = "in the range that was just checked"
 )]
 pub(super) fn time_of_post(value: &Value) -> Result<Timestamp, RejectReason> {
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "seconds of dates have 38 bits at most"
-    )]
     let dated = || Some(parse_time(value.as_str()?)?.0.timestamp() as f64);
     let Some(secs) = number_of(value).or_else(dated) else {
         let reason = RejectReason::from(NOT_A_TIME);

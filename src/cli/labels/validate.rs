@@ -129,7 +129,6 @@ const FARTHER: f32 = 0.05;
 /// The number of labels from which on their distances say how specific they are.
 const FEWEST: usize = 3;
 
-#[expect(clippy::cast_precision_loss, reason = "a number of labels")]
 fn mean(cosines: &[f32]) -> f32 {
     cosines.iter().sum::<f32>() / cosines.len().max(1) as f32
 }

@@ -86,7 +86,6 @@ pub struct ScriptedEngine {
 }
 
 impl Engine for ScriptedEngine {
-    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
         if let Some(started) = self.started.take() {
             std::fs::write(started, "").unwrap();

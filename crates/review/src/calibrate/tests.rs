@@ -93,7 +93,6 @@ fn out_of_scope_rows_inform_a_single_label_but_not_a_softmax() {
 fn ladder() -> Vec<GoldEvidence> {
     (0..20)
         .map(|i| {
-            #[expect(clippy::cast_precision_loss, reason = "small")]
             let logit = i as f32 * 0.2;
             let right = i >= 10 || i % 2 == 1;
             row(i, &[logit, 0.0], &[usize::from(!right)], None)

@@ -422,7 +422,6 @@ fn thousands(n: u64) -> String {
     groups.collect::<Vec<_>>().join(",")
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts of posts")]
 fn share(part: u64, all: u64) -> f64 {
     if all == 0 {
         0.0

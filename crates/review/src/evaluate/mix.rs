@@ -119,7 +119,6 @@ fn p_value(counts: &Counts<'_>) -> f64 {
     number(as_far.count() as u64 + 1) / number(samples as u64 + 1)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts of posts")]
 fn number(n: u64) -> f64 {
     n as f64
 }

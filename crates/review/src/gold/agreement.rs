@@ -82,7 +82,6 @@ pub fn alpha(answers: &[StoredGold]) -> Option<Alpha> {
     })
 }
 
-#[expect(clippy::cast_precision_loss, reason = "answers about a post")]
 fn count(n: usize) -> f64 {
     n as f64
 }

@@ -104,7 +104,6 @@ impl Entry {
     }
 
     /// Returns the rank from Reddit's published formula: ten times the votes count as much as being 12.5 hours newer.
-    #[expect(clippy::cast_precision_loss, reason = "an order, not a sum")]
     pub fn hotness(&self) -> f64 {
         (self.score.max(1) as f64).log10() + self.created as f64 / 45_000.0
     }
@@ -159,7 +158,6 @@ fn entry(subreddit: &str, id: u64, line: &Line, now: Timestamp) -> Entry {
         (None, None) => format!("https://www.reddit.com{permalink}"),
     };
     let name = format!("t3_{}", base36(id));
-    #[expect(clippy::cast_precision_loss, reason = "seconds of this century")]
     let created_utc = created as f64;
     let mut wire = json!({
         "name": name,

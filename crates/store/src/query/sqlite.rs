@@ -154,10 +154,6 @@ fn put(builder: &mut BatchBuilder<'_>, kind: ColumnKind, value: ValueRef<'_>) ->
         (ColumnKind::Boolean, ValueRef::Integer(n)) => builder.put(ColumnCell::Boolean(n != 0)),
         (ColumnKind::Integer, ValueRef::Integer(n)) => builder.put(ColumnCell::Integer(n)),
         (ColumnKind::Number, ValueRef::Real(n)) => builder.put(ColumnCell::Number(n)),
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "SQLite may store and return 1.0 as the integer 1"
-        )]
         (ColumnKind::Number, ValueRef::Integer(n)) => builder.put(ColumnCell::Number(n as f64)),
         (_, value) => Err(builder.wrong(&value.data_type().to_string())),
     }

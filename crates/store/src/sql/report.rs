@@ -277,7 +277,6 @@ impl<DB: Dialect> SqlStore<DB> {
             held += posts;
             (held >= DRAWN.cast_unsigned()).then_some(*bin)
         });
-        #[expect(clippy::cast_precision_loss, reason = "there are only fifty bins")]
         let least = least.unwrap_or(0) as f64 / BINS as f64;
         let condition = "NOT c.abstained";
         let mut samples = Self::samples(tx, query, condition, least, "").await?;

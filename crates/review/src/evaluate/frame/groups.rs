@@ -239,7 +239,6 @@ mod tests {
         )
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "counts of posts")]
     fn float(n: usize) -> f64 {
         n as f64
     }
