@@ -100,7 +100,6 @@ pub struct CollectCounts {
     /// Posts and comments received and stored, counted once for each topic.
     pub posts: u64,
     /// The comments among them.
-    #[serde(default)]
     pub comments: u64,
     /// Changes to the stored posts.
     #[serde(flatten)]
@@ -183,7 +182,6 @@ pub struct ImportCounts {
     /// Records that are posts or comments.
     pub posts: u64,
     /// The comments among them.
-    #[serde(default)]
     pub comments: u64,
     /// Changes to the stored posts.
     #[serde(flatten)]
