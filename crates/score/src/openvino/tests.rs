@@ -172,7 +172,9 @@ fn a_damaged_graph_is_reported_in_one_sentence() {
         (&[], "empty"),
     ] {
         std::fs::write(&folder.graph, bytes).unwrap();
-        let error = OpenVinoEngine::load_unchecked(&folder, &options).err().unwrap();
+        let error = OpenVinoEngine::load_unchecked(&folder, &options)
+            .err()
+            .unwrap();
         let message = error.to_string();
         assert!(
             matches!(error, OnnxError::Compile { .. }),

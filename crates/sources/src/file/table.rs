@@ -16,7 +16,9 @@ use crate::page::Rejected;
 use crate::post::{Fields, decode_post, flag_of, integer_of, is_null, number_of};
 use topicmill_core::{RejectReason, SourceKind};
 use topicmill_tables::bytes::TextReader;
-use topicmill_tables::{Cell, Rows as _};
+use topicmill_tables::csv::Csv;
+use topicmill_tables::parquet::Parquet;
+use topicmill_tables::{Cell, Row, Rows};
 
 /// Maximum number of columns that an error or a warning lists.
 const MOST_SHOWN: usize = 40;
@@ -63,10 +65,8 @@ struct Found {
 
 /// The rows in a table. Only the columns that are needed are read.
 pub struct Posts {
-    rows: Box<dyn topicmill_tables::Rows>,
-    fields: Vec<Field>,
-    layout: Layout,
-    caveat: Option<String>,
+    rows: Box<dyn Rows>,
+    found: Found,
     given: Vec<DefaultValue>,
     number: u64,
     /// Bytes of the cells read so far.
@@ -89,8 +89,7 @@ impl Posts {
         wanted: &[Column],
         given: &[DefaultValue],
     ) -> Result<Self, String> {
-        let mut rows =
-            topicmill_tables::csv::Csv::new(text, delimiter).map_err(|error| error.to_string())?;
+        let mut rows = Csv::new(text, delimiter).map_err(|error| error.to_string())?;
         let found = find(wanted, given, &rows, &[])?;
         rows.select(&found.columns)
             .map_err(|error| error.to_string())?;
@@ -108,8 +107,7 @@ impl Posts {
         read: &Arc<AtomicU64>,
     ) -> Result<Self, String> {
         let bytes = file.metadata().map_err(|error| error.to_string())?.len();
-        let mut rows =
-            topicmill_tables::parquet::Parquet::new(file).map_err(|error| error.to_string())?;
+        let mut rows = Parquet::new(file).map_err(|error| error.to_string())?;
         let found = find(wanted, given, &rows, &rows.nested())?;
         rows.select(&found.columns)
             .map_err(|error| error.to_string())?;
@@ -118,16 +116,14 @@ impl Posts {
     }
 
     fn of(
-        rows: Box<dyn topicmill_tables::Rows>,
+        rows: Box<dyn Rows>,
         found: Found,
         given: &[DefaultValue],
         size: Option<(u64, u64, Arc<AtomicU64>)>,
     ) -> Self {
         Self {
             rows,
-            fields: found.fields,
-            layout: found.layout,
-            caveat: found.caveat,
+            found,
             given: given.to_vec(),
             number: 0,
             bytes: 0,
@@ -146,7 +142,7 @@ impl PostRows for Posts {
         let row = loop {
             let row = self.rows.next_row().transpose()?;
             self.number += 1;
-            if !row.as_ref().is_ok_and(topicmill_tables::Row::is_blank) {
+            if !row.as_ref().is_ok_and(Row::is_blank) {
                 break row;
             }
         };
@@ -164,9 +160,10 @@ impl PostRows for Posts {
                     return Err(problem.into());
                 }
                 self.bytes += row.cells.iter().map(|(_, cell)| size(cell)).sum::<u64>();
-                let mut values = Vec::with_capacity(self.fields.len());
-                for Field { name, at, is_guess } in &self.fields {
-                    let value = self.layout.normalise(name, value(name, &row.cells[*at].1)?);
+                let Found { fields, layout, .. } = &self.found;
+                let mut values = Vec::with_capacity(fields.len());
+                for Field { name, at, is_guess } in fields {
+                    let value = layout.normalise(name, value(name, &row.cells[*at].1)?);
                     // The column of another tool may have another meaning.
                     if !is_guess || !NUMBERS.contains(name) || number_of(&value).is_some() {
                         values.push((*name, value));
@@ -196,11 +193,11 @@ impl PostRows for Posts {
     }
 
     fn caveat(&self) -> Option<String> {
-        self.caveat.clone()
+        self.found.caveat.clone()
     }
 
     fn layout(&self) -> Option<&Layout> {
-        Some(&self.layout)
+        Some(&self.found.layout)
     }
 }
 
@@ -235,7 +232,7 @@ fn value(field: &str, cell: &Cell) -> Result<Value, String> {
 fn find(
     wanted: &[Column],
     given: &[DefaultValue],
-    table: &dyn topicmill_tables::Rows,
+    table: &dyn Rows,
     nested: &[usize],
 ) -> Result<Found, String> {
     let columns = table.names().unwrap_or_default();
