@@ -5,7 +5,7 @@
 
 use super::StageError;
 use topicmill_core::{CALIBRATED, short_hash};
-use topicmill_store::{LabelSetRow, ModelRow, Store, StoreError, Target};
+use topicmill_store::{LabelSetRow, Store, StoreError, Target};
 
 /// Decides whether a run makes its model and label set the current ones, which the views show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,128 +45,66 @@ pub(super) async fn set_current(
         MakeCurrent::EvenIfLabelsAreLost => Ok(store.labels().set_current(target).await?),
         MakeCurrent::IfNone => {
             store.labels().set_first_current(target).await?;
-            if let Some(not_current) = NotCurrent::find(store, target).await? {
-                tracing::warn!("{}", not_current.warning());
+            if let Some(warning) = not_current(store, target).await? {
+                tracing::warn!("{warning}");
             }
             Ok(())
         }
     }
 }
 
-/// A label set and a model, for display.
-#[derive(Debug, Clone)]
-struct NamedTarget {
-    set: LabelSetRow,
-    model: ModelRow,
-}
-
-/// The target of this run and the current target, which are different.
-#[derive(Debug)]
-struct NotCurrent {
-    ours: NamedTarget,
-    current: NamedTarget,
-    /// The arguments of `labels use` that select the target of this run.
-    switch: String,
-    /// True if the current label set is a calibrated copy of this run's.
-    is_original: bool,
-}
-
-impl NotCurrent {
-    async fn find(store: &Store, target: Target) -> Result<Option<Self>, StoreError> {
-        let Some(current) = store
-            .labels()
-            .current_target()
-            .await?
-            .filter(|one| *one != target)
-        else {
-            return Ok(None);
-        };
-        let (sets, models) = (
-            store.labels().label_sets().await?,
-            store.labels().models().await?,
-        );
-        let named = |target: Target| {
-            let set = sets.iter().find(|set| set.id == target.label_set)?;
-            let (_, model) = models.iter().find(|(id, _)| *id == target.model)?;
-            Some(NamedTarget {
-                set: set.clone(),
-                model: model.clone(),
-            })
-        };
-        // The rows may have been deleted in the meantime.
-        let Some((ours, current)) = named(target).zip(named(current)) else {
-            return Ok(None);
-        };
-        let mut switch = shortest_name(&ours.set, &sets);
-        let models = store.labels().models_with_labels(target.label_set).await?;
-        if models.iter().any(|model| *model != target.model) {
-            switch = format!("{switch} --model {}", short_hash(&ours.model.manifest_hash));
+/// Returns a warning if the current target is not the target of this run.
+async fn not_current(store: &Store, target: Target) -> Result<Option<String>, StoreError> {
+    let labels = store.labels();
+    let current = match labels.current_target().await? {
+        Some(current) if current != target => current,
+        _ => return Ok(None),
+    };
+    let (sets, models) = (labels.label_sets().await?, labels.models().await?);
+    let named = |target: Target| {
+        let set = sets.iter().find(|set| set.id == target.label_set)?;
+        let (_, model) = models.iter().find(|(id, _)| *id == target.model)?;
+        Some((set, model))
+    };
+    // The rows may have been deleted in the meantime.
+    let Some(((set, model), (other, other_model))) = named(target).zip(named(current)) else {
+        return Ok(None);
+    };
+    let [ours, theirs] = if set.id == other.id {
+        [model, other_model].map(|model| {
+            let hash = short_hash(&model.manifest_hash);
+            format!("the model {} ({hash}, {})", model.name, model.precision)
+        })
+    } else {
+        [set, other].map(|set| format!("`{}` (version {})", set.name, short_hash(&set.hash)))
+    };
+    let changed = if set.id != other.id && set.name == other.name {
+        format!("; the label set `{}` has changed since then", set.name)
+    } else {
+        String::new()
+    };
+    let is_calibrated = other.name.ends_with(CALIBRATED) && {
+        let copy = labels.label_set(other.id).await?;
+        copy.is_calibrated_copy_of(&labels.label_set(set.id).await?)
+    };
+    let advice = if is_calibrated {
+        "the current label set is a calibrated copy: to label new posts with it, set `pipeline` in the settings to \
+         its file, or name the file with --pipeline"
+            .to_owned()
+    } else {
+        let mut switch = shortest_name(set, &sets);
+        let models = labels.models_with_labels(target.label_set).await?;
+        if models.iter().any(|other| *other != target.model) {
+            switch = format!("{switch} --model {}", short_hash(&model.manifest_hash));
         }
-        let is_original = current.set.name.ends_with(CALIBRATED) && {
-            let copy = store.labels().label_set(current.set.id).await?;
-            copy.is_calibrated_copy_of(&store.labels().label_set(ours.set.id).await?)
-        };
-        Ok(Some(Self {
-            ours,
-            current,
-            switch,
-            is_original,
-        }))
-    }
-
-    /// Returns the label set of this run and the current one; if both are the same, the two models instead.
-    fn display_names(&self) -> [String; 2] {
-        let both = [&self.ours, &self.current];
-        if self.ours.set.id == self.current.set.id {
-            both.map(|named| format!("the model {}", named.model()))
-        } else {
-            both.map(NamedTarget::set)
-        }
-    }
-
-    fn warning(&self) -> String {
-        let [ours, current] = self.display_names();
-        let (set, other) = (&self.ours.set, &self.current.set);
-        let changed = if set.id != other.id && set.name == other.name {
-            format!("; the label set `{}` has changed since then", set.name)
-        } else {
-            String::new()
-        };
-        let advice = if self.is_original {
-            "the current label set is a calibrated copy: to label new posts with it, set `pipeline` in the settings to \
-             its file, or name the file with --pipeline"
-                .to_owned()
-        } else {
-            format!(
-                "to show these labels, run `topicmill labels use {}` afterwards, or add --make-current",
-                self.switch
-            )
-        };
         format!(
-            "these labels are stored in addition to the current ones: this run uses {ours}, and the views still show \
-             the labels of {current}{changed}; {advice}"
+            "to show these labels, run `topicmill labels use {switch}` afterwards, or add --make-current"
         )
-    }
-}
-
-impl NamedTarget {
-    fn set(&self) -> String {
-        format!(
-            "`{}` (version {})",
-            self.set.name,
-            short_hash(&self.set.hash)
-        )
-    }
-
-    fn model(&self) -> String {
-        let ModelRow {
-            name,
-            precision,
-            manifest_hash,
-            ..
-        } = &self.model;
-        format!("{name} ({}, {precision})", short_hash(manifest_hash))
-    }
+    };
+    Ok(Some(format!(
+        "these labels are stored in addition to the current ones: this run uses {ours}, and the views still show the \
+         labels of {theirs}{changed}; {advice}"
+    )))
 }
 
 /// Returns the name of a label set for a command line, or its short hash if the name is not unique or needs quotes.
