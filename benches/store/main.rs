@@ -96,14 +96,6 @@ const FILL_POSTGRES: [&str; 6] = [
        FROM generate_series(1, $6) i CROSS JOIN hypotheses h",
 ];
 
-/// Selects the bytes of the largest tables and indexes. For SQLite, `run.sh` uses the sqlite3 program.
-const SIZES: &str = "SELECT relname::text, pg_relation_size(oid) FROM pg_class \
-    WHERE relkind IN ('r', 'i') AND relnamespace = 'public'::regnamespace ORDER BY 2 DESC LIMIT 16";
-
-/// The statement with which `claim` selects posts (crates/store/src/sql/claims.rs), with literal values.
-const PICK: &str = "SELECT fullname FROM backlog WHERE model_id = 1 AND label_set_id = 1 AND lease_id IS NULL \
-    AND crashes = 0 AND attempts < 3 ORDER BY attempts, fullname LIMIT 1000";
-
 macro_rules! on {
     ($url:expr, $connection:ident, $body:expr) => {
         if $url.starts_with("sqlite:") {
@@ -166,8 +158,6 @@ async fn main() -> Outcome<()> {
     bench.fill(posts, scored).await?;
     bench.work().await?;
     bench.look().await?;
-    bench.sizes().await?;
-    bench.plan().await?;
     for workers in [1, 2, 4] {
         bench.scale(&set, workers).await?;
     }
@@ -250,16 +240,10 @@ impl Bench {
         if there.rows[0][0] != 0 {
             return Ok(());
         }
-        let runs = [
-            self.store
-                .runs()
-                .begin_run(Stage::Collect, "bench", self.clock.now().into())
-                .await?,
-            self.store
-                .runs()
-                .begin_run(Stage::Collect, "bench", self.clock.now().into())
-                .await?,
-        ];
+        let now = self.clock.now().into();
+        let runs = self.store.runs();
+        let begin = || runs.begin_run(Stage::Collect, "bench", now);
+        let runs = [begin().await?, begin().await?];
         on!(&self.url, connection, {
             let sqlite = self.url.starts_with("sqlite:");
             for sql in if sqlite { FILL_SQLITE } else { FILL_POSTGRES } {
@@ -306,48 +290,37 @@ impl Bench {
     /// Runs a worker's operations, often enough for a median.
     async fn work(&self) -> Outcome<()> {
         let (store, target) = (&self.store, self.target);
-        let missing = store.backlog().enqueue_missing(target);
+        let backlog = store.backlog();
+        let missing = backlog.enqueue_missing(target);
         let missing = self.time("enqueue_missing", missing).await??;
         say(&format!("  posts added to the backlog: {missing}"))?;
-        let again = store.backlog().enqueue_missing(target);
-        self.time("enqueue_missing, with nothing new", again)
-            .await??;
+        let again = backlog.enqueue_missing(target);
+        self.time("enqueue_missing, none new", again).await??;
+        let claimant = self.claimant();
         let (mut claims, mut reads, mut writes) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..11 {
             let began = self.clock.elapsed();
             let now = self.clock.now().into();
-            let claim = store
-                .backlog()
-                .claim(
-                    target,
-                    &self.claimant(),
-                    CrashFilter::WithoutCrash,
-                    WINDOW,
-                    now,
-                )
-                .await?;
+            let filter = CrashFilter::WithoutCrash;
+            let claim = backlog.claim(target, &claimant, filter, WINDOW, now);
+            let claim = claim.await?;
             let claimed = self.clock.elapsed();
             let hashes: Vec<_> = claim.posts.iter().map(|post| post.text_hash).collect();
             stored_logits(store, target.model, &self.hypotheses, &hashes).await?;
             let read = self.clock.elapsed();
             let done = self.done(&claim);
             let scored = self.clock.elapsed();
-            store
-                .backlog()
-                .save_labels(
-                    &LabelWrite {
-                        target,
-                        logits_model: target.model,
-                        mode: Mode::Single,
-                        run: self.run,
-                        now,
-                        lease: Some(claim.lease),
-                    },
-                    &done,
-                )
-                .await?;
+            let write = LabelWrite {
+                target,
+                logits_model: target.model,
+                mode: Mode::Single,
+                run: self.run,
+                now,
+                lease: Some(claim.lease),
+            };
+            backlog.save_labels(&write, &done).await?;
             let written = self.clock.elapsed();
-            store.backlog().release(claim.lease).await?;
+            backlog.release(claim.lease).await?;
             claims.push(claimed.saturating_sub(began));
             reads.push(read.saturating_sub(claimed));
             writes.push(written.saturating_sub(scored));
@@ -437,35 +410,6 @@ impl Bench {
             }
             say(&format!("{sql}: {}", spread(times)))?;
         }
-        Ok(())
-    }
-
-    async fn sizes(&self) -> Outcome<()> {
-        if self.url.starts_with("sqlite:") {
-            return Ok(());
-        }
-        let mut connection = PgConnection::connect(&self.url).await?;
-        for row in connection.fetch_all(SIZES).await? {
-            let (table, bytes): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
-            say(&format!("{table}: {bytes} bytes"))?;
-        }
-        Ok(())
-    }
-
-    async fn plan(&self) -> Outcome<()> {
-        on!(&self.url, connection, {
-            let sqlite = self.url.starts_with("sqlite:");
-            let explain = if sqlite {
-                "EXPLAIN QUERY PLAN"
-            } else {
-                "EXPLAIN"
-            };
-            let column = if sqlite { 3 } else { 0 };
-            let sql = AssertSqlSafe(format!("{explain} {PICK}"));
-            for row in connection.fetch_all(sql).await? {
-                say(&format!("  {}", row.try_get::<String, _>(column)?))?;
-            }
-        });
         Ok(())
     }
 
