@@ -23,6 +23,7 @@ use topicmill_store::{Access, RunId, Store};
 use crate::support::builders;
 use crate::support::engine::{ScriptedEngine, scripted};
 use crate::support::postgres::{OwnServer, TestDatabase, databases, sqlite};
+use crate::support::wait::until;
 
 pub const LEASE: Duration = Duration::from_secs(3);
 pub const MAX_ATTEMPTS: u32 = 3;
@@ -240,18 +241,6 @@ impl Drop for Process {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
-    }
-}
-
-/// Polls until a condition holds. Fails only after minutes, because the machine may be slow.
-pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    let clock = SystemClock::shared();
-    while !so().await {
-        assert!(
-            clock.elapsed() < Duration::from_mins(5),
-            "still not after five minutes: {what}"
-        );
-        clock.sleep(Duration::from_millis(30)).await;
     }
 }
 

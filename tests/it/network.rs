@@ -19,6 +19,7 @@ use crate::support::reddit::{
     client, client_with, mount_listing, page, requests, server, settings,
 };
 use crate::support::scene::READ_OPTIONS;
+use crate::support::wait::until;
 use crate::support::wire::{Act, Wire, head};
 
 async fn read(reddit: &Reddit) -> Result<ListingPage, SourceError> {
@@ -242,10 +243,11 @@ async fn a_killed_collect_keeps_its_pages_and_the_next_run_fetches_the_rest() {
             .spawn()
             .unwrap();
         // A token, the first page, and the second, which is requested once the first is stored.
-        while server.received_requests().await.unwrap().len() < 3 {
-            assert!(running.try_wait().unwrap().is_none());
-            tokio::task::yield_now().await;
-        }
+        until("the second page is requested", async || {
+            assert_eq!(running.try_wait().unwrap(), None);
+            server.received_requests().await.unwrap().len() >= 3
+        })
+        .await;
         running.kill().unwrap();
         running.wait().unwrap();
         let names = "SELECT fullname FROM posts ORDER BY fullname";

@@ -26,6 +26,7 @@ use crate::support::postgres::{databases, sqlite};
 use crate::support::program::{Program, finished, on_reddit};
 use crate::support::reddit::{client_with, requests, settings};
 use crate::support::scene::READ_OPTIONS;
+use crate::support::wait::until;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -291,10 +292,11 @@ async fn a_killed_process_does_not_stall_the_other() {
         let mut killed = spawn(&program, &url);
         let other = spawn(&program, &url);
         // One process is killed while it is waiting for its reserved time.
-        while log.arrivals().len() < 5 {
-            assert!(killed.try_wait().unwrap().is_none());
-            tokio::task::yield_now().await;
-        }
+        until("both send requests", async || {
+            assert_eq!(killed.try_wait().unwrap(), None);
+            log.arrivals().len() >= 5
+        })
+        .await;
         killed.kill().unwrap();
         killed.wait().unwrap();
         let ran = finished(other.wait_with_output().unwrap());

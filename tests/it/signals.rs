@@ -14,6 +14,7 @@ use topicmill_store::{Access, Store, is_cancelled};
 use crate::support::builders::lines;
 use crate::support::postgres::postgres;
 use crate::support::program::{Program, RunOutput, finished};
+use crate::support::wait::{BLOCKED, sessions, until};
 
 /// Another program's connection, which locks the `posts` table on PostgreSQL and blocks all writes on SQLite.
 enum Holder {
@@ -72,33 +73,19 @@ fn has_open(child: &Child, file: &str) -> bool {
 
 /// Returns once a program is waiting for the lock, as far as the database shows it.
 async fn wait_until_blocked(child: &mut Child, url: &str) {
-    let clock = SystemClock::shared();
-    let pause = Duration::from_millis(25);
-    if let Some(file) = url.strip_prefix("sqlite:") {
-        while Path::new("/proc/self/fd").exists() && !has_open(child, file) {
-            assert!(
-                child.try_wait().unwrap().is_none(),
-                "the command ended without waiting"
-            );
-            clock.sleep(pause).await;
+    let file = url.strip_prefix("sqlite:");
+    until("the command is waiting for the lock", async || {
+        let ended = child.try_wait().unwrap();
+        assert_eq!(ended, None, "the command ended without waiting");
+        match file {
+            Some(file) => has_open(child, file) || !Path::new("/proc/self/fd").exists(),
+            None => sessions(url, BLOCKED).await > 0,
         }
+    })
+    .await;
+    if file.is_some() {
         // SQLite does not report waiters. A program that reaches the lock only after the signal stops there as well.
-        return clock.sleep(Duration::from_secs(1)).await;
-    }
-    let waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
-                     AND wait_event_type = 'Lock'";
-    let mut watcher = PgConnection::connect(url).await.unwrap();
-    while sqlx::query_scalar::<_, i64>(waiting)
-        .fetch_one(&mut watcher)
-        .await
-        .unwrap()
-        == 0
-    {
-        assert!(
-            child.try_wait().unwrap().is_none(),
-            "the command ended without waiting"
-        );
-        clock.sleep(pause).await;
+        SystemClock::shared().sleep(Duration::from_secs(1)).await;
     }
 }
 

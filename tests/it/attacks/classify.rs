@@ -11,12 +11,10 @@ use topicmill::run::Run;
 use topicmill::run::StageError;
 use topicmill_core::clock::{Clock, SharedClock, Sleep, SystemClock};
 use topicmill_core::record::ClassifyCounts;
-use topicmill_core::{Fullname, RunStatus, Stage};
+use topicmill_core::{RunStatus, Stage};
 use topicmill_store::{Access, Claimant, CrashFilter, RunId, Store, Written};
 
-use crate::crashes::{
-    LEASE, MAX_ATTEMPTS, add_posts, begin, count, label_set, titles, until, with_posts,
-};
+use crate::crashes::{LEASE, MAX_ATTEMPTS, add_posts, begin, count, label_set, titles, with_posts};
 use crate::purge::stored_labels;
 use crate::store::fixture;
 use crate::support::builders::at;
@@ -24,6 +22,7 @@ use crate::support::engine::{ScriptedEngine, has_onnx_runtime, scripted};
 use crate::support::postgres::{databases, postgres, sqlite};
 use crate::support::program::Program;
 use crate::support::proxy::Proxy;
+use crate::support::wait::{BLOCKED, sessions, until};
 
 fn options() -> Options {
     crate::crashes::options(LEASE)
@@ -163,28 +162,12 @@ async fn a_lease_is_renewed_during_the_label_write_and_not_reclaimed() {
     // The write has its lease and is waiting for the posts to be unlocked.
     let writing = f.complete(&claim, 1);
     let meanwhile = async {
-        let waits = "SELECT COUNT(*) FROM pg_stat_activity \
-                      WHERE datname = current_database() AND wait_event_type = 'Lock'";
-        until("the write is waiting", async || f.count(waits).await == 1).await;
-        assert!(
-            f.store
-                .backlog()
-                .renew(claim.lease, at(50), LEASE)
-                .await
-                .unwrap()
-        );
-        let others: Vec<Fullname> = f
-            .claim(9, 9_999)
-            .await
-            .posts
-            .into_iter()
-            .map(|post| post.fullname)
-            .collect();
-        assert_eq!(
-            others.len(),
-            1,
-            "only the unclaimed post is claimed: {others:?}"
-        );
+        let waits = async || sessions(&database.url, BLOCKED).await == 1;
+        until("the write is waiting", waits).await;
+        let renewed = f.store.backlog().renew(claim.lease, at(50), LEASE).await;
+        assert!(renewed.unwrap());
+        let others = f.claim(9, 9_999).await.posts;
+        assert_eq!(others.len(), 1, "only the unclaimed post: {others:?}");
         sqlx::query("COMMIT").execute(&mut reader).await.unwrap();
     };
     let both = async { tokio::join!(writing, meanwhile) };

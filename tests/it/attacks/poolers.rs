@@ -4,12 +4,10 @@ use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command};
-use std::time::Duration;
-
-use topicmill_core::clock::SystemClock;
 
 use crate::support::postgres::{TestDatabase, postgres};
 use crate::support::program::{Program, words};
+use crate::support::wait::until;
 
 /// `PgBouncer` with Debian's defaults except `pool_mode`, in front of a database's server.
 struct Bouncer {
@@ -61,10 +59,8 @@ impl Bouncer {
             command.args(["-u", "nobody"]);
         }
         let process = command.arg("-q").arg(place("settings")).spawn().unwrap();
-        let clock = SystemClock::shared();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            clock.sleep(Duration::from_millis(20)).await;
-        }
+        let listens = async || TcpStream::connect(("127.0.0.1", port)).is_ok();
+        until("PgBouncer listens", listens).await;
         url.set_port(Some(port)).unwrap();
         Some(Self {
             process,

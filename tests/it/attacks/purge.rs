@@ -11,6 +11,7 @@ use topicmill_store::{Classified, Written};
 use crate::purge::{Scene, deleted, post, some, stored_labels};
 use crate::support::builders;
 use crate::support::postgres::{databases, postgres};
+use crate::support::wait::{BLOCKED, sessions, until};
 
 /// Returns a crosspost of a post, with a copy of its title and body.
 fn crosspost(id: &str, of: &Post) -> Post {
@@ -68,19 +69,8 @@ async fn a_text_being_purged_is_not_enqueued() {
         .unwrap();
     let store = scene.store().clone();
     let queueing = tokio::spawn(async move { store.backlog().enqueue_missing(target).await });
-    let mut observer = PgConnection::connect(&database.url).await.unwrap();
-    for _ in 0..200 {
-        let waits: i64 = sqlx::query_scalar(
-            "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()",
-        )
-        .fetch_one(&mut observer)
-        .await
-        .unwrap();
-        if waits > 0 {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let waits = async || sessions(&database.url, BLOCKED).await > 0;
+    until("enqueueing waits for retention", waits).await;
     taking.commit().await.unwrap();
     queueing.await.unwrap().unwrap();
     assert_eq!(scene.rows("SELECT fullname FROM backlog").await, ["t3_b"]);

@@ -1,6 +1,7 @@
 //! Tests that an export is one snapshot and is either complete or absent.
 
 use super::*;
+use crate::support::wait::until_blocking;
 
 #[tokio::test]
 async fn an_export_is_a_consistent_snapshot() {
@@ -93,20 +94,15 @@ fn a_killed_or_failed_export_keeps_the_previous_file() {
     scene.ok(&["import", &more]);
     fs::write(scene.path("old.parquet"), "old").unwrap();
     let args = ["export", "old.parquet", "--overwrite", "--unlabelled"];
-    let begun = |path: &Path| {
-        let entries = fs::read_dir(path).unwrap();
-        entries
-            .flatten()
-            .any(|entry| entry.file_name().to_string_lossy().ends_with(".partial"))
-    };
+    let is_partial =
+        |entry: fs::DirEntry| entry.file_name().to_string_lossy().ends_with(".partial");
     let mut child = scene.program.command(&args).spawn().unwrap();
-    while !begun(scene.program.folder.path()) {
-        assert!(
-            child.try_wait().unwrap().is_none(),
-            "the export ended before it was killed"
-        );
-        std::thread::yield_now();
-    }
+    until_blocking("the export has begun", || {
+        let ended = child.try_wait().unwrap();
+        assert_eq!(ended, None, "the export ended before it was killed");
+        let entries = fs::read_dir(scene.program.folder.path()).unwrap();
+        entries.flatten().any(is_partial)
+    });
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(scene.read("old.parquet"), "old");

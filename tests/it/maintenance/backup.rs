@@ -4,6 +4,7 @@ use std::process::Child;
 
 use super::*;
 use crate::support::postgres::{postgres, sqlite};
+use crate::support::wait::until_blocking;
 
 /// Returns a program on a SQLite database with rows in every table and this many more posts.
 async fn program_on(posts: u32) -> Program {
@@ -88,9 +89,9 @@ fn stopped(mut command: Command, signal: &str, begun: &Path) -> RunOutput {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    while names(begun).is_empty() && running.try_wait().unwrap().is_none() {
-        std::thread::yield_now();
-    }
+    until_blocking("the backup has begun or ended", || {
+        !names(begun).is_empty() || running.try_wait().unwrap().is_some()
+    });
     // The backup may already have ended.
     let pid = running.id().to_string();
     let _ = Command::new("kill").args([signal, &pid]).status().unwrap();

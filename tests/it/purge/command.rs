@@ -1,6 +1,7 @@
 //! Tests `purge` through the program: its record, Reddit errors, interruption, and a wrong clock.
 
 use super::*;
+use crate::support::wait::until;
 
 #[test]
 fn the_purge_command_purges_and_records_its_run() {
@@ -172,13 +173,11 @@ async fn an_interrupted_purge_stops_immediately_and_is_recorded() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    while crate::support::reddit::requests(&server, "GET").await == 0 {
-        assert!(
-            running.try_wait().unwrap().is_none(),
-            "the program ended without a request"
-        );
-        tokio::task::yield_now().await;
-    }
+    until("the program sends a request", async || {
+        assert_eq!(running.try_wait().unwrap(), None);
+        crate::support::reddit::requests(&server, "GET").await > 0
+    })
+    .await;
     signal(&running, "-INT");
     assert_eq!(running.wait().unwrap().code(), Some(130));
     expect_status(&program, "stopped");

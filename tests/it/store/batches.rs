@@ -1,6 +1,7 @@
 //! Tests batches of posts: any size, every type of value, concurrent writers, conflicts and deadlocks.
 
 use super::*;
+use crate::support::wait::{sessions, until};
 
 #[tokio::test]
 async fn a_post_on_two_pages_of_a_batch_is_recorded_for_both_topics() {
@@ -303,17 +304,9 @@ async fn a_batch_is_retried_after_a_conflict_a_limited_number_of_times() {
 /// Returns the number of deadlocks. PostgreSQL counts a connection's deadlocks once the connection is closed.
 async fn deadlocks(url: &str) -> i64 {
     use sqlx::Connection;
+    let closed = async || sessions(url, "application_name = 'topicmill'").await == 0;
+    until("the connections are closed", closed).await;
     let mut connection = sqlx::PgConnection::connect(url).await.unwrap();
-    let others = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
-                    AND application_name = 'topicmill'";
-    while sqlx::query_scalar::<_, i64>(others)
-        .fetch_one(&mut connection)
-        .await
-        .unwrap()
-        > 0
-    {
-        tokio::task::yield_now().await;
-    }
     sqlx::query_scalar("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
         .fetch_one(&mut connection)
         .await

@@ -29,4 +29,5 @@ pub mod reddit;
 pub mod rows;
 pub mod scene;
 pub mod terminal;
+pub mod wait;
 pub mod wire;

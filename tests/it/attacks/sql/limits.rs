@@ -4,7 +4,6 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use sqlx::{Connection, PgConnection};
 use tokio_util::sync::CancellationToken;
 use topicmill_core::clock::SystemClock;
 use topicmill_store::{Access, Part, QueryEnd, QueryRequest, Store, part_channel};
@@ -12,6 +11,7 @@ use topicmill_store::{Access, Part, QueryEnd, QueryRequest, Store, part_channel}
 use super::{csv, sql, sql_from_stdin, with_a_row};
 use crate::support::postgres::{databases, postgres, sqlite};
 use crate::support::program::{Program, finished, signal};
+use crate::support::wait::{sessions, until};
 
 /// A query that returns rows endlessly, on both databases.
 const ENDLESS: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) \
@@ -60,23 +60,9 @@ fn start(program: &Program, url: &str, query: &str, flags: &[&str]) -> Child {
 
 /// Waits until the server is running this many queries on this database.
 async fn until_running(url: &str, queries: i64) {
-    let mut connection = PgConnection::connect(url).await.unwrap();
-    let count = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'WITH \
-        RECURSIVE%' AND state = 'active'";
-    let clock = SystemClock::shared();
-    let began = clock.elapsed();
-    loop {
-        let found: i64 = sqlx::query_scalar(count)
-            .fetch_one(&mut connection)
-            .await
-            .unwrap();
-        if found == queries {
-            return;
-        }
-        let waited = clock.elapsed().saturating_sub(began);
-        assert!(waited < Duration::from_secs(10), "{found} queries run");
-        clock.sleep(Duration::from_millis(50)).await;
-    }
+    let running = "query LIKE 'WITH RECURSIVE%' AND state = 'active'";
+    let so = async || sessions(url, running).await == queries;
+    until(&format!("{queries} queries run"), so).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
