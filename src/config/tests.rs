@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::telemetry::LogFormat;
+use topicmill_core::table;
 
 fn env(pairs: &[(&str, &str)]) -> HashMap<String, String> {
     pairs
@@ -116,73 +117,25 @@ fn refusal(file: &str, variables: &[(&str, &str)]) -> String {
 
 #[test]
 fn errors_name_the_key_and_its_layer_but_no_secret() {
-    for (file, variables, expected) in [
-        (
-            "[reddit]\nclient_secrte = \"x\"\n",
-            &[][..],
-            &["`reddit.client_secrte`", "t.toml", "client_secret,"][..],
-        ),
-        (
-            "[database]\nurl_fil = \"hush-hush\"\n",
-            &[],
-            &["did you mean `url_file`? [database] has allow_superuser, url, url_file"],
-        ),
-        (
-            "[classify]\nworkers = 99999999999999999999\n",
-            &[],
-            &["line 2, column 11"],
-        ),
-        (
-            "",
-            &[("TOPICMILL__FOO__BAR", "1")],
-            &["`foo.bar`", "TOPICMILL__FOO__BAR", "arctic_shift, classify"],
-        ),
-        (
-            "",
-            &[("TOPICMILL__CLASSIFY__WORKERS", "-1")],
-            &[
-                "$TOPICMILL__CLASSIFY__WORKERS",
-                "`-1` is not a whole number from 1 to 64",
-            ],
-        ),
-        (
-            "[reddit]\nclient_secret = \"hush-hush\n",
-            &[],
-            &["t.toml", "line 2"],
-        ),
-        (
-            "[collect]\nlimit = 99999999999\n",
-            &[],
-            &[
-                "setting `collect.limit` in",
-                "t.toml, line 2: `99999999999` is not a whole number from 1 to 1000",
-            ],
-        ),
-        (
-            "# A comment\n[collect]\nlimit = 3\nlisting = \"worst\"\n",
-            &[],
-            &[
-                "setting `collect.listing` in",
-                "t.toml, line 4: `worst` is neither auto nor",
-                "hot, new",
-            ],
-        ),
-        (
-            "",
-            &[("TOPICMILL__CLASSIFY__MODE", "triple")],
-            &["$TOPICMILL__CLASSIFY__MODE: `triple` is not a mode: use `single`"],
-        ),
-        (
-            "",
-            &[("TOPICMILL__LOG__FORMAT", "xml")],
-            &["$TOPICMILL__LOG__FORMAT: unknown variant `xml`, expected `text` or `json`"],
-        ),
-        (
-            "[[classify]]\nworkers = 3\n",
-            &[],
-            &["`classify` is a section, written [classify], with batch_tokens,"],
-        ),
-    ] {
+    for (file, variables, expected) in table! {
+        "[reddit]\nclient_secrte = \"x\"\n", &[][..], &["`reddit.client_secrte`", "t.toml", "client_secret,"][..];
+        "[database]\nurl_fil = \"hush-hush\"\n", &[],
+            &["did you mean `url_file`? [database] has allow_superuser, url, url_file"];
+        "[classify]\nworkers = 99999999999999999999\n", &[], &["line 2, column 11"];
+        "", &[("TOPICMILL__FOO__BAR", "1")], &["`foo.bar`", "TOPICMILL__FOO__BAR", "arctic_shift, classify"];
+        "", &[("TOPICMILL__CLASSIFY__WORKERS", "-1")],
+            &["$TOPICMILL__CLASSIFY__WORKERS", "`-1` is not a whole number from 1 to 64"];
+        "[reddit]\nclient_secret = \"hush-hush\n", &[], &["t.toml", "line 2"];
+        "[collect]\nlimit = 99999999999\n", &[],
+            &["setting `collect.limit` in", "t.toml, line 2: `99999999999` is not a whole number from 1 to 1000"];
+        "# A comment\n[collect]\nlimit = 3\nlisting = \"worst\"\n", &[],
+            &["setting `collect.listing` in", "t.toml, line 4: `worst` is neither auto nor", "hot, new"];
+        "", &[("TOPICMILL__CLASSIFY__MODE", "triple")],
+            &["$TOPICMILL__CLASSIFY__MODE: `triple` is not a mode: use `single`"];
+        "", &[("TOPICMILL__LOG__FORMAT", "xml")],
+            &["$TOPICMILL__LOG__FORMAT: unknown variant `xml`, expected `text` or `json`"];
+        "[[classify]]\nworkers = 3\n", &[], &["`classify` is a section, written [classify], with batch_tokens,"];
+    } {
         let refused = refusal(file, variables);
         for expected in expected {
             assert!(refused.contains(expected), "{expected}: {refused}");
@@ -258,20 +211,14 @@ fn invalid_secret_files_are_rejected_without_showing_their_content() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("missing");
     let folder = dir.path().to_str().unwrap();
-    for (file, expected) in [
-        (missing.to_str().unwrap(), "No such file"),
-        (folder, "directory"),
-        (&secret(dir.path(), "empty", b"\n", 0o600), "is empty"),
-        (
-            &secret(dir.path(), "lines", b"hush\nhush\n", 0o600),
-            "more than one line",
-        ),
-        (
-            &secret(dir.path(), "bytes", b"hush\xff", 0o600),
-            "not UTF-8 text",
-        ),
-        ("/dev/zero", "longer than any secret"),
-    ] {
+    for (file, expected) in table! {
+        missing.to_str().unwrap(), "No such file";
+        folder, "directory";
+        &secret(dir.path(), "empty", b"\n", 0o600), "is empty";
+        &secret(dir.path(), "lines", b"hush\nhush\n", 0o600), "more than one line";
+        &secret(dir.path(), "bytes", b"hush\xff", 0o600), "not UTF-8 text";
+        "/dev/zero", "longer than any secret";
+    } {
         let refused = refusal("", &[("TOPICMILL__REDDIT__CLIENT_SECRET_FILE", file)]);
         for expected in [expected, file, "$TOPICMILL__REDDIT__CLIENT_SECRET_FILE"] {
             assert!(refused.contains(expected), "{expected}: {refused}");

@@ -88,6 +88,7 @@ mod tests {
 
     use crate::pipeline_file::Pipeline;
     use topicmill_core::Listing;
+    use topicmill_core::table;
 
     fn parse(schedules: &str) -> Result<Pipeline, String> {
         let text = format!("labels = [\"climate change\", \"gaming\"]\n{schedules}");
@@ -120,29 +121,17 @@ mod tests {
     fn mistakes_in_schedules_are_reported() {
         let good = "name = \"a\"\ncron = \"* * * * *\"\nstages = [\"collect\"]\n";
         let (name, cron, stages) = ("name = \"a\"\n", "cron = \"* * * * *\"\n", "stages = ");
-        for (old, new, expected) in [
-            (name, "", "missing field `name`"),
-            (cron, "", "missing field `cron`"),
-            ("stages = [\"collect\"]\n", "", "missing field `stages`"),
-            ("[\"collect\"]", "[]", "has no `stages`"),
-            ("* * * * *", "0 0 30 2 *", "is never due"),
-            (
-                stages,
-                "timezone = \"Europe/Berln\"\nstages = ",
-                "did you mean `Europe/Berlin`",
-            ),
-            (
-                stages,
-                "timeout = \"soon\"\nstages = ",
-                "`soon` is not a duration",
-            ),
-            (
-                stages,
-                "timout = \"5s\"\nstages = ",
-                "line 5, column 1: unknown field `timout`; did you mean `timeout`?",
-            ),
-            ("collect", "collect 'a", "an unclosed quote"),
-        ] {
+        for (old, new, expected) in table! {
+            name, "", "missing field `name`";
+            cron, "", "missing field `cron`";
+            "stages = [\"collect\"]\n", "", "missing field `stages`";
+            "[\"collect\"]", "[]", "has no `stages`";
+            "* * * * *", "0 0 30 2 *", "is never due";
+            stages, "timezone = \"Europe/Berln\"\nstages = ", "did you mean `Europe/Berlin`";
+            stages, "timeout = \"soon\"\nstages = ", "`soon` is not a duration";
+            stages, "timout = \"5s\"\nstages = ", "line 5, column 1: unknown field `timout`; did you mean `timeout`?";
+            "collect", "collect 'a", "an unclosed quote";
+        } {
             let text = good.replace(old, new);
             let error = parse(&format!("[[schedule]]\n{text}")).unwrap_err();
             assert!(error.contains(expected), "{text}\n{error}");

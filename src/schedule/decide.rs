@@ -64,6 +64,7 @@ mod tests {
     use super::*;
     use crate::schedule::Timetable;
     use chrono_tz::Tz;
+    use topicmill_core::table;
     use topicmill_store::{RunningScheduledRun, ScheduledRunLease};
 
     fn at(minutes: i64) -> Timestamp {
@@ -117,22 +118,14 @@ mod tests {
 
     #[test]
     fn a_run_in_progress_is_awaited_and_a_lost_one_is_resumed_or_replaced() {
-        for (now, is_lost, latest, expected) in [
-            (14, false, 0, Decision::Wait),
-            (14, true, 0, Decision::Resume),
-            (
-                15,
-                false,
-                0,
-                Decision::Skip(
-                    at(15),
-                    "the run of 2025-06-15 15:15 UTC was still in progress".into(),
-                ),
-            ),
-            (15, true, 0, Decision::Replace(at(15))),
+        for (now, is_lost, latest, expected) in table! {
+            14, false, 0, Decision::Wait;
+            14, true, 0, Decision::Resume;
+            15, false, 0, Decision::Skip(at(15), "the run of 2025-06-15 15:15 UTC was still in progress".into());
+            15, true, 0, Decision::Replace(at(15));
             // The next due time was skipped before the process was lost.
-            (16, true, 15, Decision::Resume),
-        ] {
+            16, true, 15, Decision::Resume;
+        } {
             let running = RunningScheduledRun {
                 lease: ScheduledRunLease { id: 1, token: 1 },
                 due_at: at(0),

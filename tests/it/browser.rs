@@ -1,6 +1,7 @@
 //! Tests that the browser's page checks detect errors, since a check that detects nothing would always pass.
 
 use crate::support::browser::{Browser, Scheme, WIDTHS};
+use topicmill_core::table;
 
 fn page(body: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
@@ -42,37 +43,17 @@ async fn the_browser_checks_detect_page_errors() {
     assert!(png.starts_with(b"\x89PNG"), "{} bytes", png.len());
     browser.check().await;
 
-    for (wrong, fault) in [
-        (
-            "<script>console.error('broken')</script>",
-            "console message",
-        ),
-        ("<script>nothing()</script>", "console message"),
-        (
-            "<img src='http://127.0.0.1:9/a.png' alt=''>",
-            "a request left the page: http://127.0.0.1:9/a.png",
-        ),
-        (
-            "<link rel=stylesheet href='https://elsewhere.invalid/a.css'>",
-            "a request left the page: https://elsewhere.invalid/",
-        ),
-        (
-            "<div style='width:600px'>wide</div>",
-            "the page is 608 wide in a window of 380",
-        ),
-        (
-            "<svg width=50 viewBox='0 0 50 20'><text x=20 y=15>sticks out</text></svg>",
-            "extends beyond its chart",
-        ),
-        (
-            "<svg width=90 viewBox='0 0 90 20'><text x=2 y=15>one</text><text x=4 y=15>two</text></svg>",
-            "overlaps",
-        ),
-        (
-            "<svg width=90 viewBox='0 0 180 40'><text x=2 y=15>small</text></svg>",
-            "pixels high",
-        ),
-    ] {
+    for (wrong, fault) in table! {
+        "<script>console.error('broken')</script>", "console message";
+        "<script>nothing()</script>", "console message";
+        "<img src='http://127.0.0.1:9/a.png' alt=''>", "a request left the page: http://127.0.0.1:9/a.png";
+        "<link rel=stylesheet href='https://elsewhere.invalid/a.css'>",
+            "a request left the page: https://elsewhere.invalid/";
+        "<div style='width:600px'>wide</div>", "the page is 608 wide in a window of 380";
+        "<svg width=50 viewBox='0 0 50 20'><text x=20 y=15>sticks out</text></svg>", "extends beyond its chart";
+        "<svg width=90 viewBox='0 0 90 20'><text x=2 y=15>one</text><text x=4 y=15>two</text></svg>", "overlaps";
+        "<svg width=90 viewBox='0 0 180 40'><text x=2 y=15>small</text></svg>", "pixels high";
+    } {
         let (_folder, url) = page(wrong);
         browser.go(&url, 380, Scheme::Light).await;
         let faults = browser.problems().await.join("\n");

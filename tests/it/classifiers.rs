@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::json;
+use topicmill_core::table;
 use topicmill_core::{LabelSet, Mode};
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::{Device, EngineOptions, Labeler, LabelerError, OnnxEngine, TextResult};
@@ -91,30 +92,14 @@ fn unusual_models_load_or_are_rejected_with_a_reason() {
     assert_eq!(scores(&many, "thousand.onnx").unwrap().len(), 1_000);
 
     let two = r#"{"id2label":{"0":"a","1":"b"}}"#;
-    for (config, graph, message) in [
-        (
-            two,
-            "three.onnx",
-            "3 numbers per row, but `config.json` has 2 labels",
-        ),
-        (THREE, "int8.onnx", "topicmill reads float32 and float16"),
-        (
-            r#"{"id2label":{"0":"a","2":"c"}}"#,
-            "three.onnx",
-            "has a gap",
-        ),
-        (
-            r#"{"id2label":{"0":"a","1":"a","2":"c"}}"#,
-            "three.onnx",
-            "the name `a`",
-        ),
-        (
-            r#"{"architectures":["BertModel"]}"#,
-            "three.onnx",
-            "neither `label2id`",
-        ),
-        ("{}", "three.onnx", "neither `label2id`"),
-    ] {
+    for (config, graph, message) in table! {
+        two, "three.onnx", "3 numbers per row, but `config.json` has 2 labels";
+        THREE, "int8.onnx", "topicmill reads float32 and float16";
+        r#"{"id2label":{"0":"a","2":"c"}}"#, "three.onnx", "has a gap";
+        r#"{"id2label":{"0":"a","1":"a","2":"c"}}"#, "three.onnx", "the name `a`";
+        r#"{"architectures":["BertModel"]}"#, "three.onnx", "neither `label2id`";
+        "{}", "three.onnx", "neither `label2id`";
+    } {
         let error = scores(config, graph).unwrap_err();
         assert!(error.contains(message), "{config} {graph}: {error}");
     }

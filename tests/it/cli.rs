@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use topicmill_core::clock::SystemClock;
+use topicmill_core::table;
 
 use crate::support::builders;
 use crate::support::program::{Program, finished, signal};
@@ -151,153 +152,76 @@ fn a_dry_run_predicts_the_work_of_classify() {
 }
 
 /// Arguments, exit code, and a required part of the message.
-const MISUSE: &[(&str, i32, &str)] = &[
-    ("import missing.ndjson", 2, "missing.ndjson"),
-    ("import .", 2, "is a directory"),
-    ("import empty.ndjson", 2, "is empty"),
-    ("classify --model nowhere", 5, "nowhere"),
-    ("classify --device tpu", 2, "tpu"),
-    ("classify --mode triple", 2, "`triple` is not a mode"),
-    ("classify --device cuda", 5, "CUDA"),
-    ("classify --pipeline missing.toml", 2, "missing.toml"),
-    ("classify --pipeline text.ndjson", 2, "text.ndjson"),
-    ("collect --source reddit", 3, "client_id"),
-    ("collect --source mars", 2, "mars"),
-    ("collect --source sample --topic knitting", 2, "knitting"),
-    ("collect --source sample --listing worst", 2, "worst"),
-    ("sql SELECT(1)", 4, "topicmill db create"),
-    ("sql --named nothing", 2, "agreement"),
-    ("sql", 2, "QUERY"),
-    ("status", 4, "topicmill db create"),
-    ("--database mysql://x/y status", 2, "sqlite:PATH"),
-    (
-        "--database sqlite:. collect --source sample",
-        4,
-        "directory",
-    ),
-    (
-        "--database sqlite:no/such/folder/x.db collect --source sample",
-        4,
-        "folder",
-    ),
-    (
-        "--database postgres://u:s3cret@127.0.0.1:1/x status",
-        4,
-        "is the server running",
-    ),
-    (
-        "--database postgres://u:s3cret@127.0.0.1:1#x@localhost/x status",
-        4,
-        "`#` as `%23`",
-    ),
-    ("--config missing.toml status", 2, "missing.toml"),
-    (
-        "--config unknown.toml status",
-        2,
-        "`reddit.client_secrte` in unknown.toml",
-    ),
-    ("--log-format xml status", 2, "xml"),
-    ("--config long-lease.toml classify", 2, "lease_secs"),
-    (
-        "--config no-limit.toml collect --source sample",
-        2,
-        "collect.limit",
-    ),
-    (
-        "--config no-page.toml collect --source sample",
-        2,
-        "collect.page_cap",
-    ),
-    (
-        "--config no-attempt.toml classify",
-        2,
-        "`classify.max_attempts` in no-attempt.toml, line 2",
-    ),
-    (
-        "--config threads.toml classify",
-        2,
-        "`1000000` is not a whole number from 0 to 1024",
-    ),
-    (
-        "--config workers.toml classify",
-        2,
-        "`300` is not a whole number from 1 to 64",
-    ),
-    (
-        "--config crowd.toml classify",
-        2,
-        "`classify.workers` in crowd.toml, line 2: `1000000` is not a whole number from 1 to 64",
-    ),
-    (
-        "--config open.toml status",
-        2,
-        "settings of open.toml: line 2, column 15: invalid basic string",
-    ),
-    (
-        "--config latin.toml status",
-        2,
-        "settings of latin.toml: line 1 is not UTF-8; save the file as UTF-8",
-    ),
-    (
-        "--config half.toml classify",
-        2,
-        "`2.5` is not a whole number",
-    ),
-    (
-        "--config true.toml classify",
-        2,
-        "`true` is not a whole number",
-    ),
-    ("export - --format csv", 2, "instead of `-`"),
-    (
-        "--config no-try.toml collect --source sample",
-        2,
-        "`reddit.tries`",
-    ),
-    (
-        "collect --source sample --pipeline slash.toml",
-        2,
-        "topic `food`: `r/food` is not a subreddit name",
-    ),
-    ("classify --run-json no/such/folder/run.json", 2, "run.json"),
-    ("score empty.ndjson out.ndjson", 2, "empty.ndjson"),
-    (
-        "score texts.ndjson out.ndjson --label x --template none",
-        2,
-        "{}",
-    ),
-    ("score texts.ndjson no/such/folder/out.ndjson", 2, "folder"),
-    ("nonsense", 2, "nonsense"),
-];
+const MISUSE: &[(&str, i32, &str)] = &table! {
+    "import missing.ndjson", 2, "missing.ndjson";
+    "import .", 2, "is a directory";
+    "import empty.ndjson", 2, "is empty";
+    "classify --model nowhere", 5, "nowhere";
+    "classify --device tpu", 2, "tpu";
+    "classify --mode triple", 2, "`triple` is not a mode";
+    "classify --device cuda", 5, "CUDA";
+    "classify --pipeline missing.toml", 2, "missing.toml";
+    "classify --pipeline text.ndjson", 2, "text.ndjson";
+    "collect --source reddit", 3, "client_id";
+    "collect --source mars", 2, "mars";
+    "collect --source sample --topic knitting", 2, "knitting";
+    "collect --source sample --listing worst", 2, "worst";
+    "sql SELECT(1)", 4, "topicmill db create";
+    "sql --named nothing", 2, "agreement";
+    "sql", 2, "QUERY";
+    "status", 4, "topicmill db create";
+    "--database mysql://x/y status", 2, "sqlite:PATH";
+    "--database sqlite:. collect --source sample", 4, "directory";
+    "--database sqlite:no/such/folder/x.db collect --source sample", 4, "folder";
+    "--database postgres://u:s3cret@127.0.0.1:1/x status", 4, "is the server running";
+    "--database postgres://u:s3cret@127.0.0.1:1#x@localhost/x status", 4, "`#` as `%23`";
+    "--config missing.toml status", 2, "missing.toml";
+    "--config unknown.toml status", 2, "`reddit.client_secrte` in unknown.toml";
+    "--log-format xml status", 2, "xml";
+    "--config long-lease.toml classify", 2, "lease_secs";
+    "--config no-limit.toml collect --source sample", 2, "collect.limit";
+    "--config no-page.toml collect --source sample", 2, "collect.page_cap";
+    "--config no-attempt.toml classify", 2, "`classify.max_attempts` in no-attempt.toml, line 2";
+    "--config threads.toml classify", 2, "`1000000` is not a whole number from 0 to 1024";
+    "--config workers.toml classify", 2, "`300` is not a whole number from 1 to 64";
+    "--config crowd.toml classify", 2,
+        "`classify.workers` in crowd.toml, line 2: `1000000` is not a whole number from 1 to 64";
+    "--config open.toml status", 2, "settings of open.toml: line 2, column 15: invalid basic string";
+    "--config latin.toml status", 2, "settings of latin.toml: line 1 is not UTF-8; save the file as UTF-8";
+    "--config half.toml classify", 2, "`2.5` is not a whole number";
+    "--config true.toml classify", 2, "`true` is not a whole number";
+    "export - --format csv", 2, "instead of `-`";
+    "--config no-try.toml collect --source sample", 2, "`reddit.tries`";
+    "collect --source sample --pipeline slash.toml", 2, "topic `food`: `r/food` is not a subreddit name";
+    "classify --run-json no/such/folder/run.json", 2, "run.json";
+    "score empty.ndjson out.ndjson", 2, "empty.ndjson";
+    "score texts.ndjson out.ndjson --label x --template none", 2, "{}";
+    "score texts.ndjson no/such/folder/out.ndjson", 2, "folder";
+    "nonsense", 2, "nonsense";
+};
 
 #[test]
 fn misuse_is_rejected_with_advice_and_its_exit_code() {
     let program = Program::new();
-    for (name, text) in [
-        ("empty.ndjson", &b""[..]),
-        ("text.ndjson", b"this is no JSON\n"),
-        ("texts.ndjson", b"{\"id\": 1, \"text\": \"hello\"}\n"),
-        ("unknown.toml", b"[reddit]\nclient_secrte = \"x\"\n"),
-        (
-            "long-lease.toml",
-            b"[classify]\nlease_secs = 99999999999999\n",
-        ),
-        ("no-limit.toml", b"[collect]\nlimit = 0\n"),
-        ("no-page.toml", b"[collect]\npage_cap = 0\n"),
-        ("no-attempt.toml", b"[classify]\nmax_attempts = 0\n"),
-        ("threads.toml", b"[classify]\nthreads = 1000000\n"),
-        ("workers.toml", b"[classify]\nworkers = 300\n"),
-        ("crowd.toml", b"[classify]\nworkers = 1000000\n"),
-        ("open.toml", b"[collect]\nlisting = \"new\nlimit = 3\n"),
-        ("latin.toml", b"# caf\xe9\n"),
-        ("half.toml", b"[classify]\nthreads = 2.5\n"),
-        ("true.toml", b"[classify]\nthreads = true\n"),
-        ("no-try.toml", b"[reddit]\ntries = 0\n"),
-        (
-            "slash.toml",
-            b"[[topic]]\nlabel = \"food\"\nsubreddits = [\"r/food\"]\n",
-        ),
-    ] {
+    for (name, text) in table! {
+        "empty.ndjson", &b""[..];
+        "text.ndjson", b"this is no JSON\n";
+        "texts.ndjson", b"{\"id\": 1, \"text\": \"hello\"}\n";
+        "unknown.toml", b"[reddit]\nclient_secrte = \"x\"\n";
+        "long-lease.toml", b"[classify]\nlease_secs = 99999999999999\n";
+        "no-limit.toml", b"[collect]\nlimit = 0\n";
+        "no-page.toml", b"[collect]\npage_cap = 0\n";
+        "no-attempt.toml", b"[classify]\nmax_attempts = 0\n";
+        "threads.toml", b"[classify]\nthreads = 1000000\n";
+        "workers.toml", b"[classify]\nworkers = 300\n";
+        "crowd.toml", b"[classify]\nworkers = 1000000\n";
+        "open.toml", b"[collect]\nlisting = \"new\nlimit = 3\n";
+        "latin.toml", b"# caf\xe9\n";
+        "half.toml", b"[classify]\nthreads = 2.5\n";
+        "true.toml", b"[classify]\nthreads = true\n";
+        "no-try.toml", b"[reddit]\ntries = 0\n";
+        "slash.toml", b"[[topic]]\nlabel = \"food\"\nsubreddits = [\"r/food\"]\n";
+    } {
         program.write(name, text);
     }
     for (args, code, message) in MISUSE {

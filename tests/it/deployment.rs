@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use topicmill_core::table;
+
 use sqlx::migrate::MigrateDatabase;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
@@ -106,34 +108,25 @@ async fn each_database_role_can_do_its_job_and_nothing_else() {
          stages = [\"purge --retention 2\"]\n",
     );
     let answers = users.program.write("gold.csv", "id,label\nzz1,food\n");
-    let jobs: [(&str, &[&str]); 17] = [
-        (
-            "collector",
-            &["collect", "--source", "sample", "--limit", "3"],
-        ),
-        (
-            "collector",
-            &["collect", "--source", "sample", "--limit", "4"],
-        ),
-        ("collector", &[&import[..], &[&first]].concat()),
-        ("worker", &["classify"]),
-        ("collector", &[&import[..], &[&many]].concat()),
-        ("collector", &[&import[..], &[&edited]].concat()),
-        ("worker", &["classify", "--mode", "multi", "--make-current"]),
-        ("annotator", &["labels", "gold", "import", &answers]),
-        ("collector", &["purge", "--ids", &gone]),
-        ("collector", &[&import[..], &[&first]].concat()),
-        ("collector", &["purge", "--retention", "1"]),
-        (
-            "collector",
-            &["schedule", "run", "--once", "--pipeline", &minutely],
-        ),
-        ("reader", &["schedule", "list", "--pipeline", &minutely]),
-        ("reader", &["sql", "SELECT COUNT(*) FROM labeled_posts"]),
-        ("reader", &["export", "labelled.csv"]),
-        ("reader", &["report", "report.html"]),
-        ("reader", &["status"]),
-    ];
+    let jobs: [(&str, &[&str]); 17] = table! {
+        "collector", &["collect", "--source", "sample", "--limit", "3"];
+        "collector", &["collect", "--source", "sample", "--limit", "4"];
+        "collector", &[&import[..], &[&first]].concat();
+        "worker", &["classify"];
+        "collector", &[&import[..], &[&many]].concat();
+        "collector", &[&import[..], &[&edited]].concat();
+        "worker", &["classify", "--mode", "multi", "--make-current"];
+        "annotator", &["labels", "gold", "import", &answers];
+        "collector", &["purge", "--ids", &gone];
+        "collector", &[&import[..], &[&first]].concat();
+        "collector", &["purge", "--retention", "1"];
+        "collector", &["schedule", "run", "--once", "--pipeline", &minutely];
+        "reader", &["schedule", "list", "--pipeline", &minutely];
+        "reader", &["sql", "SELECT COUNT(*) FROM labeled_posts"];
+        "reader", &["export", "labelled.csv"];
+        "reader", &["report", "report.html"];
+        "reader", &["status"];
+    };
     for (job, words) in jobs {
         let ran = users.ran(job, words);
         assert_eq!(ran.code, 0, "{job} {words:?}: {}", ran.stderr);

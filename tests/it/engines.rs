@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use topicmill_core::table;
 
 use crate::support::engine::{has_openvino, repository};
 use crate::support::program::{Program, words};
@@ -100,20 +101,12 @@ fn engines_share_the_float32_model_identity_and_bf16_has_its_own() {
 fn an_unsupported_engine_fails_in_one_sentence_with_its_exit_code() {
     let program = Program::new();
     let engine = "classify.engine";
-    for (setting, flags, message) in [
-        ((engine, "tensorrt"), "classify", "`onnxruntime`"),
-        (
-            (engine, "openvino"),
-            "classify --device cuda",
-            "`--device cpu`",
-        ),
-        (
-            (engine, "onnxruntime"),
-            "classify --precision bf16",
-            "`classify.engine` to \"openvino\"",
-        ),
-        (("classify.batch_tokens", "0"), "classify", "batch_tokens"),
-    ] {
+    for (setting, flags, message) in table! {
+        (engine, "tensorrt"), "classify", "`onnxruntime`";
+        (engine, "openvino"), "classify --device cuda", "`--device cpu`";
+        (engine, "onnxruntime"), "classify --precision bf16", "`classify.engine` to \"openvino\"";
+        ("classify.batch_tokens", "0"), "classify", "batch_tokens";
+    } {
         let ran = program.run_with(&[setting], &words(flags));
         ran.expect_exit(2, message);
     }

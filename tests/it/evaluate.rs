@@ -1,6 +1,7 @@
 //! Tests `topicmill labels evaluate`.
 
 use serde_json::{Value, json};
+use topicmill_core::table;
 
 use crate::support::builders::{self, LABELS, pipeline};
 use crate::support::engine::repository;
@@ -192,32 +193,17 @@ async fn an_invalid_gold_file_is_rejected_and_unknown_posts_are_counted() {
     let database = sqlite();
     let scene = Scene::new(&database);
     let evaluate = |gold: &str| scene.run(&["labels", "evaluate", "--gold", gold]);
-    for (name, text, message) in [
-        (
-            "unknown.csv",
-            "id,label\nk00000,games\nk00001,sailing\n",
-            "`sailing` (1 row)",
-        ),
-        (
-            "near.csv",
-            "id,label\nk00000,gamin\n",
-            "did you mean `gaming`?",
-        ),
-        (
-            "twice.csv",
-            "id,label\nk00000,food\nt3_k00000,music\n",
-            "`t3_k00000` is `food` in line 2, but `music` in line 3",
-        ),
-        ("empty.csv", "", "there are no rows"),
-        ("header.csv", "id,label\n", "there are no rows"),
-        (
-            "nobody.csv",
-            "id,label\nzz1,food\nzz2,food\n",
-            "2 are not in the database",
-        ),
-        ("cut.ndjson", "{\"id\": \"k00000\"", "line 1"),
-        ("no.parquet", "PAR1PAR1", "Parquet"),
-    ] {
+    for (name, text, message) in table! {
+        "unknown.csv", "id,label\nk00000,games\nk00001,sailing\n", "`sailing` (1 row)";
+        "near.csv", "id,label\nk00000,gamin\n", "did you mean `gaming`?";
+        "twice.csv", "id,label\nk00000,food\nt3_k00000,music\n",
+            "`t3_k00000` is `food` in line 2, but `music` in line 3";
+        "empty.csv", "", "there are no rows";
+        "header.csv", "id,label\n", "there are no rows";
+        "nobody.csv", "id,label\nzz1,food\nzz2,food\n", "2 are not in the database";
+        "cut.ndjson", "{\"id\": \"k00000\"", "line 1";
+        "no.parquet", "PAR1PAR1", "Parquet";
+    } {
         let ran = evaluate(&scene.write(name, text));
         ran.expect_exit(2, message);
         assert_eq!(ran.stdout, "", "{name}");

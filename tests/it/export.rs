@@ -14,6 +14,7 @@ use parquet::record::RowAccessor;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use topicmill::export::{self, DatasetFormat, Destination, Filters, Subject, Terms};
+use topicmill_core::table;
 
 use crate::support::engine::{has_onnx_runtime, repository};
 use crate::support::postgres::{TestDatabase, databases, sqlite};
@@ -235,24 +236,18 @@ fn invalid_input_is_rejected_with_advice_and_writes_nothing() {
     scene.write("two.toml", LABELS);
     scene.ok("classify --pipeline two.toml");
     let before = scene.names();
-    for (args, expected) in [
-        (&["x.ods"][..], &[".parquet", "--format"][..]),
-        (&["x.csv", "--label", "gamin"], &["`gamin`", "gaming"]),
-        (&["x.csv", "--where", "scoer > 1"], &["scoer"]),
-        (&["x.csv", "--since", "yesterday"], &["2026-11-20"]),
-        (&["x.csv", "--since", "2026-02-30"], &["2026-11-20"]),
-        (
-            &["x.csv", "--since", "2026-11-21", "--until", "2026-11-20"],
-            &["--until"],
-        ),
-        (&["x.csv", "--min-score", "7"], &["0 to 1"]),
-        (&["x.csv", "--label-set", "three"], &["`three`", "two"]),
-        (&["x.parquet", "--bom"], &["--bom"]),
-        (
-            &["two.toml", "--format", "csv"],
-            &["already exists", "--overwrite"],
-        ),
-    ] {
+    for (args, expected) in table! {
+        &["x.ods"][..], &[".parquet", "--format"][..];
+        &["x.csv", "--label", "gamin"], &["`gamin`", "gaming"];
+        &["x.csv", "--where", "scoer > 1"], &["scoer"];
+        &["x.csv", "--since", "yesterday"], &["2026-11-20"];
+        &["x.csv", "--since", "2026-02-30"], &["2026-11-20"];
+        &["x.csv", "--since", "2026-11-21", "--until", "2026-11-20"], &["--until"];
+        &["x.csv", "--min-score", "7"], &["0 to 1"];
+        &["x.csv", "--label-set", "three"], &["`three`", "two"];
+        &["x.parquet", "--bom"], &["--bom"];
+        &["two.toml", "--format", "csv"], &["already exists", "--overwrite"];
+    } {
         scene.refused(&[&["export"], args].concat(), expected);
     }
     let lost = scene.run("export no/such/folder/x.csv");

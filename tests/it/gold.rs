@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection};
+use topicmill_core::table;
 
 use crate::support::builders::{self, LABELS, pipeline};
 use crate::support::postgres::{TestDatabase, databases, postgres, sqlite};
@@ -64,14 +65,10 @@ async fn answers_are_imported_from_a_file_and_exported_unchanged() {
             lines[0],
             "id,label,annotator,answered_at,chosen,source,text_hash,note"
         );
-        for (line, start, end) in [
-            (
-                1,
-                "t3_k00000,gaming,ada,2026-11-20T07:00:00Z,import,import,",
-                ",\"half of it, \"\"a recipe\"\"\"",
-            ),
-            (2, "t3_k00001,,ada,2026-11-20T08:01:00Z,import,import,", ","),
-        ] {
+        for (line, start, end) in table! {
+            1, "t3_k00000,gaming,ada,2026-11-20T07:00:00Z,import,import,", ",\"half of it, \"\"a recipe\"\"\"";
+            2, "t3_k00001,,ada,2026-11-20T08:01:00Z,import,import,", ",";
+        } {
             let hash = lines[line].strip_prefix(start);
             let hash = hash.and_then(|rest| rest.strip_suffix(end));
             assert!(hash.is_some_and(|hash| hash.len() == 32), "{out}");
@@ -132,22 +129,13 @@ async fn all_errors_in_a_gold_file_are_reported_together_and_nothing_is_stored()
     assert_eq!(scene.list()["answers"], 0);
     assert_eq!(scene.imported(csv, "--skip-unknown")["added"], 1);
     // Invalid ids and contradictory answers from one annotator are rejected.
-    for (text, messages) in [
-        (
-            "id,label\na-1,food\nk00001,food\nb 2,food\n",
-            ["line 2: `a-1`", "line 4: `b 2`"],
-        ),
-        (
-            "id,label,text_hash\nk00001,food,zzzz-not-a-hash\n",
-            ["line 2: ", "32 hexadecimal digits"],
-        ),
-        (
-            "id,label\nk00004,food\nk00004,music\n",
-            ["t3_k00004", "in lines 2 and 3"],
-        ),
-        ("", ["no rows", ""]),
-        ("id,label\n", ["no rows", ""]),
-    ] {
+    for (text, messages) in table! {
+        "id,label\na-1,food\nk00001,food\nb 2,food\n", ["line 2: `a-1`", "line 4: `b 2`"];
+        "id,label,text_hash\nk00001,food,zzzz-not-a-hash\n", ["line 2: ", "32 hexadecimal digits"];
+        "id,label\nk00004,food\nk00004,music\n", ["t3_k00004", "in lines 2 and 3"];
+        "", ["no rows", ""];
+        "id,label\n", ["no rows", ""];
+    } {
         let ran = scene.import(text, "--skip-unknown");
         assert_eq!(ran.code, 2, "{}", ran.stderr);
         ran.expect_stderr_all(&messages);

@@ -2,6 +2,7 @@
 //! labels.
 
 use serde_json::{Value, json};
+use topicmill_core::table;
 use topicmill_store::Target;
 
 use crate::support::builders::{self, pipeline};
@@ -237,19 +238,11 @@ async fn calibrate_recovers_the_temperature_of_generated_data() {
             scene.run(&args)
         };
         // A stored label set has no file to copy, and the one in the settings has other labels.
-        for (args, code, message) in [
-            (
-                "first --out out.toml",
-                2,
-                "name its pipeline file with --label-set",
-            ),
-            ("nothing --out out.toml", 2, "neither a pipeline file"),
-            (
-                "first.toml --target-precision 0.7 --out out.toml",
-                1,
-                "nothing was written",
-            ),
-        ] {
+        for (args, code, message) in table! {
+            "first --out out.toml", 2, "name its pipeline file with --label-set";
+            "nothing --out out.toml", 2, "neither a pipeline file";
+            "first.toml --target-precision 0.7 --out out.toml", 1, "nothing was written";
+        } {
             calibrate(args).expect_exit(code, message);
             assert!(!scene.folder.path().join("out.toml").exists());
         }

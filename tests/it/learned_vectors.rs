@@ -7,6 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use topicmill_core::table;
 use topicmill_core::{Label, LabelSet, LabelVector};
 use topicmill_score::ModelFolder;
 
@@ -216,22 +217,16 @@ fn an_invalid_vectors_file_is_rejected() {
     let one = |vector: Value| json!({ "texts": [text], "vector": vector });
     let another = json!({ "texts": ["b"], "vector": [1.0] });
     let same = [one(json!([1.0])), one(json!([2.0]))];
-    for (labels, message) in [
-        (json!([one(json!(["a"]))]), "expected f64"),
-        (json!([one(json!([null]))]), "expected f64"),
-        (json!([]), "it has no labels"),
-        (json!([one(json!([]))]), "label 1 has no direction"),
-        (json!([one(json!([0.0, 0.0]))]), "label 1 has no direction"),
-        (
-            json!([{ "texts": [], "vector": [1.0] }]),
-            "label 1 has no text",
-        ),
-        (json!(same), "label 2 has the same texts"),
-        (
-            json!([one(json!([1.0, 2.0])), another]),
-            "label 2 has 1 dimensions",
-        ),
-    ] {
+    for (labels, message) in table! {
+        json!([one(json!(["a"]))]), "expected f64";
+        json!([one(json!([null]))]), "expected f64";
+        json!([]), "it has no labels";
+        json!([one(json!([]))]), "label 1 has no direction";
+        json!([one(json!([0.0, 0.0]))]), "label 1 has no direction";
+        json!([{ "texts": [], "vector": [1.0] }]), "label 1 has no text";
+        json!(same), "label 2 has the same texts";
+        json!([one(json!([1.0, 2.0])), another]), "label 2 has 1 dimensions";
+    } {
         let content = json!({ "labels": labels }).to_string();
         fs::write(dir.join("label_vectors.json"), content).unwrap();
         refused(&score, message);

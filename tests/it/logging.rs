@@ -2,6 +2,7 @@
 //! a secret or a post's text.
 
 use serde_json::{Value, json};
+use topicmill_core::table;
 use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
@@ -209,17 +210,12 @@ async fn doctor_distinguishes_rejected_credentials_from_a_forbidden_subreddit() 
         .insert_header("www-authenticate", "Bearer error=\"insufficient_scope\"")
         .set_body_json(json!({"error": 403}));
     let private = ResponseTemplate::new(403).set_body_json(json!({"reason": "private"}));
-    for (answer, state, output, tokens) in [
-        (
-            ResponseTemplate::new(401),
-            "wrong",
-            "two tokens in a row",
-            2,
-        ),
-        (scope, "wrong", "`read` scope", 1),
-        (with_quota(private, "966"), "ok", "quota: 966 of 996", 1),
-        (page(&["a1"]), "ok", "reports no quota", 1),
-    ] {
+    for (answer, state, output, tokens) in table! {
+        ResponseTemplate::new(401), "wrong", "two tokens in a row", 2;
+        scope, "wrong", "`read` scope", 1;
+        with_quota(private, "966"), "ok", "quota: 966 of 996", 1;
+        page(&["a1"]), "ok", "reports no quota", 1;
+    } {
         let server = server().await;
         Mock::given(method("GET"))
             .respond_with(answer)

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use topicmill_core::table;
 
 use crate::support::engine::{has_onnx_runtime, repository};
 use crate::support::hub::{Fault, Hub};
@@ -402,26 +403,16 @@ async fn hub_errors_are_reported_without_the_token() {
     hub.add_files("someone/other", files(&["model.onnx"]));
     hub.add_files("someone/no-labels", files(&weights));
     hub.add_files("someone/no-labels", files(&["model.onnx"]));
-    for (repository, token, code, message) in [
-        ("someone/gated", None, 3, "set HF_TOKEN"),
-        (
-            "someone/gated",
-            Some("hf_wrong"),
-            3,
-            "accept the model's terms",
-        ),
-        (
-            "someone/gated",
-            Some("hf_secret"),
-            0,
-            "downloaded someone/gated",
-        ),
-        ("someone/none", None, 2, "no such repository"),
-        ("some:one/x", None, 2, "write it as `owner/name`"),
-        ("someone/weights", None, 5, "tools/model.py"),
-        ("someone/other", None, 5, "has no `config.json`"),
-        ("someone/no-labels", None, 5, "neither `label2id`"),
-    ] {
+    for (repository, token, code, message) in table! {
+        "someone/gated", None, 3, "set HF_TOKEN";
+        "someone/gated", Some("hf_wrong"), 3, "accept the model's terms";
+        "someone/gated", Some("hf_secret"), 0, "downloaded someone/gated";
+        "someone/none", None, 2, "no such repository";
+        "some:one/x", None, 2, "write it as `owner/name`";
+        "someone/weights", None, 5, "tools/model.py";
+        "someone/other", None, 5, "has no `config.json`";
+        "someone/no-labels", None, 5, "neither `label2id`";
+    } {
         let ran = pull(&program, &hub, &format!("{repository} -vv"), token).await;
         ran.expect_exit(code, message);
         assert!(!ran.stderr.contains("hf_"), "{}", ran.stderr);

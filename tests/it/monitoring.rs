@@ -6,6 +6,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use topicmill_core::table;
+
 use crate::support::builders::lines;
 use crate::support::exposition::{Family, read};
 use crate::support::postgres::sqlite;
@@ -158,24 +160,12 @@ fn a_port_in_use_is_reported_before_the_work_as_a_usage_error() {
     let program = Program::on(sqlite()).labelled(2);
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    for (command, listen, message) in [
-        (&["classify"][..], address.as_str(), "the port is in use"),
-        (
-            &["serve", "--listen", "127.0.0.1:0"][..],
-            &address,
-            "choose a different port with --metrics-listen",
-        ),
-        (
-            &["classify"][..],
-            "nowhere",
-            "`nowhere` is not an address to listen on",
-        ),
-        (
-            &["classify"][..],
-            "192.0.2.1:9187",
-            "this machine does not have this address",
-        ),
-    ] {
+    for (command, listen, message) in table! {
+        &["classify"][..], address.as_str(), "the port is in use";
+        &["serve", "--listen", "127.0.0.1:0"][..], &address, "choose a different port with --metrics-listen";
+        &["classify"][..], "nowhere", "`nowhere` is not an address to listen on";
+        &["classify"][..], "192.0.2.1:9187", "this machine does not have this address";
+    } {
         let args = [command, &["--metrics-listen", listen]];
         program.run(&args.concat()).expect_exit(2, message);
     }

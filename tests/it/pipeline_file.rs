@@ -3,6 +3,7 @@
 mod mistakes;
 
 use serde_json::{Value, json};
+use topicmill_core::table;
 
 use crate::support::engine::repository;
 use crate::support::postgres::{databases, sqlite};
@@ -353,19 +354,12 @@ fn the_setting_names_the_pipeline_file_for_every_command() {
     assert!(doctor.stdout.contains("mine ("), "{}", doctor.stdout);
 
     // If the file comes from a setting rather than a flag, the message names the setting.
-    for (args, env, what) in [
-        (
-            &["classify"][..],
-            "nowhere.toml",
-            "setting `pipeline` in $TOPICMILL__PIPELINE: cannot read the pipeline file",
-        ),
-        (
-            &["labels", "calibrate", "--gold", "gold.csv"],
-            "conf",
-            "setting `pipeline` in $TOPICMILL__PIPELINE",
-        ),
-        (&["doctor", "--offline"], "nowhere.toml", "wrong"),
-    ] {
+    for (args, env, what) in table! {
+        &["classify"][..], "nowhere.toml",
+            "setting `pipeline` in $TOPICMILL__PIPELINE: cannot read the pipeline file";
+        &["labels", "calibrate", "--gold", "gold.csv"], "conf", "setting `pipeline` in $TOPICMILL__PIPELINE";
+        &["doctor", "--offline"], "nowhere.toml", "wrong";
+    } {
         let ran = run(args, Some(env));
         assert_eq!(ran.code, 2, "{args:?}: {}", ran.stderr);
         let all = format!("{}{}", ran.stdout, ran.stderr);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
+use topicmill_core::table;
 
 use crate::support::builders::lines;
 use crate::support::engine::repository;
@@ -172,22 +173,14 @@ fn an_invalid_shortlist_is_rejected_with_a_reason() {
     let program = scene();
     std::fs::create_dir(program.path("empty")).unwrap();
     let (bart, minilm) = (model(LARGE), model(SMALL));
-    for (flags, code, message) in [
-        ("--shortlist 0".to_owned(), 2, "0 is not in 1.."),
-        (format!("--small-model {minilm}"), 2, "--shortlist <K>"),
-        ("--shortlist 4 --dry-run".to_owned(), 2, "--dry-run"),
-        (
-            "--shortlist 4 --small-model nowhere".to_owned(),
-            5,
-            "`nowhere`",
-        ),
-        (
-            "--shortlist 4 --small-model empty".to_owned(),
-            5,
-            "config.json",
-        ),
-        (format!("--shortlist 4 --small-model {bart}"), 2, "is both"),
-    ] {
+    for (flags, code, message) in table! {
+        "--shortlist 0".to_owned(), 2, "0 is not in 1..";
+        format!("--small-model {minilm}"), 2, "--shortlist <K>";
+        "--shortlist 4 --dry-run".to_owned(), 2, "--dry-run";
+        "--shortlist 4 --small-model nowhere".to_owned(), 5, "`nowhere`";
+        "--shortlist 4 --small-model empty".to_owned(), 5, "config.json";
+        format!("--shortlist 4 --small-model {bart}"), 2, "is both";
+    } {
         let ran = program.run(&format!("classify --model {bart} {flags}"));
         ran.expect_exit(code, message);
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::json;
 use topicmill_core::clock::ManualClock;
 use topicmill_core::record::WaitTotal;
+use topicmill_core::table;
 use topicmill_core::{Listing, Outcome, SourceKind, Timestamp};
 use topicmill_sources::reddit::{Reddit, RedditSettings};
 use topicmill_sources::sample::SampleReddit;
@@ -110,23 +111,19 @@ async fn listing_requests_have_the_form_that_reddit_expects() {
 #[test]
 fn invalid_settings_are_rejected_by_name() {
     type Change = fn(&mut RedditSettings);
-    let changes: [(&str, Change); 11] = [
-        ("user_agent", |s| s.client.user_agent = "Mozilla/5.0".into()),
-        ("api_url", |s| s.api_url = "http://oauth.reddit.com".into()),
-        ("auth_url", |s| s.auth_url = "reddit".into()),
-        ("client_id", |s| s.client_id.clear()),
-        ("requests_per_minute", |s| s.client.requests_per_minute = 0),
-        ("tries", |s| s.client.tries = 0),
-        ("tries", |s| s.client.tries = 1_000),
-        ("wait_budget_secs", |s| {
-            s.client.wait_budget = secs(u64::MAX);
-        }),
-        ("read_timeout_secs", |s| s.client.timeouts.read = secs(0)),
-        ("connect_timeout_secs", |s| {
-            s.client.timeouts.connect = secs(0);
-        }),
-        ("total_timeout_secs", |s| s.client.timeouts.total = secs(0)),
-    ];
+    let changes: [(&str, Change); 11] = table! {
+        "user_agent", |s| s.client.user_agent = "Mozilla/5.0".into();
+        "api_url", |s| s.api_url = "http://oauth.reddit.com".into();
+        "auth_url", |s| s.auth_url = "reddit".into();
+        "client_id", |s| s.client_id.clear();
+        "requests_per_minute", |s| s.client.requests_per_minute = 0;
+        "tries", |s| s.client.tries = 0;
+        "tries", |s| s.client.tries = 1_000;
+        "wait_budget_secs", |s| { s.client.wait_budget = secs(u64::MAX); };
+        "read_timeout_secs", |s| s.client.timeouts.read = secs(0);
+        "connect_timeout_secs", |s| { s.client.timeouts.connect = secs(0); };
+        "total_timeout_secs", |s| s.client.timeouts.total = secs(0);
+    };
     for (setting, change) in changes {
         let mut settings = settings("http://127.0.0.1:9");
         change(&mut settings);

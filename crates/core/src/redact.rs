@@ -157,6 +157,7 @@ fn redact_query(query: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use crate::table;
     use proptest::prelude::*;
 
     use super::*;
@@ -185,47 +186,35 @@ mod tests {
 
     #[test]
     fn passwords_are_redacted() {
-        for (given, shown) in [
-            (
-                "postgres://me:s3@cr/et@host:5432/db",
-                "postgres://me:***@host:5432/db",
-            ),
-            ("postgres://me:s3?cret@h/db", "postgres://***"),
-            ("postgres://me:s3#cret@h/db", "postgres://***"),
-            ("postgres://me:s3%40cret%40h/db", "postgres://***"),
-            (
-                "postgres://h/db?user=me&password=s3cret&sslpassword=x",
-                "postgres://h/db?user=me&***&***",
-            ),
-            (
-                "postgres://h/db?sslmode=require;password=s3cret",
-                "postgres://h/db?sslmode=require&***",
-            ),
-            ("postgres://h/db?%70assword=s3cret", "postgres://h/db?***"),
-            ("postgres://h/db?s3cret", "postgres://h/db?***"),
-            (
-                "postgres://h/db?user=me%26password=s3cret",
-                "postgres://h/db?***",
-            ),
-            ("postgres://h/db?password=s3@cret", "postgres://***"),
-            ("postgres://h/db#s3cret", "postgres://h/db#***"),
-            ("postgres://h/db;password=s3cret", "postgres://h/***"),
-            ("postgres://h/db?sslkey=/s3cret", "postgres://h/db?***"),
-            ("postgres:/me:s3cret@h/db", "postgres:***"),
-            ("POSTGRES://me:s3cret@h/db", "***"),
-            ("me:s3cret@h", "***"),
-            ("s3cret@h", "***"),
-            (" postgres://me:s3cret@h/db", "***"),
-            ("postgres:me:s3cret@h/db", "postgres:***"),
-            ("https://me:s3cret@a.example:x", "https://***"),
-            ("host=h user=me password=s3cret", "***"),
-            ("sqlite://me:s3cret@h/x.db", "sqlite:***@h/x.db"),
-            ("sqlite://s3cret@h/x.db", "sqlite:***@h/x.db"),
-            ("sqlite:x.db?password=s3cret", "sqlite:x.db?***"),
-            ("https://s3cret@a.example/", "https://***@a.example/"),
-            ("https://me:s3cret@a.example/", "https://***@a.example/"),
-            ("https://a.example/?key=s3cret", "https://a.example/?***"),
-        ] {
+        for (given, shown) in table! {
+            "postgres://me:s3@cr/et@host:5432/db", "postgres://me:***@host:5432/db";
+            "postgres://me:s3?cret@h/db", "postgres://***";
+            "postgres://me:s3#cret@h/db", "postgres://***";
+            "postgres://me:s3%40cret%40h/db", "postgres://***";
+            "postgres://h/db?user=me&password=s3cret&sslpassword=x", "postgres://h/db?user=me&***&***";
+            "postgres://h/db?sslmode=require;password=s3cret", "postgres://h/db?sslmode=require&***";
+            "postgres://h/db?%70assword=s3cret", "postgres://h/db?***";
+            "postgres://h/db?s3cret", "postgres://h/db?***";
+            "postgres://h/db?user=me%26password=s3cret", "postgres://h/db?***";
+            "postgres://h/db?password=s3@cret", "postgres://***";
+            "postgres://h/db#s3cret", "postgres://h/db#***";
+            "postgres://h/db;password=s3cret", "postgres://h/***";
+            "postgres://h/db?sslkey=/s3cret", "postgres://h/db?***";
+            "postgres:/me:s3cret@h/db", "postgres:***";
+            "POSTGRES://me:s3cret@h/db", "***";
+            "me:s3cret@h", "***";
+            "s3cret@h", "***";
+            " postgres://me:s3cret@h/db", "***";
+            "postgres:me:s3cret@h/db", "postgres:***";
+            "https://me:s3cret@a.example:x", "https://***";
+            "host=h user=me password=s3cret", "***";
+            "sqlite://me:s3cret@h/x.db", "sqlite:***@h/x.db";
+            "sqlite://s3cret@h/x.db", "sqlite:***@h/x.db";
+            "sqlite:x.db?password=s3cret", "sqlite:x.db?***";
+            "https://s3cret@a.example/", "https://***@a.example/";
+            "https://me:s3cret@a.example/", "https://***@a.example/";
+            "https://a.example/?key=s3cret", "https://a.example/?***";
+        } {
             assert_eq!(redact_url(given), shown, "{given}");
         }
     }

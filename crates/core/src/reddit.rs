@@ -173,49 +173,30 @@ pub fn decode_entities(text: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table;
 
     #[test]
     fn invisible_markup_is_removed() {
-        for (given, seen) in [
-            ("plain 2*3*4 and 5 * 6 * 7, snake_case_name, a\\b", None),
-            ("C:\\new and #tag, 10 > 9, a - b, x|y", None),
-            (
-                "ser\u{200b}vers and \u{feff}\u{202e}marks",
-                Some("servers and marks"),
-            ),
-            ("👩\u{200d}🔬 works", None),
-            ("[a guide](https://a.example/x_(y)) here", None),
-            (
-                "![img](emote|t5_2th52|4271)yes![gif](giphy|abc)",
-                Some("yes"),
-            ),
-            ("![img](abc \"my loaf\")", Some("my loaf")),
-            (
-                "[my loaf](https://preview.redd.it/x.jpg?s=1)",
-                Some("my loaf"),
-            ),
-            (
-                "[https://i.redd.it/x.jpg](https://i.redd.it/x.jpg)",
-                Some(""),
-            ),
-            (
-                "https://reddit.com/link/1abc/video/x9/player\n\nlook",
-                Some("look"),
-            ),
-            ("see https://a.example/b_c_d.html", None),
-            ("\\[not a link\\](x) \\_ok\\_", Some("[not a link](x) _ok_")),
-            (
-                "> quoted\n>> twice\n\n***both*** and __bold__ and ~~gone~~",
-                Some("quoted\ntwice\n\nboth and bold and gone"),
-            ),
-            (">!he dies!< in `chapter 3`", Some("he dies in chapter 3")),
-            (
-                "## Head\n\n---\n\n- item\n- item",
-                Some("Head\n\n- item\n- item"),
-            ),
-            ("|a|b|\n|:-|-:|\n|1|2|", Some("|a|b|\n\n|1|2|")),
-            ("salt &amp; oil&nbsp;&#x200B;", Some("salt & oil")),
-        ] {
+        for (given, seen) in table! {
+            "plain 2*3*4 and 5 * 6 * 7, snake_case_name, a\\b", None;
+            "C:\\new and #tag, 10 > 9, a - b, x|y", None;
+            "ser\u{200b}vers and \u{feff}\u{202e}marks", Some("servers and marks");
+            "👩\u{200d}🔬 works", None;
+            "[a guide](https://a.example/x_(y)) here", None;
+            "![img](emote|t5_2th52|4271)yes![gif](giphy|abc)", Some("yes");
+            "![img](abc \"my loaf\")", Some("my loaf");
+            "[my loaf](https://preview.redd.it/x.jpg?s=1)", Some("my loaf");
+            "[https://i.redd.it/x.jpg](https://i.redd.it/x.jpg)", Some("");
+            "https://reddit.com/link/1abc/video/x9/player\n\nlook", Some("look");
+            "see https://a.example/b_c_d.html", None;
+            "\\[not a link\\](x) \\_ok\\_", Some("[not a link](x) _ok_");
+            "> quoted\n>> twice\n\n***both*** and __bold__ and ~~gone~~",
+                Some("quoted\ntwice\n\nboth and bold and gone");
+            ">!he dies!< in `chapter 3`", Some("he dies in chapter 3");
+            "## Head\n\n---\n\n- item\n- item", Some("Head\n\n- item\n- item");
+            "|a|b|\n|:-|-:|\n|1|2|", Some("|a|b|\n\n|1|2|");
+            "salt &amp; oil&nbsp;&#x200B;", Some("salt & oil");
+        } {
             assert_eq!(reddit_text(given), seen.unwrap_or(given));
         }
     }

@@ -77,3 +77,9 @@ pub fn background() -> Background {
         topics: topics.iter().map(topic).collect(),
     }
 }
+
+/// A list of tuples, one a line, as `"input", "expected";`.
+#[macro_export]
+macro_rules! table {
+    ($($($cell:expr),+;)+) => { [$(($($cell),+)),+] };
+}

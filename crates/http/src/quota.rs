@@ -268,6 +268,7 @@ mod tests {
     use crate::response::MAX_WINDOW;
     use topicmill_core::FailureKind;
     use topicmill_core::clock::ManualClock;
+    use topicmill_core::table;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -309,24 +310,14 @@ mod tests {
 
     #[tokio::test]
     async fn rate_limit_headers_set_the_pace() {
-        for (windows, waits) in [
+        for (windows, waits) in table! {
             // Waits for the end of the window; the next window is unknown, so it blocks nothing.
-            (&[["0.0", "996", "37"], ["many", "1", "2"]][..], &[37][..]),
-            (&[["0", "300", "0"]], &[1]),
+            &[["0.0", "996", "37"], ["many", "1", "2"]][..], &[37][..];
+            &[["0", "300", "0"]], &[1];
             // The last half is spread over the rest of the window.
-            (
-                &[
-                    ["598.0", "2", "300"],
-                    ["10.0", "590", "60"],
-                    ["9.0", "591", "54"],
-                ],
-                &[6, 6],
-            ),
-            (
-                &[["many", "1", "2"], ["NaN", "1", "2"], ["0", "1", "later"]],
-                &[],
-            ),
-        ] {
+            &[["598.0", "2", "300"], ["10.0", "590", "60"], ["9.0", "591", "54"]], &[6, 6];
+            &[["many", "1", "2"], ["NaN", "1", "2"], ["0", "1", "later"]], &[];
+        } {
             let (clock, quota) = quota(100);
             for [left, used, reset] in windows {
                 quota.observe(&headers(left, used, reset)).await.unwrap();

@@ -211,6 +211,7 @@ fn place(set: &LabelSet, word: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use topicmill_core::Mode;
+    use topicmill_core::table;
 
     use super::*;
 
@@ -258,23 +259,14 @@ mod tests {
 
     #[test]
     fn invalid_rows_are_reported_with_their_lines() {
-        for (text, expected) in [
-            (
-                "id,topic\na1,food\n",
-                "no column `label` (columns: id, topic)",
-            ),
-            ("id,label\na1\n", "line 2: "),
-            ("{\"id\": \"a1\"}\n", "line 1: the row has no `label`"),
-            ("{\"id\": 7, \"label\": \"\"}\n", "`id` is not text"),
-            (
-                "id,label\na-1,food\na2,food\na-3,food\n",
-                "(`t1_…`) nor the URL of one; line 4: `a-3`",
-            ),
-            (
-                "annotation_id,fullname,id,label\n1,t3_a1,7,food\n",
-                "CSV and JSON-MIN are not supported",
-            ),
-        ] {
+        for (text, expected) in table! {
+            "id,topic\na1,food\n", "no column `label` (columns: id, topic)";
+            "id,label\na1\n", "line 2: ";
+            "{\"id\": \"a1\"}\n", "line 1: the row has no `label`";
+            "{\"id\": 7, \"label\": \"\"}\n", "`id` is not text";
+            "id,label\na-1,food\na2,food\na-3,food\n", "(`t1_…`) nor the URL of one; line 4: `a-3`";
+            "annotation_id,fullname,id,label\n1,t3_a1,7,food\n", "CSV and JSON-MIN are not supported";
+        } {
             let error = read(text, Mode::Single).unwrap_err();
             assert!(error.contains(expected), "{text:?} gives {error}");
         }

@@ -265,6 +265,7 @@ fn check_output(port: &Port, folder: &ModelFolder) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use topicmill_core::table;
 
     fn batch() -> Batch {
         let rows = [
@@ -288,32 +289,16 @@ mod tests {
         let tensors = feed.tensors(&batch).unwrap();
         let i64s = |numbers: &[i64]| Numbers::I64(Cow::Owned(numbers.to_vec()));
         let m = -10_000.0;
-        let wanted = [
-            (Input::Ids, vec![3, 3], i64s(&[5, 6, 2, 7, 1, 1, 8, 9, 1])),
-            (
-                Input::AttentionMask,
-                vec![3, 3],
-                i64s(&[1, 1, 1, 1, 0, 0, 1, 1, 0]),
-            ),
-            (
-                Input::TypeIds,
-                vec![3, 3],
-                i64s(&[0, 1, 1, 0, 0, 0, 0, 0, 0]),
-            ),
-            (Input::Lengths, vec![3], Numbers::I32(vec![3, 1, 2])),
-            (Input::Positions, vec![3], i64s(&[0, 1, 2])),
-            (
-                Input::DecoderIds,
-                vec![3, 3],
-                i64s(&[2, 5, 6, 2, 7, 1, 2, 8, 9]),
-            ),
-            (Input::Last, vec![3], i64s(&[2, 3, 7])),
-            (
-                Input::Mask,
-                vec![3, 1, 3],
-                Numbers::F32(vec![0.0, 0.0, 0.0, 0.0, m, m, 0.0, 0.0, m]),
-            ),
-        ];
+        let wanted = table! {
+            Input::Ids, vec![3, 3], i64s(&[5, 6, 2, 7, 1, 1, 8, 9, 1]);
+            Input::AttentionMask, vec![3, 3], i64s(&[1, 1, 1, 1, 0, 0, 1, 1, 0]);
+            Input::TypeIds, vec![3, 3], i64s(&[0, 1, 1, 0, 0, 0, 0, 0, 0]);
+            Input::Lengths, vec![3], Numbers::I32(vec![3, 1, 2]);
+            Input::Positions, vec![3], i64s(&[0, 1, 2]);
+            Input::DecoderIds, vec![3, 3], i64s(&[2, 5, 6, 2, 7, 1, 2, 8, 9]);
+            Input::Last, vec![3], i64s(&[2, 3, 7]);
+            Input::Mask, vec![3, 1, 3], Numbers::F32(vec![0.0, 0.0, 0.0, 0.0, m, m, 0.0, 0.0, m]);
+        };
         let wanted =
             wanted.map(|(input, shape, numbers)| (input.name(), Tensor { shape, numbers }));
         for tensor in &wanted {

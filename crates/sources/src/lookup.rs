@@ -85,6 +85,7 @@ fn post_state(post: &Fields) -> Option<(Fullname, PostState)> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use topicmill_core::table;
 
     use super::*;
 
@@ -108,31 +109,22 @@ mod tests {
             PostState::Gone(PurgeReason::Deleted),
             PostState::Gone(PurgeReason::Removed),
         );
-        for (fields, state) in [
-            (json!({"removed_by_category": null}), PostState::Visible),
-            (json!({"title": null, "selftext": null}), PostState::Visible),
-            (json!({"author": "[deleted]"}), PostState::AuthorDeleted),
-            (json!({"selftext": " [deleted]\n"}), deleted),
-            (
-                json!({"author": "[deleted]", "selftext": "[deleted]"}),
-                deleted,
-            ),
-            (json!({"removed_by_category": "deleted"}), deleted),
-            (json!({"removed_by_category": "author"}), deleted),
-            (json!({"title": "[deleted by user]"}), deleted),
-            (json!({"selftext": "[removed]"}), removed),
-            (json!({"removed_by_category": "moderator"}), removed),
-            (json!({"removed_by_category": "next year"}), removed),
-            (json!({"_meta": {"was_deleted_later": true}}), removed),
-            (
-                json!({"_meta": {"was_deleted_later": true, "removal_type": "deleted"}}),
-                deleted,
-            ),
-            (
-                json!({"_meta": {"was_initially_deleted": true, "removal_type": "moderator"}}),
-                PostState::Visible,
-            ),
-        ] {
+        for (fields, state) in table! {
+            json!({"removed_by_category": null}), PostState::Visible;
+            json!({"title": null, "selftext": null}), PostState::Visible;
+            json!({"author": "[deleted]"}), PostState::AuthorDeleted;
+            json!({"selftext": " [deleted]\n"}), deleted;
+            json!({"author": "[deleted]", "selftext": "[deleted]"}), deleted;
+            json!({"removed_by_category": "deleted"}), deleted;
+            json!({"removed_by_category": "author"}), deleted;
+            json!({"title": "[deleted by user]"}), deleted;
+            json!({"selftext": "[removed]"}), removed;
+            json!({"removed_by_category": "moderator"}), removed;
+            json!({"removed_by_category": "next year"}), removed;
+            json!({"_meta": {"was_deleted_later": true}}), removed;
+            json!({"_meta": {"was_deleted_later": true, "removal_type": "deleted"}}), deleted;
+            json!({"_meta": {"was_initially_deleted": true, "removal_type": "moderator"}}), PostState::Visible;
+        } {
             assert_eq!(of(&fields), state, "{fields}");
         }
     }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::score_files::kept_columns::KeptColumns;
 use serde_json::value::RawValue;
+use topicmill_core::table;
 use topicmill_tables::json;
 
 fn names(of: &[&str]) -> Vec<Arc<str>> {
@@ -53,30 +54,14 @@ fn parse(json: &str, text: &[&str]) -> Result<(String, String), String> {
 
 #[test]
 fn objects_may_have_text_in_three_forms() {
-    for (json, text, expected) in [
-        (r#"{"id":"a","text":"T"}"#, &[][..], ("\"a\"", "T")),
-        (
-            r#"{"id":18446744073709551615,"body":""}"#,
-            &["body"],
-            ("18446744073709551615", ""),
-        ),
-        (
-            r#"{"id":1,"title":"T","selftext":"[removed]"}"#,
-            &[],
-            ("1", "T"),
-        ),
-        (
-            r#"{"id":1,"title":"T","selftext":"B"}"#,
-            &[],
-            ("1", "T\n\nB"),
-        ),
-        (r#"{"id":1,"text":"X","title":"T"}"#, &[], ("1", "X")),
-        (
-            r#"{"id":1,"a":" A ","b":null,"d":"D"}"#,
-            &["d", "a", "b"],
-            ("1", "D\n\nA"),
-        ),
-    ] {
+    for (json, text, expected) in table! {
+        r#"{"id":"a","text":"T"}"#, &[][..], ("\"a\"", "T");
+        r#"{"id":18446744073709551615,"body":""}"#, &["body"], ("18446744073709551615", "");
+        r#"{"id":1,"title":"T","selftext":"[removed]"}"#, &[], ("1", "T");
+        r#"{"id":1,"title":"T","selftext":"B"}"#, &[], ("1", "T\n\nB");
+        r#"{"id":1,"text":"X","title":"T"}"#, &[], ("1", "X");
+        r#"{"id":1,"a":" A ","b":null,"d":"D"}"#, &["d", "a", "b"], ("1", "D\n\nA");
+    } {
         let (id, text) = parse(json, text).unwrap();
         assert_eq!((&*id, &*text), expected, "{json}");
     }
@@ -84,25 +69,17 @@ fn objects_may_have_text_in_three_forms() {
 
 #[test]
 fn error_messages_about_an_object_do_not_quote_it() {
-    for (json, text, problem) in [
-        (r#"{"text":"secret"}"#, &[][..], "no `id`"),
-        (r#"{"id":null,"text":"secret"}"#, &[], "neither a string"),
-        (r#"{"id":1.5,"text":"secret"}"#, &[], "neither a string"),
-        (
-            r#"{"id":123456789012345678901234567890,"text":"secret"}"#,
-            &[],
-            "neither a string",
-        ),
-        (r#"{"id":1}"#, &[], "neither `text` nor `title`"),
-        (r#"{"id":1,"text":7}"#, &[], "`text` that is not a string"),
-        (
-            r#"{"id":1,"text":"\ud83d secret"}"#,
-            &[],
-            "`text` with an unpaired surrogate",
-        ),
-        (r#"{"id":1,"text":"secret"}"#, &["body"], "no `body`"),
-        (r#"{"id":1,"a":"","b":"x"}"#, &["a", "c"], "no `c`"),
-    ] {
+    for (json, text, problem) in table! {
+        r#"{"text":"secret"}"#, &[][..], "no `id`";
+        r#"{"id":null,"text":"secret"}"#, &[], "neither a string";
+        r#"{"id":1.5,"text":"secret"}"#, &[], "neither a string";
+        r#"{"id":123456789012345678901234567890,"text":"secret"}"#, &[], "neither a string";
+        r#"{"id":1}"#, &[], "neither `text` nor `title`";
+        r#"{"id":1,"text":7}"#, &[], "`text` that is not a string";
+        r#"{"id":1,"text":"\ud83d secret"}"#, &[], "`text` with an unpaired surrogate";
+        r#"{"id":1,"text":"secret"}"#, &["body"], "no `body`";
+        r#"{"id":1,"a":"","b":"x"}"#, &["a", "c"], "no `c`";
+    } {
         let found = parse(json, text).unwrap_err();
         assert!(
             found.contains(problem) && !found.contains("secret"),

@@ -1,6 +1,7 @@
 //! Tests the requests to the archive: one at a time, their headers, and the commands that send them.
 
 use super::*;
+use topicmill_core::table;
 
 /// Requests in progress, and their maximum so far.
 #[derive(Default)]
@@ -171,31 +172,19 @@ async fn the_source_is_the_flag_or_the_setting_or_reddit_if_its_credentials_are_
         (ran.code, read, first)
     };
     let with_key = |more: (&'static str, &'static str)| [&key[..], &[more]].concat();
-    for (settings, flags, code, read, named) in [
-        (&[][..], "", 0, [true, false], "arctic-shift"),
-        (agent, "", 0, [true, false], "arctic-shift"),
-        (&key, "", 75, [false, true], "reddit"),
-        (
-            &with_key(set("arctic-shift")),
-            "",
-            0,
-            [true, false],
-            "arctic-shift",
-        ),
-        (
-            &with_key(set("reddit")),
-            "--source arctic-shift",
-            0,
-            [true, false],
-            "arctic-shift",
-        ),
-        (&[set("sample")], "", 0, [false, true], "sample"),
-        (&[set("reddit")], "", 3, [false, false], "reddit"),
+    for (settings, flags, code, read, named) in table! {
+        &[][..], "", 0, [true, false], "arctic-shift";
+        agent, "", 0, [true, false], "arctic-shift";
+        &key, "", 75, [false, true], "reddit";
+        &with_key(set("arctic-shift")), "", 0, [true, false], "arctic-shift";
+        &with_key(set("reddit")), "--source arctic-shift", 0, [true, false], "arctic-shift";
+        &[set("sample")], "", 0, [false, true], "sample";
+        &[set("reddit")], "", 3, [false, false], "reddit";
         // A key that is only partly set is a mistake, not a wish for the archive.
-        (secret, "", 3, [false, false], "reddit"),
-        (&[set("import")], "", 2, [false, false], "collect.source"),
-        (&[], "--source import", 2, [false, false], "--source"),
-    ] {
+        secret, "", 3, [false, false], "reddit";
+        &[set("import")], "", 2, [false, false], "collect.source";
+        &[], "--source import", 2, [false, false], "--source";
+    } {
         let (exit, from, first) = from(settings, flags);
         assert_eq!((exit, from), (code, read), "{settings:?} {flags}: {first}");
         assert!(first.contains(named), "{settings:?} {flags}: {first}");

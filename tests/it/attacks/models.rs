@@ -7,6 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use topicmill_core::table;
 
 use crate::support::engine::{has_onnx_runtime, library, repository};
 use crate::support::program::{Program, RunOutput, finished, run_limited, wrapped};
@@ -75,51 +76,23 @@ fn a_tokenizer_with_excessive_memory_use_is_rejected() {
     }
     let one = json!({"id": 9, "content": "x", "single_word": false, "lstrip": false, "rstrip": false,
         "normalized": false, "special": true});
-    for (what, part, value) in [
-        ("three nested expansions", "normalizer", nested),
-        (
-            "a long text at every position",
-            "normalizer",
-            json!({"type": "Replace", "pattern": {"Regex": ""}, "content": "a".repeat(1_000)}),
-        ),
-        (
-            "repeated byte-level encoding",
-            "pre_tokenizer",
-            json!({"type": "Sequence", "pretokenizers": vec![json!({"type": "ByteLevel"}); 60]}),
-        ),
-        (
-            "a long prefix",
-            "normalizer",
-            json!({"type": "Prepend", "prepend": "a".repeat(1_000_000)}),
-        ),
-        (
-            "too many steps",
-            "normalizer",
-            json!({"type": "Sequence", "normalizers": vec![json!({"type": "NFC"}); 20_000]}),
-        ),
-        (
-            "too many added tokens",
-            "added_tokens",
-            json!(vec![one; 200_000]),
-        ),
+    for (what, part, value) in table! {
+        "three nested expansions", "normalizer", nested;
+        "a long text at every position", "normalizer",
+            json!({"type": "Replace", "pattern": {"Regex": ""}, "content": "a".repeat(1_000)});
+        "repeated byte-level encoding", "pre_tokenizer",
+            json!({"type": "Sequence", "pretokenizers": vec![json!({"type": "ByteLevel"}); 60]});
+        "a long prefix", "normalizer", json!({"type": "Prepend", "prepend": "a".repeat(1_000_000)});
+        "too many steps", "normalizer",
+            json!({"type": "Sequence", "normalizers": vec![json!({"type": "NFC"}); 20_000]});
+        "too many added tokens", "added_tokens", json!(vec![one; 200_000]);
         // Three charsmaps: the size of a 4 GiB table that is missing, half a size field, and a small table followed by
         // 30,000 bytes of text.
-        (
-            "a truncated charsmap",
-            "normalizer",
-            json!({"type": "Precompiled", "precompiled_charsmap": "////////"}),
-        ),
-        (
-            "a charsmap of two bytes",
-            "normalizer",
-            json!({"type": "Precompiled", "precompiled_charsmap": "YWI="}),
-        ),
-        (
-            "a long charsmap",
-            "normalizer",
-            json!({"type": "Precompiled", "precompiled_charsmap": format!("BAAAAAAA{}", "YWFh".repeat(10_000))}),
-        ),
-    ] {
+        "a truncated charsmap", "normalizer", json!({"type": "Precompiled", "precompiled_charsmap": "////////"});
+        "a charsmap of two bytes", "normalizer", json!({"type": "Precompiled", "precompiled_charsmap": "YWI="});
+        "a long charsmap", "normalizer",
+            json!({"type": "Precompiled", "precompiled_charsmap": format!("BAAAAAAA{}", "YWFh".repeat(10_000))});
+    } {
         let dir = with_tokenizer(|tokenizer| tokenizer[part] = value.clone());
         let ran = within(2_000_000, &scoring(&program, dir.path()));
         assert_eq!(ran.code, 5, "{what}: {}", ran.stderr);

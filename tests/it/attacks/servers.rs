@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use topicmill_core::clock::SystemClock;
+use topicmill_core::table;
 
 use crate::support::postgres::{postgres, run_sql};
 use crate::support::program::{Program, finished};
@@ -215,18 +216,12 @@ async fn a_user_who_may_not_create_the_database_is_told_how_to_get_it() {
 #[test]
 fn an_invalid_database_url_names_the_faulty_part() {
     let program = Program::new();
-    for (url, part) in [
-        (
-            "postgres://me:secret@localhost/db?sslmode=nonsense",
-            "verify-full",
-        ),
-        ("postgres://me:secret@localhost:99999/db", "1 to 65535"),
-        ("postgres://me:secret/word@localhost/db", "not escaped"),
-        (
-            "postgres://me:secret@/db",
-            "`postgres://user:password@[::1]/database`",
-        ),
-    ] {
+    for (url, part) in table! {
+        "postgres://me:secret@localhost/db?sslmode=nonsense", "verify-full";
+        "postgres://me:secret@localhost:99999/db", "1 to 65535";
+        "postgres://me:secret/word@localhost/db", "not escaped";
+        "postgres://me:secret@/db", "`postgres://user:password@[::1]/database`";
+    } {
         let ran = program.run(&["--database", url, "status"]);
         ran.expect_exit(2, part);
         assert!(!ran.stderr.contains("secret"), "{url}: {}", ran.stderr);

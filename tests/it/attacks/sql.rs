@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
+use topicmill_core::table;
 use topicmill_store::{Access, Store};
 
 use crate::support::postgres::{TestDatabase, postgres, run_sql};
@@ -289,28 +290,16 @@ async fn no_statement_writes_on_sqlite() {
     }
     let refused = sql_from_stdin(&program, &url, "VACUUM INTO 'copy.db'").stderr;
     assert!(refused.contains("`sql` only reads"), "{refused}");
-    for (statement, row) in [
-        ("SELECT 1 AS [a;b]", json!({"a;b": 1})),
-        ("SELECT ';' AS [''] ; -- done", json!({"''": ";"})),
-        (
-            "/* ; */ SELECT \"worker\" FROM runs;;",
-            json!({"worker": "w"}),
-        ),
-        (
-            "SELECT 1 AS a, 2 AS a, 3 AS a_2",
-            json!({"a": 1, "a_2": 2, "a_2_2": 3}),
-        ),
-        (
-            "SELECT COUNT(*) AS n FROM meta WHERE key = 'none'",
-            json!({"n": 0}),
-        ),
-        ("PRAGMA user_version", json!({"user_version": 0})),
-        (
-            "SELECT COUNT(*) AS n FROM pragma_table_info('runs')",
-            json!({"n": 11}),
-        ),
-        ("VALUES (x'00ff')", json!({"column1": "00ff"})),
-    ] {
+    for (statement, row) in table! {
+        "SELECT 1 AS [a;b]", json!({"a;b": 1});
+        "SELECT ';' AS [''] ; -- done", json!({"''": ";"});
+        "/* ; */ SELECT \"worker\" FROM runs;;", json!({"worker": "w"});
+        "SELECT 1 AS a, 2 AS a, 3 AS a_2", json!({"a": 1, "a_2": 2, "a_2_2": 3});
+        "SELECT COUNT(*) AS n FROM meta WHERE key = 'none'", json!({"n": 0});
+        "PRAGMA user_version", json!({"user_version": 0});
+        "SELECT COUNT(*) AS n FROM pragma_table_info('runs')", json!({"n": 11});
+        "VALUES (x'00ff')", json!({"column1": "00ff"});
+    } {
         let ran = sql_from_stdin(&program, &url, statement);
         let found: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();
         assert_eq!(found, row, "{statement}: {}", ran.stderr);

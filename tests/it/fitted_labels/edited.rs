@@ -1,6 +1,7 @@
 //! Tests a fit in a pipeline file: exported, edited, and used without a database.
 
 use super::*;
+use topicmill_core::table;
 
 /// Fits the scene's labels, and exports them.
 fn exported(scene: &Scene<'_>) -> (Value, String) {
@@ -54,27 +55,15 @@ async fn an_edited_fit_is_rejected_with_the_cause() {
     let (_, model) = text.split_once("\nmodel = \"").unwrap();
     let of_other = text.replacen(&model[..8], "00000000", 2);
     let with = |from: &str, to: &str| text.replacen(from, to, 1);
-    for (edited, expected) in [
-        (all_shorter, "has a fit with 383 weights for each label"),
-        (of_other, "was fitted with the model 00000000"),
-        (
-            with("weights = [", "weights = [0.5, "),
-            "weights of different lengths",
-        ),
-        (with("weights = [", "weights = [nan, "), "line "),
-        (
-            with("bias = ", "bias = inf # "),
-            "a number of the fit is not finite",
-        ),
-        (
-            with("scale = ", "scale = \"x\" # "),
-            "column 9: invalid type: string \"x\", expected f64",
-        ),
-        (
-            with("label = \"video games\"", "label = \"chess\""),
-            "have changed since the fit",
-        ),
-    ] {
+    for (edited, expected) in table! {
+        all_shorter, "has a fit with 383 weights for each label";
+        of_other, "was fitted with the model 00000000";
+        with("weights = [", "weights = [0.5, "), "weights of different lengths";
+        with("weights = [", "weights = [nan, "), "line ";
+        with("bias = ", "bias = inf # "), "a number of the fit is not finite";
+        with("scale = ", "scale = \"x\" # "), "column 9: invalid type: string \"x\", expected f64";
+        with("label = \"video games\"", "label = \"chess\""), "have changed since the fit";
+    } {
         assert_ne!(edited, text, "{expected}");
         let edited = scene.write("edited.toml", edited);
         for command in ["classify", "score posts.ndjson scored.ndjson --overwrite"] {
@@ -82,16 +71,10 @@ async fn an_edited_fit_is_rejected_with_the_cause() {
             scene.run(&args).expect_exit(2, expected);
         }
     }
-    for (args, expected) in [
-        (
-            "classify --mode multi --pipeline",
-            "was fitted in mode single",
-        ),
-        (
-            "labels calibrate --gold answers.csv --label-set",
-            "is fitted to gold labels",
-        ),
-    ] {
+    for (args, expected) in table! {
+        "classify --mode multi --pipeline", "was fitted in mode single";
+        "labels calibrate --gold answers.csv --label-set", "is fitted to gold labels";
+    } {
         let args = [&words(args)[..], &[&file]].concat();
         scene.run(&args).expect_exit(2, expected);
     }

@@ -1,73 +1,30 @@
 //! Tests `db check`: each problem is found and named, and a sound database passes.
 
 use serde_json::json;
+use topicmill_core::table;
 
 use super::*;
 
 /// The backend, or an empty string for both; a statement that damages a database; and the check that must fail.
-const BREAKS: [(&str, &str, &str); 13] = [
-    (
-        "",
-        "DELETE FROM labels WHERE label = 'food'",
-        "number of scores",
-    ),
-    (
-        "",
-        "UPDATE classifications SET label = 'nobody'",
-        "unknown labels",
-    ),
-    (
-        "",
-        "UPDATE classifications SET day = 0, topic = 'nobody'",
-        "counted labels",
-    ),
-    (
-        "",
+const BREAKS: [(&str, &str, &str); 13] = table! {
+    "", "DELETE FROM labels WHERE label = 'food'", "number of scores";
+    "", "UPDATE classifications SET label = 'nobody'", "unknown labels";
+    "", "UPDATE classifications SET day = 0, topic = 'nobody'", "counted labels";
+    "",
         "INSERT INTO tombstones (fullname, reason, purged_at) VALUES ('t3_a2', 'deleted', '2026-01-03T10:00:00+00:00')",
-        "purged posts",
-    ),
-    (
-        "",
-        "UPDATE things SET text_purged_at = '2026-01-03T10:00:00+00:00' WHERE fullname = 't3_a4'",
-        "texts after retention",
-    ),
-    (
-        "",
-        "UPDATE pair_logits SET text_hash = BYTES(ffffffffffffffff)",
-        "logits without a text",
-    ),
-    (
-        "",
-        "UPDATE text_vectors SET text_hash = BYTES(ffffffffffffffff)",
-        "vectors without a text",
-    ),
-    (
-        "",
-        "UPDATE label_sets SET threshold = 0.5",
-        "versions of label sets",
-    ),
-    (
-        "",
-        "UPDATE things SET title = 'Changed' WHERE fullname = 't3_a1'",
-        "hashes of texts",
-    ),
-    (
-        "",
-        "INSERT INTO text_vectors (model_id, text_hash, vector) VALUES (2, HASH(Alive; body), BYTES(scale010203))",
-        "lengths of vectors",
-    ),
-    (
-        "sqlite",
-        "PRAGMA foreign_keys = OFF; DELETE FROM runs",
-        "the database",
-    ),
-    (
-        "postgres",
-        "ALTER TABLE things DISABLE TRIGGER things_notify",
-        "the database",
-    ),
-    ("", "DELETE FROM packed_scores", "labels without scores"),
-];
+        "purged posts";
+    "", "UPDATE things SET text_purged_at = '2026-01-03T10:00:00+00:00' WHERE fullname = 't3_a4'",
+        "texts after retention";
+    "", "UPDATE pair_logits SET text_hash = BYTES(ffffffffffffffff)", "logits without a text";
+    "", "UPDATE text_vectors SET text_hash = BYTES(ffffffffffffffff)", "vectors without a text";
+    "", "UPDATE label_sets SET threshold = 0.5", "versions of label sets";
+    "", "UPDATE things SET title = 'Changed' WHERE fullname = 't3_a1'", "hashes of texts";
+    "", "INSERT INTO text_vectors (model_id, text_hash, vector) VALUES (2, HASH(Alive; body), BYTES(scale010203))",
+        "lengths of vectors";
+    "sqlite", "PRAGMA foreign_keys = OFF; DELETE FROM runs", "the database";
+    "postgres", "ALTER TABLE things DISABLE TRIGGER things_notify", "the database";
+    "", "DELETE FROM packed_scores", "labels without scores";
+};
 
 #[tokio::test]
 async fn check_finds_each_problem_and_suggests_a_fix() {

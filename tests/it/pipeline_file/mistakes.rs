@@ -1,132 +1,56 @@
 //! Tests that the mistakes in a pipeline file are reported with their lines.
 
 use super::*;
+use topicmill_core::table;
 
 /// Files, and the message for each.
-const MISTAKES: &[(&str, &str)] = &[
-    (
-        "nmae = 3",
-        "line 1, column 1: unknown field `nmae`; did you mean `name`?",
-    ),
-    ("labels = [\"a\"]\nmode = \"singel\"", "line 2, column 8"),
-    ("labels = [\"a\"]\nthreshold = 1.5", "the threshold 1.5"),
-    (
-        "labels = [\"a\"]\ntemperature = \"warm\"",
-        "line 2, column 15",
-    ),
-    (
-        "labels = [\"a\"]\nhypothesis_template = \"none\"",
-        "exactly one `{}`",
-    ),
-    (
-        "[[topic]]\nlable = \"a\"",
-        "line 2, column 1: unknown field `lable`; did you mean `label`?",
-    ),
-    (
-        "[[topic]]\nlabel = \"a\"\nsubredits = []",
-        "did you mean `subreddits`?",
-    ),
-    (
-        "[[topic]]\nlabel = \"a\"\ncolour = 3",
-        "unknown field `colour`, expected one of `slug`",
-    ),
-    (
-        "[[topic]]\nlabel = \"a\"\nsubreddits = [\"no good name\"]",
-        "topic `a`: `no good name`",
-    ),
-    (
-        "[[topic]]\nlabel = \"a\"\nsubreddits = 3",
-        "line 3, column 14",
-    ),
-    (
-        "[[topic]]\nlabel = \"a\"\nlimit = 0",
-        "topic `a`: its limit is 0",
-    ),
-    (
-        "[[topic]]\nlabel = \"a\"\nread = \"both\"",
-        "line 3, column 8: unknown variant `both`",
-    ),
-    (
-        "[[topic]]\nlabel = \"a\"\nsubreddits = [\"a\"]\nmatch = [\"fine\",\n\"two words\"]",
-        "line 4, column 9: `two words`",
-    ),
-    (
-        "[[topic]]\nlabel = \"a\"\nmatch = \"word\"",
-        "line 3, column 9",
-    ),
-    ("[[topic]]\nlabel = \"a\"\nmatch = []", "line 3, column 9"),
-    (
-        "[[topic]]\nlabel = \"a\"\nmatch = [\"word\"]",
-        "topic `a`: `match`",
-    ),
-    ("[[topic]]\nslug = \"a\"", "missing field `label`"),
-    (
-        "[[topic]]\nlabel = \"a\"\ndescriptions = 5",
-        "line 3, column 16: expected a list of strings",
-    ),
-    (
-        "labels = [\"a\", \"b\"\nthreshold = 3\n",
-        "line 2, column 1",
-    ),
-    (
-        "labels = [a]\n",
-        "line 1, column 11: string values must be quoted",
-    ),
-    ("labels\n", "line 1, column 7: key with no value"),
-    (
-        "labels = [\"a\"]\nbackground = \"redit\"",
-        "background: `redit`",
-    ),
-    (
-        "labels = [\"a\"]\nbackground = 3",
-        "`background` is neither",
-    ),
-    (
-        "labels = [\"other\"]\nbackground = \"reddit\"",
-        "use a different slug",
-    ),
-    (
-        "labels = [\"a\"]\nbackground = \"reddit\"\nbackground_without = \"cheese\"",
-        "no topic `cheese`",
-    ),
-    ("labels = []", "has no labels"),
-    ("# nothing\n", "has no labels"),
-    (
-        "labels = [\"a\"]\n[[topic]]\nlabel = \"b\"",
-        "cannot be combined",
-    ),
-    ("labels = \"a\"", "line 1, column 10"),
-    ("labels = [\"a\", \" \"]", "no slug can be made"),
-    (
-        "[[topic]]\nslug = \"a\"\nlabel = \" \"",
-        "label 1 is empty: fill it in",
-    ),
-    ("labels = [\"a\", \"A\"]", "label `a` occurs twice"),
-    ("name = \" \"\nlabels = [\"a\"]", "`name` is empty"),
-    ("labels = [\"a\\u0000b\"]", "NUL"),
-    ("name = \"a\\u0000b\"\nlabels = [\"a\"]", "NUL"),
-    ("labels = [\"a\"]\ntemperature = nan", "temperature NaN"),
-    ("labels = [\"a\"]\ntemperature = 5e-324", "temperature"),
-    ("labels = [\"a\", \"other\"]", "`other`"),
-    (
-        "[[topic]]\nslug = \"a-b\"\nlabel = \"a\"\nsubreddits = [\"a\"]\n\
-         [[topic]]\nslug = \"a_b\"\nlabel = \"b\"\nsubreddits = [\"b\"]",
-        "`a-b` and `a_b`",
-    ),
-    ("[[topic]]\nlabel = \"a\"\nshare = [1]", "read = \"all\""),
-    (
-        "[[topic]]\nlabel = \"a\"\nsubreddits = [\"aa\", \"bb\"]\nread = \"all\"\nshare = [1]",
-        "for each subreddit",
-    ),
-    (
-        "[[topic]]\nlabel = \"a\"\nsubreddits = [\"aa\", \"bb\"]\nread = \"all\"\nshare = [0, 5]",
-        "from 1 to 1000",
-    ),
-    (
-        "[[topic]]\nlabel = \"a\"\nsubreddits = [\"aa\", \"AA\"]",
-        "r/AA is listed twice",
-    ),
-];
+const MISTAKES: &[(&str, &str)] = &table! {
+    "nmae = 3", "line 1, column 1: unknown field `nmae`; did you mean `name`?";
+    "labels = [\"a\"]\nmode = \"singel\"", "line 2, column 8";
+    "labels = [\"a\"]\nthreshold = 1.5", "the threshold 1.5";
+    "labels = [\"a\"]\ntemperature = \"warm\"", "line 2, column 15";
+    "labels = [\"a\"]\nhypothesis_template = \"none\"", "exactly one `{}`";
+    "[[topic]]\nlable = \"a\"", "line 2, column 1: unknown field `lable`; did you mean `label`?";
+    "[[topic]]\nlabel = \"a\"\nsubredits = []", "did you mean `subreddits`?";
+    "[[topic]]\nlabel = \"a\"\ncolour = 3", "unknown field `colour`, expected one of `slug`";
+    "[[topic]]\nlabel = \"a\"\nsubreddits = [\"no good name\"]", "topic `a`: `no good name`";
+    "[[topic]]\nlabel = \"a\"\nsubreddits = 3", "line 3, column 14";
+    "[[topic]]\nlabel = \"a\"\nlimit = 0", "topic `a`: its limit is 0";
+    "[[topic]]\nlabel = \"a\"\nread = \"both\"", "line 3, column 8: unknown variant `both`";
+    "[[topic]]\nlabel = \"a\"\nsubreddits = [\"a\"]\nmatch = [\"fine\",\n\"two words\"]",
+        "line 4, column 9: `two words`";
+    "[[topic]]\nlabel = \"a\"\nmatch = \"word\"", "line 3, column 9";
+    "[[topic]]\nlabel = \"a\"\nmatch = []", "line 3, column 9";
+    "[[topic]]\nlabel = \"a\"\nmatch = [\"word\"]", "topic `a`: `match`";
+    "[[topic]]\nslug = \"a\"", "missing field `label`";
+    "[[topic]]\nlabel = \"a\"\ndescriptions = 5", "line 3, column 16: expected a list of strings";
+    "labels = [\"a\", \"b\"\nthreshold = 3\n", "line 2, column 1";
+    "labels = [a]\n", "line 1, column 11: string values must be quoted";
+    "labels\n", "line 1, column 7: key with no value";
+    "labels = [\"a\"]\nbackground = \"redit\"", "background: `redit`";
+    "labels = [\"a\"]\nbackground = 3", "`background` is neither";
+    "labels = [\"other\"]\nbackground = \"reddit\"", "use a different slug";
+    "labels = [\"a\"]\nbackground = \"reddit\"\nbackground_without = \"cheese\"", "no topic `cheese`";
+    "labels = []", "has no labels";
+    "# nothing\n", "has no labels";
+    "labels = [\"a\"]\n[[topic]]\nlabel = \"b\"", "cannot be combined";
+    "labels = \"a\"", "line 1, column 10";
+    "labels = [\"a\", \" \"]", "no slug can be made";
+    "[[topic]]\nslug = \"a\"\nlabel = \" \"", "label 1 is empty: fill it in";
+    "labels = [\"a\", \"A\"]", "label `a` occurs twice";
+    "name = \" \"\nlabels = [\"a\"]", "`name` is empty";
+    "labels = [\"a\\u0000b\"]", "NUL";
+    "name = \"a\\u0000b\"\nlabels = [\"a\"]", "NUL";
+    "labels = [\"a\"]\ntemperature = nan", "temperature NaN";
+    "labels = [\"a\"]\ntemperature = 5e-324", "temperature";
+    "labels = [\"a\", \"other\"]", "`other`";
+    "[[topic]]\nslug = \"a-b\"\nlabel = \"a\"\nsubreddits = [\"a\"]\n\
+     [[topic]]\nslug = \"a_b\"\nlabel = \"b\"\nsubreddits = [\"b\"]", "`a-b` and `a_b`";
+    "[[topic]]\nlabel = \"a\"\nshare = [1]", "read = \"all\"";
+    "[[topic]]\nlabel = \"a\"\nsubreddits = [\"aa\", \"bb\"]\nread = \"all\"\nshare = [1]", "for each subreddit";
+    "[[topic]]\nlabel = \"a\"\nsubreddits = [\"aa\", \"bb\"]\nread = \"all\"\nshare = [0, 5]", "from 1 to 1000";
+    "[[topic]]\nlabel = \"a\"\nsubreddits = [\"aa\", \"AA\"]", "r/AA is listed twice";
+};
 
 /// Runs `labels validate` on a file with this text and returns its message.
 fn refusal(program: &Program, text: &str) -> String {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::support::wait::until;
+use topicmill_core::table;
 
 #[test]
 fn the_purge_command_purges_and_records_its_run() {
@@ -31,33 +32,17 @@ fn the_purge_command_purges_and_records_its_run() {
 
     let bad = program.write("bad.txt", "abc\nt2_user\n");
     let odd = program.write("odd.txt", "abc,because\n");
-    for (line, code, message) in [
-        ("purge".to_owned(), 2, "--check-deleted"),
-        (
-            format!("purge --max-requests 3 --ids {ids}"),
-            2,
-            "--check-deleted",
-        ),
-        ("purge --retention".into(), 2, "retention.hours"),
-        ("purge --ids missing.txt".into(), 2, "missing.txt"),
-        (format!("purge --ids {bad}"), 2, "line 2"),
-        (format!("purge --ids {odd}"), 2, "line 1"),
-        (
-            "purge --check-deleted --source reddit".into(),
-            3,
-            "client_id",
-        ),
-        (
-            "purge --check-deleted --source import".into(),
-            2,
-            "--source",
-        ),
-        (
-            format!("--database sqlite:none.db purge --ids {ids}"),
-            4,
-            "db create",
-        ),
-    ] {
+    for (line, code, message) in table! {
+        "purge".to_owned(), 2, "--check-deleted";
+        format!("purge --max-requests 3 --ids {ids}"), 2, "--check-deleted";
+        "purge --retention".into(), 2, "retention.hours";
+        "purge --ids missing.txt".into(), 2, "missing.txt";
+        format!("purge --ids {bad}"), 2, "line 2";
+        format!("purge --ids {odd}"), 2, "line 1";
+        "purge --check-deleted --source reddit".into(), 3, "client_id";
+        "purge --check-deleted --source import".into(), 2, "--source";
+        format!("--database sqlite:none.db purge --ids {ids}"), 4, "db create";
+    } {
         program.run(&line).expect_exit(code, message);
     }
 }
@@ -146,15 +131,11 @@ fn expect_status(program: &Program, status: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reddit_error_purges_nothing_and_sets_the_exit_code() {
-    for (answer, code, status) in [
-        (ResponseTemplate::new(401), 3, "failed"),
-        (
-            ResponseTemplate::new(429).insert_header("retry-after", "86400"),
-            75,
-            "partial",
-        ),
-        (ResponseTemplate::new(404), 1, "failed"),
-    ] {
+    for (answer, code, status) in table! {
+        ResponseTemplate::new(401), 3, "failed";
+        ResponseTemplate::new(429).insert_header("retry-after", "86400"), 75, "partial";
+        ResponseTemplate::new(404), 1, "failed";
+    } {
         let server = refusing(answer).await;
         let program = Program::new();
         let ran = finished(checking(&program, &server).output().unwrap());

@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use clap::Parser;
 use serde_json::{Value, json};
+use topicmill_core::table;
 
 use crate::support::engine::repository;
 use crate::support::postgres::sqlite;
@@ -32,17 +33,11 @@ fn failed_checks(program: &Program, pipeline: &str) -> Vec<Value> {
 #[test]
 fn invalid_stages_are_rejected_before_anything_is_created() {
     let program = Program::new();
-    for (schedules, expected) in [
-        (String::new(), "has no [[schedule]]"),
-        (
-            schedule("a", "* * * * *", "\"collect --lmit 5\""),
-            "the stage `collect --lmit 5`",
-        ),
-        (
-            schedule("a", "* * * * *", "\"classify --watch\""),
-            "it never ends",
-        ),
-    ] {
+    for (schedules, expected) in table! {
+        String::new(), "has no [[schedule]]";
+        schedule("a", "* * * * *", "\"collect --lmit 5\""), "the stage `collect --lmit 5`";
+        schedule("a", "* * * * *", "\"classify --watch\""), "it never ends";
+    } {
         let file = file(&program, &schedules);
         for command in ["run", "list"] {
             let args = ["schedule", command, "--pipeline", &file];

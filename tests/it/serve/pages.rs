@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
+use topicmill_core::table;
 
 use super::{Served, escaped, labelled, names, posts, resolved};
 use crate::support::postgres::{databases, sqlite};
@@ -37,36 +38,22 @@ async fn lists_equal_the_rows_of_the_views() {
                        DELETE FROM classifications WHERE substr(fullname, 9) = '5'";
         database.run(updates).await;
         let served = Served::start(&program);
-        for (query, condition, order) in [
-            ("", "TRUE", NEWEST),
-            ("outcome=gaming", "outcome = 'gaming'", NEWEST),
-            ("outcome=labelled", "NOT abstained", NEWEST),
-            ("outcome=other", "outcome = 'other'", NEWEST),
-            ("outcome=unsure", "outcome = 'unsure'", NEWEST),
-            ("outcome=unlabelled", "outcome IS NULL", NEWEST),
-            ("subreddit=r/FOOD", "subreddit = 'food'", NEWEST),
-            ("topic=none", "FALSE", NEWEST),
-            (
-                "since=2023-11-15&until=2023-11-15",
-                "created_at >= '2023-11-15T00:00:00+00:00' AND created_at < '2023-11-16T00:00:00+00:00'",
-                NEWEST,
-            ),
-            (
-                "sort=score",
-                "score IS NOT NULL",
-                "score DESC, fullname DESC",
-            ),
-            (
-                "sort=score&outcome=labelled",
-                "NOT abstained",
-                "score DESC, fullname DESC",
-            ),
-            (
-                "sort=score&outcome=food&q=CHICKEN",
-                "outcome = 'food' AND title LIKE '%chicken%'",
-                "score DESC, fullname DESC",
-            ),
-        ] {
+        for (query, condition, order) in table! {
+            "", "TRUE", NEWEST;
+            "outcome=gaming", "outcome = 'gaming'", NEWEST;
+            "outcome=labelled", "NOT abstained", NEWEST;
+            "outcome=other", "outcome = 'other'", NEWEST;
+            "outcome=unsure", "outcome = 'unsure'", NEWEST;
+            "outcome=unlabelled", "outcome IS NULL", NEWEST;
+            "subreddit=r/FOOD", "subreddit = 'food'", NEWEST;
+            "topic=none", "FALSE", NEWEST;
+            "since=2023-11-15&until=2023-11-15",
+                "created_at >= '2023-11-15T00:00:00+00:00' AND created_at < '2023-11-16T00:00:00+00:00'", NEWEST;
+            "sort=score", "score IS NOT NULL", "score DESC, fullname DESC";
+            "sort=score&outcome=labelled", "NOT abstained", "score DESC, fullname DESC";
+            "sort=score&outcome=food&q=CHICKEN", "outcome = 'food' AND title LIKE '%chicken%'",
+                "score DESC, fullname DESC";
+        } {
             let sql =
                 format!("SELECT fullname FROM labeled_posts WHERE {condition} ORDER BY {order}");
             let rows = program.ok(&["sql", &sql, "--format", "csv"]).stdout;

@@ -209,6 +209,7 @@ fn stem(word: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table;
 
     #[test]
     fn words_are_compared_by_stem() {
@@ -228,21 +229,12 @@ mod tests {
 
     #[test]
     fn an_invalid_background_is_rejected() {
-        for (text, message) in [
-            ("name = \"b\"", "missing field"),
-            (
-                "name = \"b\"\nversion = 1\nweight = 0.0\ntopic = []",
-                "not a number above 0",
-            ),
-            (
-                "name = \" \"\nversion = 1\nweight = 1.0\ntopic = []",
-                "is empty",
-            ),
-            (
-                "name = \"b\"\nversion = 1\nweight = 1.0\nx = 1\ntopic = []",
-                "unknown field",
-            ),
-        ] {
+        for (text, message) in table! {
+            "name = \"b\"", "missing field";
+            "name = \"b\"\nversion = 1\nweight = 0.0\ntopic = []", "not a number above 0";
+            "name = \" \"\nversion = 1\nweight = 1.0\ntopic = []", "is empty";
+            "name = \"b\"\nversion = 1\nweight = 1.0\nx = 1\ntopic = []", "unknown field";
+        } {
             let error = Background::parse(text).unwrap_err().to_string();
             assert!(error.contains(message), "{text}: {error}");
         }

@@ -4,6 +4,7 @@ use topicmill_core::{Label, LabelSet, Mode};
 
 use super::build::{Context, Estimates, build};
 use super::*;
+use topicmill_core::table;
 use topicmill_review::calibrate::Proportion;
 use topicmill_review::evaluate::{Estimate, LabelShare, NO_LABEL};
 use topicmill_review::quality::{LeftOutAnswers, MeasuredQuality, QualitySample};
@@ -176,20 +177,14 @@ fn the_headline_states_only_significant_results() {
 #[test]
 fn the_intervals_decide_what_the_headline_says_of_estimates() {
     let labels = [("a", 500, 500), ("b", 100, 100)];
-    for ([a, b, none], expected) in [
-        (
-            [(0.6, 0.5, 0.7), (0.3, 0.2, 0.45), (0.1, 0.05, 0.2)],
-            "All about a fits an estimated 60 % of posts (50 to 70 %), more than any other label",
-        ),
-        (
-            [(0.5, 0.4, 0.6), (0.4, 0.3, 0.5), (0.1, 0.05, 0.2)],
-            "Posts are spread over 2 labels, and none is clearly the most common",
-        ),
-        (
-            [(0.2, 0.1, 0.3), (0.15, 0.1, 0.2), (0.65, 0.55, 0.7)],
-            "An estimated 65 % of posts (55 to 70 %) fit none of the labels",
-        ),
-    ] {
+    for ([a, b, none], expected) in table! {
+        [(0.6, 0.5, 0.7), (0.3, 0.2, 0.45), (0.1, 0.05, 0.2)],
+            "All about a fits an estimated 60 % of posts (50 to 70 %), more than any other label";
+        [(0.5, 0.4, 0.6), (0.4, 0.3, 0.5), (0.1, 0.05, 0.2)],
+            "Posts are spread over 2 labels, and none is clearly the most common";
+        [(0.2, 0.1, 0.3), (0.15, 0.1, 0.2), (0.65, 0.55, 0.7)],
+            "An estimated 65 % of posts (55 to 70 %) fit none of the labels";
+    } {
         let shares = [("a", a), ("b", b), (NO_LABEL, none)];
         let shares = shares.map(|(label, (value, low, high))| LabelShare {
             label: label.to_owned(),

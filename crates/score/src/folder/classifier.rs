@@ -109,6 +109,7 @@ fn names_by_number(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use topicmill_core::table;
 
     fn read(config: &str) -> Result<ClassifierHead, String> {
         let config: Value = serde_json::from_str(config).unwrap();
@@ -164,25 +165,19 @@ mod tests {
 
     #[test]
     fn names_that_do_not_match_the_logits_are_rejected() {
-        for (config, message) in [
-            (r#"{"id2label":{"0":"a","2":"b"}}"#, "names 2 but not 1"),
-            (r#"{"id2label":{"1":"a","2":"b"}}"#, "names 1 but not 0"),
-            (r#"{"id2label":{"0":"a","1":"a"}}"#, "the name `a` twice"),
-            (r#"{"id2label":{"0":"a","00":"b"}}"#, "the number 0 twice"),
-            (
-                r#"{"id2label":{"0":"a","1":" "}}"#,
-                "empty name for label 1",
-            ),
-            (r#"{"id2label":{"0":7}}"#, "does not map"),
-            (r#"{"id2label":{"x":"a"}}"#, "does not map"),
-            (r#"{"label2id":{"a":-1}}"#, "does not map"),
-            (r#"{"label2id":{"a":0,"b":0}}"#, "the number 0 twice"),
-            (r#"{"id2label":{}}"#, "has no labels"),
-            (
-                r#"{"num_labels":3,"id2label":{"0":"a","1":"b"}}"#,
-                "`num_labels` is 3",
-            ),
-        ] {
+        for (config, message) in table! {
+            r#"{"id2label":{"0":"a","2":"b"}}"#, "names 2 but not 1";
+            r#"{"id2label":{"1":"a","2":"b"}}"#, "names 1 but not 0";
+            r#"{"id2label":{"0":"a","1":"a"}}"#, "the name `a` twice";
+            r#"{"id2label":{"0":"a","00":"b"}}"#, "the number 0 twice";
+            r#"{"id2label":{"0":"a","1":" "}}"#, "empty name for label 1";
+            r#"{"id2label":{"0":7}}"#, "does not map";
+            r#"{"id2label":{"x":"a"}}"#, "does not map";
+            r#"{"label2id":{"a":-1}}"#, "does not map";
+            r#"{"label2id":{"a":0,"b":0}}"#, "the number 0 twice";
+            r#"{"id2label":{}}"#, "has no labels";
+            r#"{"num_labels":3,"id2label":{"0":"a","1":"b"}}"#, "`num_labels` is 3";
+        } {
             let error = read(config).unwrap_err();
             assert!(error.contains(message), "{config}: {error}");
         }

@@ -5,6 +5,7 @@ use std::fs;
 use super::config::DEFAULT_MAX_TOKENS;
 use super::*;
 use topicmill_core::model_kind::NliClasses;
+use topicmill_core::table;
 
 const BART: &str = r#"{"model_type":"bart","max_position_embeddings":1024,"vocab_size":50265,"pad_token_id":1,
     "id2label":{"0":"contradiction","1":"neutral","2":"entailment"},
@@ -44,19 +45,13 @@ fn classes_are_selected_like_the_reference() {
     let of = |labels: &str| nli(&format!(r#"{{"label2id":{labels}}}"#));
     let parts = |c: NliClasses| (c.count, c.entailment, c.contradiction, c.neutral);
     assert_eq!(parts(nli(BART).unwrap()), (3, 2, 0, Some(1)));
-    for (labels, found) in [
+    for (labels, found) in table! {
         // Entailment comes first, so the last class counts as contradiction.
-        (
-            r#"{"entailment":0,"neutral":1,"contradiction":2}"#,
-            (3, 0, 2, Some(1)),
-        ),
+        r#"{"entailment":0,"neutral":1,"contradiction":2}"#, (3, 0, 2, Some(1));
         // The position decides, not the name: class 0 counts as contradiction, although class 2 has that name.
-        (
-            r#"{"neutral":0,"ENTAILMENT":1,"contradiction":2}"#,
-            (3, 1, 0, Some(2)),
-        ),
-        (r#"{"entailment":0,"not_entailment":1}"#, (2, 0, 1, None)),
-    ] {
+        r#"{"neutral":0,"ENTAILMENT":1,"contradiction":2}"#, (3, 1, 0, Some(2));
+        r#"{"entailment":0,"not_entailment":1}"#, (2, 0, 1, None);
+    } {
         assert_eq!(parts(of(labels).unwrap()), found, "{labels}");
     }
     let two = nli(r#"{"id2label":{"0":"not_entailment","1":"entailment"}}"#).unwrap();
@@ -123,29 +118,13 @@ fn a_graph_is_selected_by_name_or_if_it_is_the_only_one() {
         let path = found.graph.strip_prefix(dir.path()).unwrap().display();
         Ok::<_, ModelError>((path.to_string(), found.precision))
     };
-    for (names, precision, found) in [
-        (
-            &["model.onnx", "model_fp16.onnx"][..],
-            None,
-            ("model.onnx", "fp32"),
-        ),
-        (
-            &["onnx/model.onnx", "onnx/model_q4.onnx"],
-            None,
-            ("onnx/model.onnx", "fp32"),
-        ),
-        (&["bart.onnx"], None, ("bart.onnx", "fp32")),
-        (
-            &["model.onnx", "onnx/model_fp16.onnx"],
-            Some("fp16"),
-            ("onnx/model_fp16.onnx", "fp16"),
-        ),
-        (
-            &["model.onnx", "onnx/model_quantized.onnx"],
-            Some("int8"),
-            ("onnx/model_quantized.onnx", "int8"),
-        ),
-    ] {
+    for (names, precision, found) in table! {
+        &["model.onnx", "model_fp16.onnx"][..], None, ("model.onnx", "fp32");
+        &["onnx/model.onnx", "onnx/model_q4.onnx"], None, ("onnx/model.onnx", "fp32");
+        &["bart.onnx"], None, ("bart.onnx", "fp32");
+        &["model.onnx", "onnx/model_fp16.onnx"], Some("fp16"), ("onnx/model_fp16.onnx", "fp16");
+        &["model.onnx", "onnx/model_quantized.onnx"], Some("int8"), ("onnx/model_quantized.onnx", "int8");
+    } {
         let (path, precision) = graph(names, precision).unwrap();
         assert_eq!((&*path, &*precision), found, "{names:?}");
     }

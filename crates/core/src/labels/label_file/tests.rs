@@ -1,6 +1,7 @@
 //! Tests that a written label set reads back as the same version, and that mistakes are rejected.
 
 use super::*;
+use crate::table;
 
 fn no_file(path: &str) -> Result<String, String> {
     Err(format!("no file {path}"))
@@ -85,23 +86,15 @@ fn an_edited_fit_is_an_error_that_names_the_cause() {
         unreachable!()
     };
     let first = format!("weights = [{first}, ");
-    for (from, to, expected) in [
-        (&*first, "weights = [", "weights of different lengths"),
-        (&first, "weights = [nan, ", "is not finite"),
-        (&first, "weights = [\"0.5\", ", "invalid type"),
-        (
-            "slug = \"food\"",
-            "slug = \"meals\"",
-            "[[fitted.label]] 2 is for `food`",
-        ),
-        (
-            "mode = \"single\"",
-            "mode = \"multi\"",
-            "have changed since the fit",
-        ),
-        ("weight = ", "weight = 1", "have changed since the fit"),
-        ("[fitted]", "[fitted]\nx = 1", "unknown field `x`"),
-    ] {
+    for (from, to, expected) in table! {
+        &*first, "weights = [", "weights of different lengths";
+        &first, "weights = [nan, ", "is not finite";
+        &first, "weights = [\"0.5\", ", "invalid type";
+        "slug = \"food\"", "slug = \"meals\"", "[[fitted.label]] 2 is for `food`";
+        "mode = \"single\"", "mode = \"multi\"", "have changed since the fit";
+        "weight = ", "weight = 1", "have changed since the fit";
+        "[fitted]", "[fitted]\nx = 1", "unknown field `x`";
+    } {
         let error = changed(from, to);
         assert!(error.contains(expected), "{to}: {error}");
     }
@@ -118,24 +111,15 @@ fn an_edited_fit_is_an_error_that_names_the_cause() {
 
 #[test]
 fn mistakes_are_rejected() {
-    for (text, expected) in [
-        (
-            "labels = [\"a\"]\ntreshold = 0.5",
-            "unknown field `treshold`",
-        ),
-        ("labels = [\"a\"]\nthreshold = 2", "is not between 0 and 1"),
-        (
-            "labels = [\"a\"]\nbackground = \"b.toml\"",
-            "no file b.toml",
-        ),
-        ("labels = [\"…\"]", "no slug can be made"),
-        (
-            "labels = [\"a\"]\n[[topic]]\nlabel = \"b\"",
-            "cannot be combined",
-        ),
-        ("name = \" \"\nlabels = [\"a\"]", "`name` is empty"),
-        ("", "has no labels"),
-    ] {
+    for (text, expected) in table! {
+        "labels = [\"a\"]\ntreshold = 0.5", "unknown field `treshold`";
+        "labels = [\"a\"]\nthreshold = 2", "is not between 0 and 1";
+        "labels = [\"a\"]\nbackground = \"b.toml\"", "no file b.toml";
+        "labels = [\"…\"]", "no slug can be made";
+        "labels = [\"a\"]\n[[topic]]\nlabel = \"b\"", "cannot be combined";
+        "name = \" \"\nlabels = [\"a\"]", "`name` is empty";
+        "", "has no labels";
+    } {
         let error = read_text(text).unwrap_err().to_string();
         assert!(error.contains(expected), "{text}: {error}");
     }

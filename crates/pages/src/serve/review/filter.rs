@@ -83,6 +83,7 @@ pub fn describe(filter: &ReviewFilter, set: &LabelSet) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use topicmill_core::table;
     use topicmill_core::{Label, Mode};
 
     #[test]
@@ -111,25 +112,14 @@ mod tests {
             let filter = query.filter(&set);
             (filter.map(|one| describe(&one, &set)), query.query())
         };
-        for (parameters, expected, query) in [
-            (("", "", ""), None, ""),
-            (("sailing", "2", "x"), None, "?label=sailing&from=2&to=x"),
-            (
-                ("food", "", " 0.5 "),
-                Some("Posts labelled food and cooking with a score of 0.00 to 0.50"),
-                "?label=food&to=0.5",
-            ),
-            (
-                ("unlabelled", "", ""),
-                Some("Posts without a label"),
-                "?label=unlabelled",
-            ),
-            (
-                ("", "0.9", ""),
-                Some("Posts with a score of 0.90 to 1.00"),
-                "?from=0.9",
-            ),
-        ] {
+        for (parameters, expected, query) in table! {
+            ("", "", ""), None, "";
+            ("sailing", "2", "x"), None, "?label=sailing&from=2&to=x";
+            ("food", "", " 0.5 "), Some("Posts labelled food and cooking with a score of 0.00 to 0.50"),
+                "?label=food&to=0.5";
+            ("unlabelled", "", ""), Some("Posts without a label"), "?label=unlabelled";
+            ("", "0.9", ""), Some("Posts with a score of 0.90 to 1.00"), "?from=0.9";
+        } {
             let (label, from, to) = parameters;
             let found = described(label, from, to);
             assert_eq!(found, (expected.map(str::to_owned), query.to_owned()));
