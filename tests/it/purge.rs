@@ -7,30 +7,31 @@ mod reports;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use topicmill::pipeline::Context;
 use topicmill::purge::{Check, PurgePlan, Retention};
-use topicmill_core::clock::{Clock, ManualClock};
+use topicmill_core::clock::Clock;
 use topicmill_core::record::PurgeCounts as Report;
 use topicmill_core::{
     AuthorPolicy, Fullname, LabelSet, Listing, Post, PurgeReason, RunStatus, SourceKind, Stage,
+    TextVector, Timestamp,
 };
-use topicmill_sources::reddit::Reddit;
 use topicmill_store::{
-    Access, Claim, Claimant, Classified, LabellingState, Page, RunId, Store, StoredLabels, Target,
+    Claim, Claimant, ClaimedPost, Classified, LabellingState, Page, RunId, StoredLabels, Target,
     Upserted, Written,
 };
 use wiremock::matchers::{method, path};
-use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
+use wiremock::{Mock, Request, Respond, ResponseTemplate};
 
 use crate::support::builders;
-use crate::support::postgres::{TestDatabase, databases};
+use crate::support::postgres::databases;
 use crate::support::program::{Program, finished, signal};
-use crate::support::reddit::{client, server};
+use crate::support::reddit::server;
+
+pub use crate::collect::Scene;
 
 /// Returns the result of a write that stored labels for this many posts.
 pub fn stored_labels(posts: u64) -> StoredLabels {
@@ -49,14 +50,6 @@ fn checking(max_requests: Option<u64>, older_than_hours: u32) -> PurgePlan {
         }),
         ..PurgePlan::default()
     }
-}
-
-/// A fake Reddit that reports the state of posts, its client, and a database with some posts.
-pub struct Scene {
-    server: MockServer,
-    reddit: Arc<Reddit>,
-    pub clock: Arc<ManualClock>,
-    pub context: Context,
 }
 
 /// Serves `/api/info`: every requested post exists, with the exceptions set by the test.
@@ -97,26 +90,8 @@ fn requested_ids(request: &Request) -> Vec<String> {
 }
 
 impl Scene {
-    pub async fn of(database: &TestDatabase) -> Self {
-        Self::at(&database.url).await
-    }
-
-    pub async fn at(url: &str) -> Self {
-        let server = server().await;
-        let (reddit, clock) = client(&server.uri());
-        let store = Store::open(url, Access::Create).await.unwrap();
-        let store = store.with_caller_time();
-        let context = Context::new(store, clock.clone(), CancellationToken::new(), "w".into());
-        Self {
-            server,
-            reddit,
-            clock,
-            context,
-        }
-    }
-
-    pub fn store(&self) -> &Store {
-        &self.context.store
+    pub fn now(&self) -> Timestamp {
+        self.clock.now().into()
     }
 
     /// Makes the fake Reddit report these posts with these fields, or as unknown if the value is `null`.
@@ -146,7 +121,6 @@ impl Scene {
     }
 
     pub async fn save(&self, source: SourceKind, posts: &[Post]) -> Upserted {
-        let now = self.clock.now().into();
         let run = self.begin(Stage::Collect).await;
         let live = source != SourceKind::Import;
         let posts: Vec<Post> = posts
@@ -164,23 +138,19 @@ impl Scene {
             newest: None,
             read_from: None,
             posts: AuthorPolicy::Stored.prepare(posts),
-            now,
+            now: self.now(),
         };
-        self.store()
-            .posts()
-            .save_pages(&[page], None)
-            .await
-            .unwrap()
+        let saved = self.store().posts().save_pages(&[page], None).await;
+        saved.unwrap()
     }
 
     async fn begin(&self, stage: Stage) -> RunId {
-        let now = self.clock.now().into();
-        let run = self.store().runs().begin_run(stage, "w", now).await;
+        let run = self.store().runs().begin_run(stage, "w", self.now()).await;
         run.unwrap()
     }
 
     pub async fn purge(&self, plan: &PurgePlan) -> Report {
-        let purged = self.context.purge(plan, Some(&*self.reddit), &|_| {}).await;
+        let purged = self.context.purge(plan, Some(&self.source), &|_| {}).await;
         purged.unwrap().0
     }
 
@@ -197,6 +167,11 @@ impl Scene {
         .await
     }
 
+    /// Imports the posts of [`some`].
+    pub async fn import(&self, ids: &[&str]) -> Upserted {
+        self.save(SourceKind::Import, &some(ids)).await
+    }
+
     pub async fn save_one(&self, source: SourceKind, post: &Post) -> Upserted {
         self.save(source, std::slice::from_ref(post)).await
     }
@@ -209,22 +184,24 @@ impl Scene {
         .await
     }
 
-    pub async fn rows(&self, sql: &str) -> Vec<String> {
-        let word = |value: &Value| value.as_str().map_or(value.to_string(), str::to_owned);
-        let words = |row: &Vec<Value>| row.iter().map(word).collect::<Vec<_>>().join(" ");
-        let rows = self.store().query(sql).await.unwrap().rows;
-        rows.iter().map(words).collect()
+    /// Returns the number of rows of a table, which a condition may follow.
+    pub async fn count(&self, table: &str) -> u64 {
+        let count = self.rows(&format!("SELECT COUNT(*) FROM {table}")).await;
+        count[0].parse().unwrap()
+    }
+
+    pub async fn is_rewrite_due(&self) -> bool {
+        self.store().purging().is_rewrite_due().await.unwrap()
+    }
+
+    pub async fn enqueue(&self, target: Target) {
+        let enqueued = self.store().backlog().enqueue_missing(target).await;
+        enqueued.unwrap();
     }
 
     async fn state(&self) -> LabellingState {
-        let now = self.clock.now().into();
-        let state = self.store().status().labelling_state(3, now).await;
+        let state = self.store().status().labelling_state(3, self.now()).await;
         state.unwrap()
-    }
-
-    pub async fn stored(&self) -> Vec<String> {
-        self.rows("SELECT fullname FROM posts ORDER BY fullname")
-            .await
     }
 
     pub async fn tombstones(&self) -> Vec<String> {
@@ -245,35 +222,18 @@ impl Scene {
     /// Labels the backlog; returns the number of stored labels.
     pub async fn label(&self) -> u64 {
         let target = self.target().await;
-        let backlog = self.store().backlog();
-        backlog.enqueue_missing(target).await.unwrap();
+        self.enqueue(target).await;
         let (run, claim) = self.claim(target).await;
         if claim.posts.is_empty() {
             return 0;
         }
-        let texts = ["About climate.".to_owned()];
-        let keys = self.store().labels().ensure_hypotheses(&texts).await;
-        let hypothesis = keys.unwrap()[0];
-        let done: Vec<Classified> = claim
-            .posts
-            .iter()
-            .map(|post| Classified {
-                logits: vec![builders::logits(hypothesis, 2.0)],
-                ..builders::classified(&post.fullname, post.text_hash, &[0.75])
-            })
-            .collect();
-        let now = self.clock.now().into();
-        let write = builders::write(target, run, now, claim.lease);
-        let written = backlog.save_labels(&write, &done).await;
-        backlog.release(claim.lease).await.unwrap();
-        match written.unwrap() {
+        match self.complete(target, run, &claim).await {
             Written::Stored(stored) => stored.posts,
             Written::LeaseLost => panic!("another worker reclaimed the lease"),
         }
     }
 
     pub async fn claim(&self, target: Target) -> (RunId, Claim) {
-        let now = self.clock.now().into();
         let run = self.begin(Stage::Classify).await;
         let claimant = Claimant {
             worker: "w",
@@ -281,9 +241,34 @@ impl Scene {
             max_attempts: 3,
             lease: Duration::from_mins(1),
         };
-        let claim = builders::claim(self.store(), target, &claimant, 10_000, now);
+        let claim = builders::claim(self.store(), target, &claimant, 10_000, self.now());
         (run, claim.await)
     }
+
+    /// Writes labels, logits and vectors for the claimed posts, and releases them.
+    pub async fn complete(&self, target: Target, run: RunId, claim: &Claim) -> Written {
+        let (backlog, labels) = (self.store().backlog(), self.store().labels());
+        let texts = ["About climate.".to_owned()];
+        let hypothesis = labels.ensure_hypotheses(&texts).await.unwrap()[0];
+        let one = |post: &ClaimedPost| Classified {
+            logits: vec![builders::logits(hypothesis, 2.0)],
+            vector: Some(vector_containing(&post.text)),
+            ..builders::classified(&post.fullname, post.text_hash, &[0.75])
+        };
+        let done: Vec<Classified> = claim.posts.iter().map(one).collect();
+        let write = builders::write(target, run, self.now(), claim.lease);
+        let written = backlog.save_labels(&write, &done).await.unwrap();
+        backlog.release(claim.lease).await.unwrap();
+        written
+    }
+}
+
+/// Returns a vector whose bytes contain a text, so that a test can find it in a file.
+fn vector_containing(text: &str) -> TextVector {
+    let mut bytes = 1f32.to_le_bytes().to_vec();
+    bytes.extend(text.bytes());
+    bytes.resize(bytes.len().next_multiple_of(2).max(6), 0);
+    TextVector::from_bytes(bytes).unwrap()
 }
 
 pub fn post(id: &str, title: &str) -> Post {
@@ -295,7 +280,7 @@ pub fn post(id: &str, title: &str) -> Post {
         upvote_ratio: Some(0.9),
         num_comments: Some(3),
         flair: Some("Discussion".into()),
-        created_at: topicmill_core::Timestamp::from_epoch_secs(1_789_000_000).unwrap(),
+        created_at: Timestamp::from_epoch_secs(1_789_000_000).unwrap(),
         source: SourceKind::Reddit,
         ..builders::post(id, title, &format!("Body of {title}"))
     }
@@ -324,9 +309,7 @@ pub fn removed() -> Value {
 async fn posts_deleted_on_reddit_are_purged_with_all_derived_data() {
     for database in databases() {
         let scene = Scene::of(&database).await;
-        scene
-            .save(SourceKind::Import, &some(&["a", "b", "c", "d", "e"]))
-            .await;
+        scene.import(&["a", "b", "c", "d", "e"]).await;
         assert_eq!(scene.label().await, 5);
 
         let authorless = json!({"author": "[deleted]"});
@@ -366,8 +349,7 @@ async fn posts_deleted_on_reddit_are_purged_with_all_derived_data() {
             ("sightings", 2),
             ("backlog", 0),
         ] {
-            let count = scene.rows(&format!("SELECT COUNT(*) FROM {table}")).await;
-            assert_eq!(count, [left.to_string()], "{table}");
+            assert_eq!(scene.count(table).await, left, "{table}");
         }
         assert_eq!(
             scene
@@ -385,29 +367,6 @@ async fn posts_deleted_on_reddit_are_purged_with_all_derived_data() {
                 assert!(!shown.contains(&format!("t3_{id}")), "{view}: {shown}");
             }
         }
-    }
-}
-
-#[tokio::test]
-async fn logits_are_kept_while_another_post_has_the_same_text() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        let same = |id| Post {
-            selftext: "Same".into(),
-            ..post(id, "Same")
-        };
-        scene
-            .save(SourceKind::Reddit, &[same("a"), same("b")])
-            .await;
-        scene.label().await;
-        let logits = "SELECT COUNT(*) FROM pair_logits";
-        assert_eq!(scene.rows(logits).await, ["1"]);
-        scene.request("a").await;
-        assert_eq!(scene.rows(logits).await, ["1"]);
-        // The logits of an edited post's earlier text are deleted, too.
-        scene.save(SourceKind::Reddit, &[post("b", "Edited")]).await;
-        scene.request("b").await;
-        assert_eq!(scene.rows(logits).await, ["0"]);
     }
 }
 
@@ -438,7 +397,7 @@ async fn a_tombstone_blocks_imports_and_reddit_lifts_only_moderator_removals() {
         let shown = scene.save(SourceKind::Reddit, &still).await;
         assert_eq!((shown.new, shown.tombstoned), (0, 4));
         assert_eq!(scene.stored().await, [""; 0]);
-        assert_eq!(scene.rows("SELECT COUNT(*) FROM sightings").await, ["0"]);
+        assert_eq!(scene.count("sightings").await, 0);
 
         // Reddit shows all of them again.
         let alive = scene.save(SourceKind::Reddit, &all).await;
@@ -468,9 +427,7 @@ async fn retention_removes_the_text_and_keeps_the_label() {
         for source in [SourceKind::ArcticShift, SourceKind::Import] {
             scene.save(source, &some(&["unlabelled"])).await;
         }
-        let target = scene.target().await;
-        let enqueued = scene.store().backlog().enqueue_missing(target).await;
-        enqueued.unwrap();
+        scene.enqueue(scene.target().await).await;
         scene.clock.advance(Duration::from_hours(47));
         scene.save(SourceKind::Reddit, &some(&["young"])).await;
         scene.clock.advance(Duration::from_hours(2));

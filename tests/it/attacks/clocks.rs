@@ -14,9 +14,7 @@ use crate::support::postgres::postgres;
 async fn clock_skew_between_workers_does_not_expire_live_claims() {
     let Some(database) = postgres() else { return };
     let scene = Scene::of(&database).await;
-    scene
-        .save(SourceKind::Import, &some(&["a", "b", "c"]))
-        .await;
+    scene.import(&["a", "b", "c"]).await;
     let target = scene.target().await;
     let store = database.open_on_server_time().await;
     store.backlog().enqueue_missing(target).await.unwrap();

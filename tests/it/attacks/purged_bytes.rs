@@ -9,13 +9,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use sqlx::{Connection, PgConnection};
-use topicmill::purge::PurgePlan;
 use topicmill_core::{Post, PurgeReason, SourceKind};
 use topicmill_store::{Access, Claim, Store, Written};
 
-use super::purge::scored;
 use crate::purge::{Scene, post};
-use crate::support::builders;
 use crate::support::postgres::{OwnServer, TestDatabase, sqlite};
 
 const POSTS: u8 = 6;
@@ -243,32 +240,18 @@ async fn happen(
             scene.label().await;
         }
         Event::Claim => {
-            scene
-                .store()
-                .backlog()
-                .enqueue_missing(target)
-                .await
-                .unwrap();
+            scene.enqueue(target).await;
             claims.push(scene.claim(target).await);
         }
         Event::Complete => {
             let Some((run, claim)) = claims.pop() else {
                 return;
             };
-            let done = scored(scene, &claim).await;
-            let now = topicmill_core::clock::Clock::now(&*scene.clock).into();
-            let write = builders::write(target, run, now, claim.lease);
-            let written = scene.store().backlog().save_labels(&write, &done);
-            let _: Written = written.await.unwrap();
-            scene.store().backlog().release(claim.lease).await.unwrap();
+            let _: Written = scene.complete(target, run, &claim).await;
         }
         Event::Wait(hours) => scene.clock.advance(Duration::from_hours(hours.into())),
         Event::Retention => {
-            let plan = PurgePlan {
-                retention: Some(builders::RETENTION),
-                ..PurgePlan::default()
-            };
-            scene.purge(&plan).await;
+            scene.retain().await;
             // Ask the database which texts are gone: retention counts from a post's first insert, which the model does
             // not track.
             let taken = "SELECT fullname FROM posts WHERE text_purged_at IS NOT NULL";
@@ -292,13 +275,7 @@ async fn happen(
                 database.run("ANALYZE things").await;
             }
             model.purge(number);
-            let ids = vec![crate::purge::to_purge(&id(number))];
-            scene
-                .purge(&PurgePlan {
-                    ids,
-                    ..PurgePlan::default()
-                })
-                .await;
+            scene.request(&id(number)).await;
         }
         Event::Report(number) => {
             if model.latest.contains_key(&number) {
@@ -331,35 +308,22 @@ async fn history(events: &[Event], place: &Place<'_>) -> Result<(), TestCaseErro
             .collect();
         let back: Vec<&String> = model.gone.intersection(&stored).collect();
         prop_assert!(back.is_empty(), "{back:?} stored again after {event:?}");
-        let orphans = "SELECT COUNT(*) FROM pair_logits l \
-                        WHERE NOT EXISTS (SELECT 1 FROM posts p WHERE p.text_hash = l.text_hash)";
-        prop_assert_eq!(
-            &scene.rows(orphans).await,
-            &["0"],
-            "logits without text after {:?}",
-            event
-        );
-        let orphans = "SELECT COUNT(*) FROM text_vectors v WHERE NOT EXISTS ( \
-                         SELECT 1 FROM posts p WHERE p.text_hash = v.text_hash AND p.text_purged_at IS NULL)";
-        prop_assert_eq!(
-            &scene.rows(orphans).await,
-            &["0"],
-            "vectors without text after {:?}",
-            event
-        );
+        for orphans in [
+            "pair_logits l WHERE NOT EXISTS (SELECT 1 FROM posts p WHERE p.text_hash = l.text_hash)",
+            "text_vectors v WHERE NOT EXISTS (SELECT 1 FROM posts p WHERE p.text_hash = v.text_hash \
+                AND p.text_purged_at IS NULL)",
+        ] {
+            let count = scene.count(orphans).await;
+            prop_assert_eq!(count, 0, "{} after {:?}", orphans, event);
+        }
     }
     // A purge that removes nothing, followed by the rewrite that `db vacuum` does.
-    scene
-        .purge(&PurgePlan {
-            ids: vec![crate::purge::to_purge("nobody")],
-            ..PurgePlan::default()
-        })
-        .await;
+    scene.request("nobody").await;
     if matches!(place, Place::Postgres(..)) {
         let rewritten = scene.store().purging().rewrite().await.unwrap();
         prop_assert_eq!(rewritten, topicmill_store::Rewritten::Complete);
     }
-    prop_assert!(!scene.store().purging().is_rewrite_due().await.unwrap());
+    prop_assert!(!scene.is_rewrite_due().await);
     let left = words_in(&place.files().await);
     let lingers: Vec<&String> = model.gone.intersection(&left).collect();
     prop_assert!(lingers.is_empty(), "{lingers:?} remains in the files");

@@ -54,7 +54,7 @@ async fn a_stopped_purge_keeps_its_progress_and_the_next_continues() {
         let scene = Scene::of(&database).await;
         let ids: Vec<String> = (0..250).map(|i| format!("n{i:03}")).collect();
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-        scene.save(SourceKind::Import, &some(&ids)).await;
+        scene.import(&ids).await;
         scene
             .gone(&[("n001", deleted()), ("n201", deleted())])
             .await;
@@ -64,7 +64,7 @@ async fn a_stopped_purge_keeps_its_progress_and_the_next_continues() {
         let stopping = |_| stop.cancel();
         let purged = scene
             .context
-            .purge(&plan, Some(&*scene.reddit), &stopping)
+            .purge(&plan, Some(&scene.source), &stopping)
             .await;
         let (report, status) = purged.unwrap();
         assert_eq!(status, RunStatus::Stopped);
@@ -77,7 +77,7 @@ async fn a_stopped_purge_keeps_its_progress_and_the_next_continues() {
             "w".into(),
         );
         let (report, status) = later
-            .purge(&plan, Some(&*scene.reddit), &|_| {})
+            .purge(&plan, Some(&scene.source), &|_| {})
             .await
             .unwrap();
         assert_eq!(status, RunStatus::Done);
@@ -136,7 +136,7 @@ async fn status_shows_when_the_database_was_last_reconciled() {
             let state = scene.state().await;
             (state.reconciled_at, state.unchecked)
         };
-        scene.save(SourceKind::Import, &some(&["a", "b"])).await;
+        scene.import(&["a", "b"]).await;
         assert_eq!(standing().await, (None, 2));
         scene.gone(&[]).await;
         let first = scene.clock.now().into();

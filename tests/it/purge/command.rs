@@ -3,6 +3,7 @@
 use super::*;
 use crate::support::wait::until;
 use topicmill_core::table;
+use wiremock::MockServer;
 
 #[test]
 fn the_purge_command_purges_and_records_its_run() {

@@ -46,16 +46,16 @@ async fn a_reported_deletion_purges_the_stored_post_its_labels_and_crossposts() 
         let counts = "SELECT (SELECT COUNT(*) FROM classifications), (SELECT COUNT(*) FROM pair_logits), \
                       (SELECT COUNT(*) FROM sightings WHERE fullname IN ('t3_a', 't3_b', 't3_x'))";
         assert_eq!(scene.rows(counts).await, ["2 2 0"]);
-        assert!(scene.store().purging().is_rewrite_due().await.unwrap());
+        assert!(scene.is_rewrite_due().await);
         // A report again, and a row without text, change nothing; a source that still has the text does not restore it.
         let again = scene.save(SourceKind::Import, &reports).await;
         assert_eq!((again.purged, again.tombstoned, again.new), (0, 2, 0));
-        let text = scene.save(SourceKind::Import, &some(&["a", "b"])).await;
+        let text = scene.import(&["a", "b"]).await;
         assert_eq!((text.purged, text.tombstoned), (0, 2));
         // Only a post with text is labelled.
         assert_eq!(scene.label().await, 0);
         // An import brings the text of the new post, and then its deletion.
-        scene.save(SourceKind::Import, &some(&["new"])).await;
+        scene.import(&["new"]).await;
         assert_eq!(scene.label().await, 1);
         let last = reported("new", PurgeReason::Deleted);
         assert_eq!(scene.save_one(SourceKind::Import, &last).await.purged, 1);

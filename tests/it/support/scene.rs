@@ -13,7 +13,7 @@ use topicmill_core::{Topic, TopicReport};
 use topicmill_sources::Source;
 use topicmill_sources::arctic_shift::ArcticShift;
 use topicmill_sources::reddit::Reddit;
-use topicmill_store::Store;
+use topicmill_store::{Access, Store};
 use wiremock::MockServer;
 
 use super::arctic_shift::{Archive, Bounds};
@@ -38,12 +38,8 @@ pub struct Scene<F, S> {
 }
 
 impl<F, S: Source> Scene<F, S> {
-    async fn made(
-        server: F,
-        (source, clock): (S, Arc<ManualClock>),
-        database: &TestDatabase,
-    ) -> Self {
-        let (store, stop) = (database.open().await, CancellationToken::new());
+    fn made(server: F, (source, clock): (S, Arc<ManualClock>), store: Store) -> Self {
+        let stop = CancellationToken::new();
         Self {
             server,
             source,
@@ -136,10 +132,20 @@ impl Scene<MockServer, Reddit> {
         Self::on(super::reddit::server().await, database).await
     }
 
+    /// Opens the database at a URL.
+    pub async fn at(url: &str) -> Self {
+        let store = Store::open(url, Access::Create).await.unwrap();
+        Self::open(super::reddit::server().await, store.with_caller_time())
+    }
+
     pub async fn on(server: MockServer, database: &TestDatabase) -> Self {
+        Self::open(server, database.open().await)
+    }
+
+    fn open(server: MockServer, store: Store) -> Self {
         let (reddit, clock) = super::reddit::client(&server.uri());
         let reddit = Arc::into_inner(reddit).unwrap();
-        Self::made(server, (reddit, clock), database).await
+        Self::made(server, (reddit, clock), store)
     }
 }
 
@@ -161,6 +167,6 @@ impl Scene<Archive, ArcticShift> {
 
     async fn on(archive: Archive, database: &TestDatabase) -> Self {
         let client = super::arctic_shift::client(&archive.server.uri());
-        Self::made(archive, client, database).await
+        Self::made(archive, client, database.open().await)
     }
 }
