@@ -214,7 +214,7 @@ async fn a_file_that_names_a_purged_parent_does_not_delete_a_post_from_reddit() 
             assert_eq!((stored.unchanged, stored.tombstoned), (1, 1));
             let left = rows("SELECT fullname, crosspost_parent FROM posts ORDER BY fullname").await;
             let expected = json!([["t3_a", null], ["t3_c", null], ["t3_x", "t3_a"]]);
-            assert_eq!(left, expected, "{}", database.url);
+            assert_eq!(left, expected);
             // `t3_a`, which the file calls a crosspost of a purged post, is due for a check.
             let due =
                 rows("SELECT fullname FROM posts WHERE checked_at IS NULL ORDER BY fullname").await;
@@ -223,11 +223,6 @@ async fn a_file_that_names_a_purged_parent_does_not_delete_a_post_from_reddit() 
         // Reddit's own data takes precedence.
         let stored = save(Reddit, &[shown_by(Reddit, "t3_a", Some("t3_parent"))]).await;
         assert_eq!(stored.tombstoned, 1);
-        assert_eq!(
-            rows("SELECT fullname FROM posts").await,
-            json!([["t3_c"]]),
-            "{}",
-            database.url
-        );
+        assert_eq!(rows("SELECT fullname FROM posts").await, json!([["t3_c"]]));
     }
 }

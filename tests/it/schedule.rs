@@ -154,10 +154,10 @@ async fn the_latest_due_time_runs_once_after_a_pause_of_all_schedulers() {
         // Forty due times and five minutes later, both schedulers start.
         here.minutes(605);
         let (a, b) = tokio::join!(here.run_due(&mut one), here.run_due(&mut two));
-        assert_eq!(a + b, 1, "{}", database.url);
+        assert_eq!(a + b, 1);
         here.minutes(10);
         let (a, b) = tokio::join!(here.run_due(&mut one), here.run_due(&mut two));
-        assert_eq!(a + b, 1, "{}", database.url);
+        assert_eq!(a + b, 1);
         let rows = here.rows().await;
         assert_eq!(
             json!(rows),
@@ -180,7 +180,7 @@ async fn a_new_schedule_does_not_run_for_an_earlier_due_time() {
         let mut one = here.scheduler_of("one", new);
         assert_eq!(here.run_due(&mut one).await, 0);
         here.minutes(55);
-        assert_eq!(here.run_due(&mut one).await, 1, "{}", database.url);
+        assert_eq!(here.run_due(&mut one).await, 1);
     }
 }
 
@@ -198,7 +198,7 @@ async fn a_clock_set_back_repeats_no_scheduled_run() {
         let mut two = here.scheduler("two");
         for _ in 0..8 {
             let both = here.run_due(&mut one).await + here.run_due(&mut two).await;
-            assert_eq!(both, 0, "{}", database.url);
+            assert_eq!(both, 0);
             here.minutes(15);
         }
         here.minutes(15);
@@ -210,7 +210,7 @@ async fn a_clock_set_back_repeats_no_scheduled_run() {
         here.clock.jump(-TimeDelta::days(365));
         assert_eq!(here.run_due(&mut one).await, 0);
         here.minutes(15);
-        assert_eq!(here.run_due(&mut one).await, 1, "{}", database.url);
+        assert_eq!(here.run_due(&mut one).await, 1);
     }
 }
 
@@ -248,9 +248,7 @@ async fn a_due_time_is_skipped_while_the_previous_run_is_in_progress() {
                 ["12:15", "done", 2, null],
                 ["12:30", "skipped", 0, why],
                 ["12:45", "skipped", 0, why]
-            ]),
-            "{}",
-            database.url
+            ])
         );
     }
 }
@@ -274,7 +272,7 @@ async fn a_crashed_scheduled_run_is_resumed_after_its_last_stage() {
         here.clock.advance(LEASE);
         assert_eq!(here.run_due(&mut one).await, 0, "the lease is still held");
         here.clock.advance(Duration::from_secs(20));
-        assert_eq!(here.run_due(&mut one).await, 1, "{}", database.url);
+        assert_eq!(here.run_due(&mut one).await, 1);
         here.check_once(2);
         assert_eq!(
             json!(here.rows().await),
@@ -295,12 +293,7 @@ async fn a_crashed_scheduled_run_is_abandoned_at_the_next_due_time() {
         here.minutes(15);
         assert_eq!(here.run_due(&mut here.scheduler("one")).await, 1);
         let rows = here.rows().await;
-        assert_eq!(
-            (&rows[0][1], &rows[0][2]),
-            (&json!("stopped"), &json!(1)),
-            "{}",
-            database.url
-        );
+        assert_eq!((&rows[0][1], &rows[0][2]), (&json!("stopped"), &json!(1)));
         assert_eq!(json!(rows[1]), json!(["12:30", "done", 2, null]));
     }
 }
@@ -325,9 +318,7 @@ async fn a_timeout_fails_a_scheduled_run_and_a_signal_lets_the_next_process_resu
         let timeout = "it exceeded its timeout of 10 min and was stopped in `classify`";
         assert_eq!(
             json!(here.rows().await),
-            json!([["12:15", "failed", 1, timeout]]),
-            "{}",
-            database.url
+            json!([["12:15", "failed", 1, timeout]])
         );
 
         // A signal arrives during the second stage.
@@ -397,9 +388,7 @@ async fn a_failed_stage_is_recorded_and_the_next_one_runs_unless_the_database_fa
                 ["12:15", "partial", 2, error],
                 ["12:30", "failed", 2, error],
                 ["12:45", "failed", 1, error]
-            ]),
-            "{}",
-            database.url
+            ])
         );
     }
 }

@@ -81,7 +81,7 @@ async fn a_backlog_lost_during_the_run_is_restored_before_it_ends() {
         };
         let ((ended, done), ()) = tokio::join!(labelling, losing);
         ended.unwrap();
-        assert_eq!((done.posts, done.failed), (n as u64, 0), "{}", database.url);
+        assert_eq!((done.posts, done.failed), (n as u64, 0));
         labelled_once(&store, n as u64).await;
     }
 }
