@@ -119,66 +119,15 @@ impl Fitting {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::mpsc::{Receiver, Sender, channel};
-
     use super::*;
 
-    /// A fitter that waits for a permit in each fit.
     #[derive(Debug)]
-    struct Waiting {
-        calls: AtomicUsize,
-        permits: Mutex<Receiver<()>>,
-        outcome: FitOutcome,
-    }
+    struct Always(FitOutcome);
 
-    impl Fitter for Waiting {
+    impl Fitter for Always {
         fn fit(&self) -> FitOutcome {
-            self.calls.fetch_add(1, Ordering::SeqCst);
-            self.permits.lock().unwrap().recv().unwrap();
-            self.outcome.clone()
+            self.0.clone()
         }
-    }
-
-    fn fitting(outcome: FitOutcome) -> (Arc<Waiting>, Sender<()>, Arc<Fitting>) {
-        let (permit, permits) = channel();
-        let waiting = Arc::new(Waiting {
-            calls: AtomicUsize::new(0),
-            permits: Mutex::new(permits),
-            outcome,
-        });
-        let fitter: Arc<dyn Fitter> = Arc::clone(&waiting) as _;
-        let fitting = Fitting::new(Some(fitter), TaskTracker::new());
-        (waiting, permit, Arc::new(fitting))
-    }
-
-    async fn ended(fitting: &Fitting) {
-        fitting.tasks.close();
-        fitting.tasks.wait().await;
-        fitting.tasks.reopen();
-    }
-
-    #[tokio::test]
-    async fn two_presses_run_one_fit() {
-        let done = FitOutcome::Fitted("better".into());
-        let (waiting, permit, fitting) = fitting(done.clone());
-        assert!(fitting.view(24, 0).is_none(), "too few answers");
-        assert!(fitting.view(49, 25).is_none(), "too few new answers");
-        assert!(fitting.view(50, 25).unwrap().is_due);
-        fitting.start(50);
-        fitting.start(50);
-        assert!(fitting.view(50, 25).unwrap().is_running);
-        permit.send(()).unwrap();
-        permit.send(()).unwrap();
-        ended(&fitting).await;
-        assert_eq!(waiting.calls.load(Ordering::SeqCst), 1);
-        let view = fitting.view(50, 50).unwrap();
-        assert!(!view.is_running && !view.is_due);
-        assert_eq!(view.outcome, Some(done));
-        // The next fit may start.
-        fitting.start(75);
-        ended(&fitting).await;
-        assert_eq!(waiting.calls.load(Ordering::SeqCst), 2);
     }
 
     #[tokio::test]
@@ -187,10 +136,13 @@ mod tests {
             (FitOutcome::Failed("no model".into()), true),
             (FitOutcome::Unchanged("no better".into()), false),
         ] {
-            let (_, permit, fitting) = fitting(outcome);
-            permit.send(()).unwrap();
+            let fitting = Fitting::new(Some(Arc::new(Always(outcome))), TaskTracker::new());
+            let fitting = Arc::new(fitting);
+            assert!(fitting.view(24, 0).is_none(), "too few answers");
+            assert!(fitting.view(49, 25).is_none(), "too few new answers");
             fitting.start(30);
-            ended(&fitting).await;
+            fitting.tasks.close();
+            fitting.tasks.wait().await;
             assert_eq!(fitting.view(30, 0).unwrap().is_due, is_due);
             assert!(fitting.view(55, 0).unwrap().is_due);
         }
