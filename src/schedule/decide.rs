@@ -90,33 +90,6 @@ mod tests {
     }
 
     #[test]
-    fn only_the_latest_due_time_without_a_row_runs() {
-        assert_eq!(at(0).as_datetime().timestamp() % 900, 0);
-        for (now, latest, expected) in [
-            (14, Some(0), Decision::Wait),
-            (15, Some(0), Decision::Start(at(15))),
-            (17, Some(15), Decision::Wait),
-            // No scheduler ran for years.
-            (3_000_005, Some(0), Decision::Start(at(3_000_000))),
-            // The clock was set back.
-            (-120, Some(0), Decision::Wait),
-            (16, None, Decision::Start(at(15))),
-            (
-                20,
-                None,
-                Decision::Skip(at(15), "the schedule was new".to_owned()),
-            ),
-        ] {
-            let state = state(now, latest);
-            assert_eq!(
-                decide(&entry(), &state, false),
-                expected,
-                "{now} {latest:?}"
-            );
-        }
-    }
-
-    #[test]
     fn a_run_in_progress_is_awaited_and_a_lost_one_is_resumed_or_replaced() {
         for (now, is_lost, latest, expected) in table! {
             14, false, 0, Decision::Wait;
