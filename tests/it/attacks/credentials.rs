@@ -9,29 +9,34 @@ use crate::support::program::{Program, RunOutput, finished, on_reddit};
 /// The secret that no output may contain.
 const SENTINEL: &str = "hush0sentinel";
 
-/// Runs several commands with one setting and returns everything that they printed and recorded.
-fn shown(variable: &str, value: &str) -> String {
-    let mut all = String::new();
-    for args in [
-        &["config", "show", "--origin"][..],
-        &["-vv", "db", "info"],
-        &["-vv", "db", "create"],
-        &["-vv", "collect", "--run-json", "run.json"],
-        &["-vv", "collect", "--source", "arctic-shift"],
-        &["-vv", "--log-format", "json", "status"],
+/// Runs several commands with one setting, and asserts that nothing that they print or record contains the secret.
+#[track_caller]
+fn assert_hidden(variable: &str, value: &str) {
+    for line in [
+        "config show --origin",
+        "-vv db info",
+        "-vv db create",
+        "-vv collect --run-json run.json",
+        "-vv collect --source arctic-shift",
+        "-vv --log-format json status",
+        "-vv doctor --offline",
     ] {
         let program = Program::new();
-        let mut command = program.command(args);
+        let mut command = program.command(line);
         // Nothing listens on this port.
         on_reddit(&mut command, "http://127.0.0.1:1")
             .env("TOPICMILL__ARCTIC_SHIFT__API_URL", "ftp://nowhere")
             .env("TOPICMILL__REDDIT__TRIES", "1")
             .env(variable, value);
         let RunOutput { stdout, stderr, .. } = finished(command.output().unwrap());
-        let record = std::fs::read_to_string(program.folder.path().join("run.json"));
-        all += &[stdout, stderr, record.unwrap_or_default()].concat();
+        let record = std::fs::read_to_string(program.path("run.json")).unwrap_or_default();
+        let all = [stdout, stderr, record].concat();
+        let leak = all.lines().find(|line| line.contains(SENTINEL));
+        assert_eq!(leak, None, "{line} with {variable}={value}");
+        // The client's secret, which `on_reddit` sets.
+        assert!(!all.contains("a-secret"), "{all}");
+        assert!(!line.starts_with("config") || all.contains("***"), "{all}");
     }
-    all
 }
 
 #[test]
@@ -52,9 +57,9 @@ fn no_form_of_a_database_url_shows_its_password() {
         "sqlite:x.db?password=hush0sentinel",
         "sqlite://me:hush0sentinel@h/x.db",
     ] {
-        let all = shown("TOPICMILL__DATABASE__URL", url);
-        let output = all.lines().find(|line| line.contains(SENTINEL));
-        assert_eq!(output, None, "{url}");
+        assert_hidden("TOPICMILL__DATABASE__URL", url);
+        let demo = Program::new().run(&["-vv", "demo", "--database", url]);
+        assert!(!(demo.stdout + &demo.stderr).contains(SENTINEL), "{url}");
     }
 }
 
@@ -73,9 +78,7 @@ fn no_url_shows_its_password() {
             "me:hush0sentinel@127.0.0.1",
             "https://127.0.0.1:1/?key=hush0sentinel",
         ] {
-            let all = shown(variable, url);
-            let output = all.lines().find(|line| line.contains(SENTINEL));
-            assert_eq!(output, None, "{variable}={url}");
+            assert_hidden(variable, url);
         }
     }
 }
