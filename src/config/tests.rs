@@ -71,7 +71,7 @@ fn paths_are_relative_to_the_folder_of_the_settings_file() {
     std::fs::create_dir(&folder).unwrap();
     let path = folder.join("t.toml");
     let text = "[database]\nurl = \"sqlite:a.db?mode=ro\"\n[classify]\nmodel = \"m\"\n\
-                [onnxruntime]\nlibrary = \"../lib.so\"\n";
+                [onnxruntime]\nlibrary = \"../lib.so\"\n[openvino]\nlibrary = \"../lib.so\"\n";
     std::fs::write(&path, text).unwrap();
     let loaded = load(Some(&path), [], &[]).unwrap();
     let settings = &loaded.settings;
@@ -82,7 +82,8 @@ fn paths_are_relative_to_the_folder_of_the_settings_file() {
     );
     assert_eq!(settings.classify.model, folder.join("m"));
     let library = folder.join("../lib.so");
-    assert_eq!(settings.onnxruntime.library, Some(library));
+    assert_eq!(settings.onnxruntime.library, Some(library.clone()));
+    assert_eq!(settings.openvino.library, Some(library));
     // Paths in the environment and in flags are relative to the current folder.
     let env = env(&[("TOPICMILL__CLASSIFY__MODEL", "n")]);
     let loaded = load(Some(&path), env, &[("database.url", "sqlite:b.db".into())]).unwrap();

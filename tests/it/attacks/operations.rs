@@ -125,35 +125,20 @@ async fn doctor_exits_with_the_code_of_the_first_command_that_would_fail() {
 }
 
 #[test]
-fn paths_in_a_settings_file_are_relative_to_its_folder() {
+fn a_database_in_a_settings_file_is_in_its_folder() {
     let program = Program::new();
     let there = program.folder.path().join("there");
     std::fs::create_dir(&there).unwrap();
-    let text = "[database]\nurl = \"sqlite:data.db\"\n[onnxruntime]\nlibrary = \"lib.so\"\n\
-                [openvino]\nlibrary = \"lib.so\"\n";
-    let here = program.folder.path().canonicalize().unwrap();
+    let here = program.folder.path().to_owned();
     for (folder, flags) in [
         (&there, &["--config", "there/topicmill.toml"][..]),
         (&here, &[]),
     ] {
-        std::fs::write(folder.join("topicmill.toml"), text).unwrap();
+        let settings = "[database]\nurl = \"sqlite:data.db\"\n";
+        std::fs::write(folder.join("topicmill.toml"), settings).unwrap();
         program.ok(&[flags, &["db", "create"]].concat());
         assert!(folder.join("data.db").is_file());
         std::fs::remove_file(folder.join("data.db")).unwrap();
-        let show = ["config", "show", "--origin", "--format", "json"];
-        let shown = program.ok(&[flags, &show].concat()).stdout;
-        let rows: Value = serde_json::from_str(&shown).unwrap();
-        let value = |key: &str| {
-            let mut rows = rows.as_array().unwrap().iter();
-            let row = rows.find(|row| row["setting"] == key).unwrap();
-            row["value"].as_str().unwrap().to_owned()
-        };
-        let folder = folder.canonicalize().unwrap();
-        let of_folder = |path: &str| std::path::Path::new(path).parent() == Some(&folder);
-        let url = value("database.url");
-        assert!(of_folder(url.strip_prefix("sqlite:").unwrap()), "{url}");
-        assert!(of_folder(&value("onnxruntime.library")), "{shown}");
-        assert!(of_folder(&value("openvino.library")), "{shown}");
         // A flag is relative to the working directory.
         program.ok(&[flags, &["--database", "sqlite:flag.db", "db", "create"]].concat());
         assert!(here.join("flag.db").is_file());
