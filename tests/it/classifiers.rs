@@ -11,7 +11,7 @@ use topicmill_score::folder::ModelFolder;
 use topicmill_score::{Device, EngineOptions, Labeler, LabelerError, OnnxEngine, TextResult};
 
 use crate::support::builders;
-use crate::support::engine::{has_onnx_runtime, labeler, labeler_of, repository};
+use crate::support::engine::{labeler, labeler_of, repository};
 use crate::support::program::Program;
 
 fn fixture(path: &str) -> std::path::PathBuf {
@@ -69,9 +69,6 @@ const THREE: &str = r#"{"vocab_size":9999,"id2label":{"0":"a","1":"b","2":"c"}}"
 
 #[test]
 fn unusual_models_load_or_are_rejected_with_a_reason() {
-    if !has_onnx_runtime("odd classifiers") {
-        return;
-    }
     let scores = |config: &str, graph: &str| tried(odd(config, graph).path());
     let three = scores(THREE, "three.onnx").unwrap();
     assert_eq!(three.len(), 3);
@@ -107,9 +104,6 @@ fn unusual_models_load_or_are_rejected_with_a_reason() {
 
 #[test]
 fn labels_that_the_model_lacks_are_rejected() {
-    if !has_onnx_runtime("labels of a classifier") {
-        return;
-    }
     let mut labeler = labeler(&fixture("models/tiny-bart-moods"), 1_000);
     let own = own_labels(labeler.folder());
     let mut turned = own.clone();
@@ -188,9 +182,6 @@ fn custom_labels_are_rejected_for_a_classifier() {
 
 #[test]
 fn a_prepared_classifier_is_verified_and_a_changed_configuration_rejected() {
-    if !has_onnx_runtime("verifying a classifier") {
-        return;
-    }
     let program = Program::new();
     let copy = program.path("made");
     fs::create_dir(&copy).unwrap();
@@ -231,9 +222,6 @@ fn a_prepared_classifier_is_verified_and_a_changed_configuration_rejected() {
 
 #[test]
 fn a_classifier_assigns_its_own_labels() {
-    if !has_onnx_runtime("classify with a classifier") {
-        return;
-    }
     let (program, moods) = scene();
     let shown = "labeled_posts WHERE label IS NOT NULL";
     program.ok("classify --limit 5");
@@ -268,9 +256,6 @@ const MINE: [(&str, &str); 3] = [("happy", "joy"), ("angry", "anger"), ("sad", "
 
 #[test]
 fn a_pipeline_file_can_rename_classifier_labels_and_set_a_threshold() {
-    if !has_onnx_runtime("a pipeline file for a classifier") {
-        return;
-    }
     let (program, moods) = scene();
     let write = |name: &str, settings: &str, labels: &[(&str, &str)]| {
         let text = builders::pipeline("mine", settings, labels);

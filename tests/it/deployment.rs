@@ -8,7 +8,7 @@ use topicmill_core::table;
 use sqlx::migrate::MigrateDatabase;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
-use crate::support::engine::{has_onnx_runtime, repository};
+use crate::support::engine::repository;
 use crate::support::postgres::postgres;
 use crate::support::program::{Program, RunOutput, finished};
 
@@ -83,9 +83,6 @@ impl Users {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_database_role_can_do_its_job_and_nothing_else() {
     let Some(database) = postgres() else { return };
-    if !has_onnx_runtime("the roles of a database") {
-        return;
-    }
     let users = Users::of(&database.url, "public").await;
     let post = |text: &str| {
         format!(
@@ -157,9 +154,6 @@ async fn each_database_role_can_do_its_job_and_nothing_else() {
 #[tokio::test(flavor = "multi_thread")]
 async fn database_roles_work_in_another_schema() {
     let Some(database) = postgres() else { return };
-    if !has_onnx_runtime("the roles of a schema") {
-        return;
-    }
     sqlx::Postgres::create_database(&database.url)
         .await
         .unwrap();
@@ -288,9 +282,6 @@ fn a_secret_can_come_from_a_file_and_a_missing_file_is_rejected() {
 
 #[test]
 fn a_service_without_a_home_directory_loses_only_its_cache() {
-    if !has_onnx_runtime("a service without a home") {
-        return;
-    }
     let program = Program::new();
     // Not even root can create a folder in /proc.
     let run = |words: &[&str]| {

@@ -5,7 +5,6 @@ mod columns;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use topicmill::export::{self, DatasetFormat, Destination, Filters, Subject, Terms};
 use topicmill_core::table;
 
-use crate::support::engine::{has_onnx_runtime, repository};
+use crate::support::engine::repository;
 use crate::support::postgres::{TestDatabase, databases, sqlite};
 use crate::support::program::{Program, run_limited};
 
@@ -105,9 +104,6 @@ impl Scene {
 
 #[test]
 fn every_format_contains_the_rows_of_the_view() {
-    if !has_onnx_runtime("every_format_contains_the_rows_of_the_view") {
-        return;
-    }
     let mut first: Option<Vec<Value>> = None;
     for database in databases() {
         let scene = Scene::labelled(&database, 60);
@@ -175,9 +171,6 @@ fn every_format_contains_the_rows_of_the_view() {
 
 #[test]
 fn filters_select_the_matching_rows() {
-    if !has_onnx_runtime("filters_select_the_matching_rows") {
-        return;
-    }
     for database in databases() {
         let scene = Scene::labelled(&database, 48);
         scene.ok("export all.jsonl");
@@ -227,9 +220,6 @@ fn filters_select_the_matching_rows() {
 
 #[test]
 fn invalid_input_is_rejected_with_advice_and_writes_nothing() {
-    if !has_onnx_runtime("invalid_input_is_rejected_with_advice_and_writes_nothing") {
-        return;
-    }
     let database = sqlite();
     let scene = Scene::unlabelled(&database, 12);
     scene.refused(&["export", "x.csv"], &["topicmill classify"]);
@@ -286,9 +276,6 @@ fn invalid_input_is_rejected_with_advice_and_writes_nothing() {
 
 #[test]
 fn labels_of_a_different_set_come_from_the_model_that_produced_them() {
-    if !has_onnx_runtime("labels_of_a_different_set_come_from_the_model_that_produced_them") {
-        return;
-    }
     let database = sqlite();
     let scene = Scene::labelled(&database, 12);
     let named = |name: &str, threshold: &str| {
@@ -326,9 +313,6 @@ fn labels_of_a_different_set_come_from_the_model_that_produced_them() {
 #[test]
 fn spreadsheets_get_no_formulas_and_detect_utf_8() {
     let database = crate::support::postgres::sqlite();
-    if !has_onnx_runtime("spreadsheets_get_no_formulas_and_detect_utf_8") {
-        return;
-    }
     let scene = Scene::labelled(&database, 6);
     scene.ok("export a.csv --safe-csv --bom");
     let bytes = fs::read(scene.path("a.csv")).unwrap();

@@ -9,7 +9,7 @@ use topicmill_score::folder::{ModelFolder, check_config};
 use topicmill_score::{Device, EngineOptions, Labeler, OpenedEngine};
 
 use crate::support::builders::{self, LABELS, lines};
-use crate::support::engine::{has_onnx_runtime, repository};
+use crate::support::engine::repository;
 use crate::support::program::Program;
 
 const BERT: &str = "tiny-gliclass-bert";
@@ -65,9 +65,6 @@ fn error_of(dir: &Path, labels: &[&str]) -> String {
 
 #[test]
 fn unusable_models_and_labels_are_rejected_with_a_reason() {
-    if !has_onnx_runtime("odd GLiClass models") {
-        return;
-    }
     let same = |_: &mut Value| {};
     let long = "many words about the sea and the mountains ".repeat(10);
     let rejected = |message: &str, labels: &[&str], manifest: bool, change: &dyn Fn(&mut Value)| {
@@ -111,9 +108,6 @@ fn unusable_models_and_labels_are_rejected_with_a_reason() {
 
 #[test]
 fn an_unusable_task_prompt_is_rejected_with_a_reason() {
-    if !has_onnx_runtime("task prompts of GLiClass models") {
-        return;
-    }
     let rejected = |task_prompt: Value, message: &str| {
         let change = |config: &mut Value| config["task_prompt"] = task_prompt.clone();
         let dir = changed(BERT, &change, true);
@@ -166,9 +160,6 @@ impl Scene {
 
 #[test]
 fn a_logit_is_stored_for_its_whole_label_set() {
-    if !has_onnx_runtime("classify with GLiClass") {
-        return;
-    }
     let scene = Scene::new();
     let Scene { program, model } = &scene;
     let posts = POSTS as u64;
@@ -213,9 +204,6 @@ fn a_logit_is_stored_for_its_whole_label_set() {
 
 #[test]
 fn files_and_gold_labels_use_the_same_scores() {
-    if !has_onnx_runtime("score with GLiClass") {
-        return;
-    }
     let scene = Scene::new();
     let Scene { program, model } = &scene;
     scene.classify("", &LABELS);

@@ -12,7 +12,7 @@ use topicmill_score::{
 };
 
 use crate::support::builders;
-use crate::support::engine::{has_onnx_runtime, repository};
+use crate::support::engine::repository;
 
 const MODELS: [&str; 5] = [
     "tests/it/fixtures/models/tiny-bart-made",
@@ -74,9 +74,6 @@ fn scored(
 
 #[test]
 fn fixed_gpu_shapes_produce_the_same_scores() {
-    if !has_onnx_runtime("scores with few shapes") {
-        return;
-    }
     // Texts of many lengths, some of them truncated, so that some batches are as wide as the model allows.
     let texts: Vec<String> = (0..60)
         .map(|n| format!("A vote on trains {}", "and bread ".repeat(n * n / 32)))

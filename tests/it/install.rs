@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::engine::{has_onnx_runtime, library, repository};
+use crate::support::engine::{library, repository};
 use crate::support::program::{CommandLine, RunOutput, finished};
 
 const MODEL: &str = "models/minilm-reddit-topics";
@@ -103,9 +103,6 @@ fn link(to: &Path, at: PathBuf) {
 
 #[test]
 fn an_installed_program_finds_the_library_and_the_model_under_its_prefix() {
-    if !has_onnx_runtime("the program below a prefix") {
-        return;
-    }
     let installed = Installed::new();
     for (state, detail) in installed.doctor() {
         assert_eq!(state, "wrong");
@@ -129,9 +126,6 @@ fn an_installed_program_finds_the_library_and_the_model_under_its_prefix() {
 
 #[test]
 fn setup_downloads_missing_files_once() {
-    if !has_onnx_runtime("setup") {
-        return;
-    }
     let installed = Installed::new();
     installed.python(&unpacking_script());
     let model = repository(MODEL);
@@ -177,9 +171,6 @@ fn setup_downloads_missing_files_once() {
 
 #[test]
 fn a_failed_setup_download_is_reported_and_leaves_no_file() {
-    if !has_onnx_runtime("setup") {
-        return;
-    }
     let installed = Installed::new();
     installed
         .run("setup")

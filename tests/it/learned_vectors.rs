@@ -12,7 +12,7 @@ use topicmill_core::{Label, LabelSet, LabelVector};
 use topicmill_score::ModelFolder;
 
 use crate::support::builders;
-use crate::support::engine::{has_onnx_runtime, labeler, repository};
+use crate::support::engine::{labeler, repository};
 use crate::support::program::Program;
 
 const SHIPPED: &str = "models/minilm-reddit-topics";
@@ -143,9 +143,6 @@ const NOTICE: &str = "the model has learned vectors for these labels";
 
 #[test]
 fn learned_vectors_apply_to_all_labels_or_none() {
-    if !has_onnx_runtime("learned label vectors") {
-        return;
-    }
     let program = Program::new();
     let learned = model(&program, "learned", Some(&exchanged(&program, true)));
     let by_words = program.folder.path().join("by-words");
@@ -196,9 +193,6 @@ fn learned_vectors_apply_to_all_labels_or_none() {
 
 #[test]
 fn an_invalid_vectors_file_is_rejected() {
-    if !has_onnx_runtime("learned label vectors") {
-        return;
-    }
     let program = Program::new();
     let dir = model(&program, "learned", Some(&json!({})));
     program.write("one.ndjson", json!({ "text": "soup" }).to_string());

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use topicmill_core::table;
 
-use crate::support::engine::{has_onnx_runtime, repository};
+use crate::support::engine::repository;
 use crate::support::hub::{Fault, Hub};
 use crate::support::program::{Program, RunOutput, finished};
 
@@ -58,9 +58,6 @@ fn score(program: &Program, model: &Path, more: &str) -> RunOutput {
 
 #[test]
 fn an_optimised_graph_is_selected_by_precision_and_scores_like_the_export() {
-    if !has_onnx_runtime("graphs of a manifest") {
-        return;
-    }
     let program = Program::new();
     let food = |model: &str, more: &str| {
         let ran = score(&program, &repository(model), more);
@@ -82,9 +79,6 @@ fn an_optimised_graph_is_selected_by_precision_and_scores_like_the_export() {
 
 #[test]
 fn model_errors_are_reported_before_any_text_is_scored() {
-    if !has_onnx_runtime("refused models") {
-        return;
-    }
     let program = Program::new();
     let refused = |message: &str, spoil: &dyn Fn(&Path)| {
         let dir = copy();
@@ -144,9 +138,6 @@ fn model_errors_are_reported_before_any_text_is_scored() {
 
 #[test]
 fn model_folders_that_other_tools_leave_are_read_or_explained() {
-    if !has_onnx_runtime("layouts of model folders") {
-        return;
-    }
     let program = Program::new();
     let scored = |change: &dyn Fn(&Path)| {
         let dir = tempfile::tempdir().unwrap();
@@ -212,9 +203,6 @@ fn model_folders_that_other_tools_leave_are_read_or_explained() {
 
 #[test]
 fn one_label_or_a_thousand_are_scored_and_a_template_without_braces_is_rejected() {
-    if !has_onnx_runtime("few and many labels") {
-        return;
-    }
     let program = Program::new();
     program.write("texts.ndjson", "{\"text\": \"a\"}\n");
     let model = repository(MADE).display().to_string();
@@ -231,9 +219,6 @@ fn one_label_or_a_thousand_are_scored_and_a_template_without_braces_is_rejected(
 
 #[test]
 fn verify_reports_every_file_and_graph() {
-    if !has_onnx_runtime("model verify") {
-        return;
-    }
     let program = Program::new();
     let verify = |dir: &Path, code: i32| {
         let ran = program.run(&format!("model verify {} --format json", dir.display()));
@@ -319,9 +304,6 @@ fn same_files(folder: &Path, original: &str, names: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plain_hub_export_is_downloaded_and_used() {
-    if !has_onnx_runtime("model pull") {
-        return;
-    }
     let (program, hub) = (Program::new(), Hub::start().await);
     hub.add_folder("someone/tiny", &repository(EXPORTED));
     let others = ["model.safetensors", "onnx/model_fp16.onnx", "../evil.onnx"];

@@ -15,7 +15,7 @@ use topicmill_score::{
 };
 
 use crate::support::builders;
-use crate::support::engine::{has_onnx_runtime, has_openvino, labeler, labeler_of, repository};
+use crate::support::engine::{has_openvino, labeler, labeler_of, repository};
 
 const TOLERANCE: f64 = 1e-4;
 /// Models with a second folder, whose graph tools/model.py made from the same weights.
@@ -148,25 +148,19 @@ fn on_openvino(folder: &Path) -> Labeler {
 
 #[test]
 fn scores_equal_the_zero_shot_pipeline_on_any_batch() {
-    if has_onnx_runtime("parity with transformers") {
-        assert_eq!(compare_with_reference("tests/it/fixtures", false), 5);
-    }
+    assert_eq!(compare_with_reference("tests/it/fixtures", false), 5);
 }
 
 #[test]
 fn scores_equal_the_text_classification_pipeline_on_any_batch() {
-    if has_onnx_runtime("parity of classifiers") {
-        let models = compare_with_reference("tests/it/fixtures/classifiers", false);
-        assert_eq!(models, 5);
-    }
+    let models = compare_with_reference("tests/it/fixtures/classifiers", false);
+    assert_eq!(models, 5);
 }
 
 #[test]
 fn scores_equal_the_gliclass_package_on_any_batch() {
-    if has_onnx_runtime("parity with gliclass") {
-        let models = compare_with_reference("tests/it/fixtures/gliclass", true);
-        assert_eq!(models, 3);
-    }
+    let models = compare_with_reference("tests/it/fixtures/gliclass", true);
+    assert_eq!(models, 3);
 }
 
 /// Returns the bits of every logit, by text.
@@ -180,9 +174,6 @@ fn bits(labeler: &mut Labeler, set: &LabelSet, texts: &[String]) -> BTreeMap<Str
 
 #[test]
 fn logits_do_not_depend_on_post_order_or_batch_size() {
-    if !has_onnx_runtime("scores on any batch") {
-        return;
-    }
     let set = label_set(
         &["food", "chess", "climate change"].map(String::from),
         "This text is about {}.",
@@ -238,9 +229,6 @@ fn logits_do_not_depend_on_post_order_or_batch_size() {
 
 #[test]
 fn the_default_model_separates_plain_topics() {
-    if !has_onnx_runtime("the default model") {
-        return;
-    }
     let labels: Vec<String> = ["sports", "food", "climate change"]
         .map(String::from)
         .into();
@@ -272,9 +260,6 @@ fn the_default_model_separates_plain_topics() {
 
 #[test]
 fn a_missing_gpu_is_an_error() {
-    if !has_onnx_runtime("the error without CUDA") {
-        return;
-    }
     let model = repository("models/minilm-reddit-topics");
     // No machine has this many GPUs.
     let options = EngineOptions {

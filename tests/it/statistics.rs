@@ -6,7 +6,6 @@ use std::time::Duration;
 use topicmill_core::clock::SystemClock;
 
 use crate::support::builders::{LABELS, lines};
-use crate::support::engine::has_onnx_runtime;
 use crate::support::postgres::postgres;
 use crate::support::program::Program;
 
@@ -17,9 +16,6 @@ const LIMIT: Duration = Duration::from_secs(10);
 #[ignore = "deep: 120,000 posts"]
 fn commands_are_fast_before_autovacuum_comes() {
     let Some(database) = postgres() else { return };
-    if !has_onnx_runtime("commands_are_fast_before_autovacuum_comes") {
-        return;
-    }
     let program = Program::on(database);
     program.ok("db create");
     program.execute(

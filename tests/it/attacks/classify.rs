@@ -18,7 +18,7 @@ use crate::crashes::{LEASE, MAX_ATTEMPTS, add_posts, begin, count, label_set, ti
 use crate::purge::stored_labels;
 use crate::store::fixture;
 use crate::support::builders::at;
-use crate::support::engine::{ScriptedEngine, has_onnx_runtime, scripted};
+use crate::support::engine::{ScriptedEngine, scripted};
 use crate::support::postgres::{databases, postgres, sqlite};
 use crate::support::program::Program;
 use crate::support::proxy::Proxy;
@@ -381,9 +381,6 @@ async fn a_run_sends_heartbeats_and_recovers_after_being_declared_crashed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_exit_code_is_75_when_other_workers_hold_the_remaining_posts() {
-    if !has_onnx_runtime("the_exit_code_is_75_when_other_workers_hold_the_remaining_posts") {
-        return;
-    }
     let database = sqlite();
     let store = with_posts(&database, 10).await;
     let program = Program::on(database);

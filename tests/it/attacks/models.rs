@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use topicmill_core::table;
 
-use crate::support::engine::{has_onnx_runtime, library, repository};
+use crate::support::engine::{library, repository};
 use crate::support::program::{Program, RunOutput, finished, run_limited, wrapped};
 
 const EXPORTED: &str = "tests/it/fixtures/models/tiny-bart-mnli";
@@ -64,9 +64,6 @@ fn with_tokenizer(change: impl Fn(&mut Value)) -> TempDir {
 
 #[test]
 fn a_tokenizer_with_excessive_memory_use_is_rejected() {
-    if !has_onnx_runtime("tokenizers") {
-        return;
-    }
     let program = Program::new();
     let replace =
         json!({"type": "Replace", "pattern": {"String": "a"}, "content": "a".repeat(1_000)});
@@ -109,9 +106,6 @@ fn a_tokenizer_with_excessive_memory_use_is_rejected() {
 
 #[test]
 fn oversized_model_files_are_not_read() {
-    if !has_onnx_runtime("large files in a folder") {
-        return;
-    }
     let program = Program::new();
     for (file, mib) in [
         ("config.json", 16),
@@ -168,9 +162,6 @@ fn graph_with_weights_in(location: &str, dims: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_graph_cannot_read_weights_outside_its_folder() {
-    if !has_onnx_runtime("weights elsewhere") {
-        return;
-    }
     let program = Program::new();
     let secret = program.write("secret", [0; 64]);
     for location in ["../secret", "a/../../secret", &secret, "..\\secret", ""] {
@@ -230,9 +221,6 @@ fn all_weight_files_count_towards_the_model_identity() {
 
 #[test]
 fn impossible_dimensions_are_rejected() {
-    if !has_onnx_runtime("absurd dimensions") {
-        return;
-    }
     let program = Program::new();
     let dir = copy(EXPORTED);
     // 2^62 values.
@@ -248,9 +236,6 @@ fn impossible_dimensions_are_rejected() {
 
 #[test]
 fn a_manifest_can_set_only_graph_optimisation() {
-    if !has_onnx_runtime("entries of a session") {
-        return;
-    }
     let program = Program::new();
     for key in [
         "session.model_external_initializers_file_folder_path",
@@ -283,9 +268,6 @@ fn doctor(mut command: Command, here: &Path) -> (String, String) {
 
 #[test]
 fn a_library_writable_by_others_is_not_loaded() {
-    if !has_onnx_runtime("a stranger's library") {
-        return;
-    }
     let program = Program::new();
     // The `.venv` of the repository in which the program was built is searched first.
     let here = program.path("above/here");
@@ -395,9 +377,6 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn onnx_runtime_telemetry_is_off() {
-    if !has_onnx_runtime("telemetry") {
-        return;
-    }
     let program = Program::new();
     let home = tempfile::tempdir().unwrap();
     let trace = program.folder.path().join("trace");

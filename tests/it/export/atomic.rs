@@ -6,9 +6,6 @@ use crate::support::wait::until_blocking;
 #[tokio::test]
 async fn an_export_is_a_consistent_snapshot() {
     const N: usize = 1_200;
-    if !has_onnx_runtime("an_export_is_a_consistent_snapshot") {
-        return;
-    }
     for database in databases() {
         // More text than fits in the buffers, which hold up to 32 batches of 1 MB.
         let scene = Scene::labelled(&database, 12);
@@ -86,9 +83,6 @@ async fn an_export_is_a_consistent_snapshot() {
 #[cfg(target_os = "linux")]
 fn a_killed_or_failed_export_keeps_the_previous_file() {
     let database = crate::support::postgres::sqlite();
-    if !has_onnx_runtime("a_killed_or_failed_export_keeps_the_previous_file") {
-        return;
-    }
     let scene = Scene::labelled(&database, 12);
     let more = scene.program.write("more.ndjson", posts(30_000));
     scene.ok(&["import", &more]);

@@ -4,9 +4,6 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn gold_is_exported_and_labels_are_classes_of_the_card() {
-    if !has_onnx_runtime("gold_is_exported_and_labels_are_classes_of_the_card") {
-        return;
-    }
     for database in databases() {
         let scene = Scene::labelled(&database, 5);
         for (annotator, answers) in [
@@ -64,9 +61,6 @@ async fn gold_is_exported_and_labels_are_classes_of_the_card() {
 
 #[test]
 fn vectors_are_exported_in_every_format() {
-    if !has_onnx_runtime("vectors_are_exported_in_every_format") {
-        return;
-    }
     for database in databases() {
         let program = Program::with_database(&database.url).with_default_model();
         program.import(&posts(7));
