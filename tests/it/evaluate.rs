@@ -3,108 +3,85 @@
 use serde_json::{Value, json};
 use topicmill_core::table;
 
-use crate::support::builders::{self, LABELS, pipeline};
+use crate::support::builders::{self, LABELS};
 use crate::support::engine::repository;
-use crate::support::postgres::{TestDatabase, databases, sqlite};
-use crate::support::program::{Program, words};
+use crate::support::postgres::sqlite;
+use crate::support::program::Program;
 
+/// The number of posts.
 const POSTS: usize = 30;
-/// The program with a database of labelled posts.
-pub struct Scene<'a> {
-    program: Program,
-    database: &'a TestDatabase,
-    pub first: String,
+
+/// Returns the program with posts that the default model has labelled.
+pub fn labelled() -> Program {
+    let program = Program::on(sqlite()).with_default_model();
+    program.labelled(POSTS)
 }
 
-impl std::ops::Deref for Scene<'_> {
-    type Target = Program;
-
-    fn deref(&self) -> &Program {
-        &self.program
-    }
+/// Returns [`labelled`] for each backend.
+pub fn labelled_on_each() -> impl Iterator<Item = Program> {
+    Program::on_each_database().map(|program| program.with_default_model().labelled(POSTS))
 }
 
-impl<'a> Scene<'a> {
-    pub fn new(database: &'a TestDatabase) -> Self {
-        let scene = Self::unlabelled(database);
-        scene.ok(&["classify", "--pipeline", &scene.first]);
-        scene
-    }
-
-    /// Creates the scene before anything is labelled.
-    pub fn unlabelled(database: &'a TestDatabase) -> Self {
-        let program = Program::with_database(&database.url).with_default_model();
-        let file = program.write("posts.ndjson", builders::lines(POSTS, POSTS));
-        let first = program.write("first.toml", pipeline("first", "", &LABELS));
-        let scene = Self {
-            program,
-            database,
-            first,
-        };
-        scene.ok(&["import", &file]);
-        scene
-    }
-
-    pub fn evaluate(&self, gold: &str, more: &[&str]) -> Value {
-        self.json(&[&["labels", "evaluate", "--gold", gold], more].concat())
+impl Program {
+    /// Evaluates the labels with this source of gold labels, which flags may follow.
+    #[track_caller]
+    pub fn evaluate(&self, gold: &str) -> Value {
+        self.json(&format!("labels evaluate --gold {gold}"))
     }
 
     /// Writes a gold file with the right label for each post, or the label that `change` returns; returns its path.
-    pub fn gold(&self, name: &str, change: impl Fn(usize) -> Option<&'static str>) -> String {
+    pub fn gold_file(&self, name: &str, change: impl Fn(usize) -> Option<&'static str>) -> String {
         let rows = (0..POSTS).map(|i| {
             let label = change(i).unwrap_or(LABELS[i % 3].0);
             format!("k{i:05},{label}\n")
         });
         let text = format!("id,label\n{}", rows.collect::<String>());
-        self.program.write(name, text)
+        self.write(name, text)
     }
 
     /// Sets the labels of all posts: ten of each label, correct and with a score of 0.75. Exceptions: post 0 is food
     /// with 0.95, and posts 3 and 4 have no label.
-    async fn set(&self) {
+    fn set_labels(&self) {
         let sure = "UPDATE classifications SET score = 0.75, abstained = FALSE, label = CASE \
                       WHEN CAST(substr(fullname, 5) AS INTEGER) % 3 = 0 THEN 'gaming' \
                       WHEN CAST(substr(fullname, 5) AS INTEGER) % 3 = 1 THEN 'food' ELSE 'music' END";
-        self.database.run(sure).await;
+        self.execute(sure);
         let wrong =
             "UPDATE classifications SET score = 0.95, label = 'food' WHERE fullname = 't3_k00000'";
-        self.database.run(wrong).await;
+        self.execute(wrong);
         let none = "UPDATE classifications SET score = 0.25, abstained = TRUE \
                      WHERE fullname IN ('t3_k00003', 't3_k00004')";
-        self.database.run(none).await;
+        self.execute(none);
     }
 }
 
 #[test]
 fn posts_without_a_stored_label_are_evaluated_from_stored_vectors() {
-    for database in databases() {
-        let scene = Scene::new(&database);
-        let gold = scene.gold("gold.csv", |_| None);
-        let file = scene.write("fewer.toml", pipeline("fewer", "", &LABELS[1..]));
-        let classify = ["classify", "--pipeline", &file];
-        scene.ok(&[&classify[..], &["--limit", "10"]].concat());
-        let more = ["--label-set", "fewer", "--others-out-of-scope"];
-        let partly = scene.evaluate(&gold, &more);
+    for program in labelled_on_each() {
+        let gold = program.gold_file("gold.csv", |_| None);
+        program.pipeline("fewer", "", &LABELS[1..]);
+        program.ok("classify --pipeline fewer.toml --limit 10");
+        let fewer = format!("{gold} --label-set fewer --others-out-of-scope");
+        let partly = program.evaluate(&fewer);
         assert_eq!(partly["posts"], POSTS);
-        scene.ok(&classify);
-        let wholly = scene.evaluate(&gold, &more);
+        program.ok("classify --pipeline fewer.toml");
+        let wholly = program.evaluate(&fewer);
         assert_eq!(partly["evaluation"], wholly["evaluation"]);
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn labels_are_compared_with_gold_in_and_out_of_scope_separately() {
-    for database in databases() {
-        let scene = Scene::new(&database);
-        scene.set().await;
+#[test]
+fn labels_are_compared_with_gold_in_and_out_of_scope_separately() {
+    for program in labelled_on_each() {
+        program.set_labels();
         // Post 4 is out of scope and has no label; post 5 is out of scope and labelled music.
-        let gold = scene.gold("gold.csv", |i| match i {
+        let gold = program.gold_file("gold.csv", |i| match i {
             4 => Some("none"),
             5 => Some("OTHER"),
             6 => Some("Video Games"),
             _ => None,
         });
-        let found = scene.evaluate(&gold, &[]);
+        let found = program.evaluate(&gold);
         let of = &found["evaluation"];
         assert_eq!(found["posts"], 30);
         for (figure, right, all) in [
@@ -115,10 +92,7 @@ async fn labels_are_compared_with_gold_in_and_out_of_scope_separately() {
             ("out_of_scope", 1, 2),
             ("precision", 26, 28),
         ] {
-            assert_eq!(
-                (&of[figure]["of"], &of[figure]["all"]),
-                (&json!(right), &json!(all))
-            );
+            assert_eq!([&of[figure]["of"], &of[figure]["all"]], [right, all]);
         }
         // Games: 8 of 10 found, no false positive. Food and music: 9 of 9 found, one false positive each.
         let expected = [16.0 / 18.0, 18.0 / 19.0, 18.0 / 19.0];
@@ -138,61 +112,53 @@ async fn labels_are_compared_with_gold_in_and_out_of_scope_separately() {
         }
         let wrong = json!({"gold": "gaming", "given": "food", "posts": 1});
         assert!(of["confusion"].as_array().unwrap().contains(&wrong), "{of}");
-        // A file is not known to be a random sample. Declared as one, it gives estimates: as all posts have a gold
-        // label, these are the gold labels' shares.
-        assert_eq!(found["shares"], Value::Null);
-        scene.ok(&["labels", "gold", "import", &gold, "--random"]);
-        let sampled = scene.evaluate("db", &[]);
-        let shares = sampled["shares"].as_array().unwrap().iter();
-        let shares: Vec<_> = shares
-            .map(|of| {
-                (
-                    &of["label"],
-                    30.0 * of["estimated"]["value"].as_f64().unwrap(),
-                )
-            })
-            .collect();
-        let expected = [
-            ("gaming", 10.0),
-            ("food", 9.0),
-            ("music", 9.0),
-            ("(none of these)", 2.0),
-        ];
-        for ((label, share), expected) in shares.iter().zip(expected) {
-            assert!(
-                *label == expected.0 && (share - expected.1).abs() < 1e-7,
-                "{shares:?}"
-            );
-        }
         let wrong = found["wrong"].as_array().unwrap().iter();
         let ids: Vec<&Value> = wrong.map(|post| &post["id"]).collect();
         assert_eq!(ids, ["t3_k00000", "t3_k00005"], "the highest score first");
-        assert_eq!(scene.evaluate(&gold, &["--limit", "0"])["wrong"], json!([]));
-        let args = ["labels", "evaluate", "--gold", &gold, "--format", "csv"];
-        let csv = scene.ok(&args).stdout;
-        let row = csv.lines().nth(1).unwrap();
-        assert!(
-            row.starts_with("accuracy (including none of these),0.900 ("),
-            "{csv}"
-        );
-
-        // The topic that a post was collected for can serve as its gold label, but such posts are no random sample.
-        let topics = "UPDATE things SET topic = CASE WHEN fullname < 't3_k00004' THEN 'food' END";
-        database.run(topics).await;
-        let found = scene.evaluate("topic", &[]);
-        assert_eq!(
-            (&found["posts"], &found["shares"]),
-            (&json!(4), &Value::Null)
-        );
-        assert_eq!(found["evaluation"]["outcome"]["of"], 2);
+        let none = program.evaluate(&format!("{gold} --limit 0"));
+        assert_eq!(none["wrong"], json!([]));
+        let csv = program.ok(&format!("labels evaluate --gold {gold} --format csv"));
+        let row = csv.stdout.lines().nth(1).unwrap();
+        assert!(row.contains("none of these),0.900 ("), "{row}");
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_invalid_gold_file_is_rejected_and_unknown_posts_are_counted() {
-    let database = sqlite();
-    let scene = Scene::new(&database);
-    let evaluate = |gold: &str| scene.run(&["labels", "evaluate", "--gold", gold]);
+#[test]
+fn a_gold_file_gives_estimates_only_if_it_is_declared_random() {
+    let program = labelled();
+    program.gold_file("gold.csv", |i| (i % 10 == 4).then_some("none"));
+    assert_eq!(program.evaluate("gold.csv")["shares"], Value::Null);
+    program.ok("labels gold import gold.csv --random");
+    // As all posts have a gold label, the estimates are the gold labels' shares.
+    let sampled = program.evaluate("db");
+    let shares = sampled["shares"].as_array().unwrap().iter();
+    for (share, (label, posts)) in shares.zip(table! {
+        "gaming", 9.0;
+        "food", 9.0;
+        "music", 9.0;
+        "(none of these)", 3.0;
+    }) {
+        assert_eq!(share["label"], label);
+        let estimated = 30.0 * share["estimated"]["value"].as_f64().unwrap();
+        assert!((estimated - posts).abs() < 1e-7, "{share}");
+    }
+}
+
+#[test]
+fn topics_as_gold_labels_are_no_random_sample() {
+    let program = labelled();
+    program.set_labels();
+    program.execute("UPDATE things SET topic = CASE WHEN fullname < 't3_k00004' THEN 'food' END");
+    let found = program.evaluate("topic");
+    let outcome = &found["evaluation"]["outcome"];
+    assert_eq!([&outcome["of"], &outcome["all"]], [2, 4]);
+    assert_eq!(found["shares"], Value::Null);
+}
+
+#[test]
+fn an_invalid_gold_file_is_rejected_and_unknown_posts_are_counted() {
+    let program = labelled();
+    let evaluate = |gold: &str| program.run(&format!("labels evaluate --gold {gold}"));
     for (name, text, message) in table! {
         "unknown.csv", "id,label\nk00000,games\nk00001,sailing\n", "`sailing` (1 row)";
         "near.csv", "id,label\nk00000,gamin\n", "did you mean `gaming`?";
@@ -204,11 +170,11 @@ async fn an_invalid_gold_file_is_rejected_and_unknown_posts_are_counted() {
         "cut.ndjson", "{\"id\": \"k00000\"", "line 1";
         "no.parquet", "PAR1PAR1", "Parquet";
     } {
-        let ran = evaluate(&scene.write(name, text));
+        let ran = evaluate(&program.write(name, text));
         ran.expect_exit(2, message);
         assert_eq!(ran.stdout, "", "{name}");
     }
-    database.run("UPDATE things SET topic = NULL").await;
+    program.execute("UPDATE things SET topic = NULL");
     for (word, message) in [
         ("db", "the database has no gold labels"),
         ("topic", "no post in the database was collected for a topic"),
@@ -218,18 +184,14 @@ async fn an_invalid_gold_file_is_rejected_and_unknown_posts_are_counted() {
     }
     // Unknown and duplicate rows in a spreadsheet's TSV file are counted, reported and left out.
     let rows = "\u{feff}ID\tLabel\r\nT3_K00000\tgaming\r\nk00000\tgaming\r\nzz1\tfood\r\nk00001\tsailing\r\n";
-    scene.write("some.tsv", rows);
-    let ran = scene.ok("labels evaluate --gold some.tsv --others-out-of-scope --format json");
-    let found: Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(
-        (&found["posts"], &found["left_out"]["unknown"]),
-        (&json!(2), &json!(1))
-    );
+    program.write("some.tsv", rows);
+    let ran = program.ok("labels evaluate --gold some.tsv --others-out-of-scope --format json");
+    let found = ran.json();
+    assert_eq!([&found["posts"], &found["left_out"]["unknown"]], [2, 1]);
     assert_eq!(found["evaluation"]["out_of_scope"]["all"], 1);
     ran.expect_stderr_all(&["t3_zz1", "sailing", "few gold posts"]);
-    let three =
-        "labels evaluate --gold some.tsv --label-set first --label-set first --label-set first";
-    assert_eq!(scene.run(three).code, 2);
+    let three = ["--label-set first"; 3].join(" ");
+    assert_eq!(evaluate(&format!("some.tsv {three}")).code, 2);
     // Without a database, and then with a database that has no labels.
     let program = Program::new();
     program.write("gold.csv", "id,label\nk00000,food\n");
@@ -240,35 +202,31 @@ async fn an_invalid_gold_file_is_rejected_and_unknown_posts_are_counted() {
         .expect_exit(2, "topicmill classify");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn purged_edited_and_unlabelled_posts_are_excluded() {
-    for database in databases() {
-        let scene = Scene::new(&database);
-        let gold = scene.gold("gold.csv", |_| None);
-        scene.write("ids.txt", "t3_k00000\nt3_k00001\n");
-        scene.ok("purge --ids ids.txt");
-        scene.write("edited.ndjson", builders::line(2, "another title"));
-        scene.ok("import edited.ndjson");
-        database
-            .run("UPDATE things SET title = '', selftext = '', text_purged_at = collected_at WHERE fullname IN \
-                ('t3_k00003', 't3_k00005')")
-            .await;
-        database
-            .run("DELETE FROM classifications WHERE fullname IN ('t3_k00004', 't3_k00005')")
-            .await;
+#[test]
+fn purged_edited_and_unlabelled_posts_are_excluded() {
+    for program in labelled_on_each() {
+        let gold = program.gold_file("gold.csv", |_| None);
+        program.write("ids.txt", "t3_k00000\nt3_k00001\n");
+        program.ok("purge --ids ids.txt");
+        program.import(&builders::line(2, "another title"));
+        program.execute(
+            "UPDATE things SET title = '', selftext = '', text_purged_at = collected_at \
+              WHERE fullname IN ('t3_k00003', 't3_k00005'); \
+             DELETE FROM classifications WHERE fullname IN ('t3_k00004', 't3_k00005')",
+        );
         // The model scores the posts, or its stored logits do, and the current labels are unchanged.
-        let found = scene.evaluate(&gold, &["--compute"]);
+        let found = program.evaluate(&format!("{gold} --compute"));
         assert_eq!(found["posts"], 28);
         assert_eq!(found["left_out"]["edited"], 0);
         // Without the model, only the edited post is left out: the two others without a label have stored logits.
-        assert_eq!(scene.evaluate(&gold, &[])["posts"], 27);
+        assert_eq!(program.evaluate(&gold)["posts"], 27);
         for table in ["pair_logits", "text_vectors"] {
             let these = "SELECT text_hash FROM posts WHERE fullname IN ('t3_k00004', 't3_k00005')";
             let forget = format!("DELETE FROM {table} WHERE text_hash IN ({these})");
-            database.run(&forget).await;
+            program.execute(&forget);
         }
-        let ran = scene.ok(&["labels", "evaluate", "--gold", &gold, "--format", "json"]);
-        let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let ran = program.ok(&format!("labels evaluate --gold {gold} --format json"));
+        let found = ran.json();
         assert_eq!(
             found["left_out"],
             json!({
@@ -281,89 +239,70 @@ async fn purged_edited_and_unlabelled_posts_are_excluded() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn two_label_sets_are_compared() {
-    let database = sqlite();
-    let scene = Scene::new(&database);
-    let gold = scene.gold("gold.csv", |i| (i % 3 == 2).then_some("none"));
-    scene.write("second.toml", pipeline("second", "", &LABELS[..2]));
-    let compare = |second: &str, more: &str| {
-        let args = format!("--label-set first --label-set {second} --limit 3{more}");
-        scene.evaluate(&gold, &words(&args))
+#[test]
+fn two_label_sets_are_compared() {
+    let program = labelled();
+    let gold = program.gold_file("gold.csv", |i| (i % 3 == 2).then_some("none"));
+    program.pipeline("second", "", &LABELS[..2]);
+    let with_second = |second: &str| {
+        program.evaluate(&format!(
+            "{gold} --label-set first --label-set {second} --limit 3"
+        ))
     };
-    let dump = "SELECT * FROM labeled_posts ORDER BY fullname";
-    let before = scene.json(&["sql", dump]);
+    let before = program.labelled_posts();
     // The second label set is computed from stored logits; once it is stored, the result is the same.
-    let found = compare("second.toml", " --others-out-of-scope");
+    let found = with_second("second.toml --others-out-of-scope");
     assert_eq!(found["a"]["label_set"]["name"], "first");
-    scene.ok("classify --pipeline second.toml");
-    let stored = compare("second", "");
+    program.ok("classify --pipeline second.toml");
+    let stored = with_second("second");
     assert_eq!(stored["difference"], found["difference"]);
     assert_eq!(stored["differing"], found["differing"]);
-    assert_eq!(
-        scene.json(&["sql", dump]),
-        before,
-        "the views are unchanged"
-    );
+    assert_eq!(program.labelled_posts(), before, "the views are unchanged");
     // Every post about music changes its label and is still wrong: it is out of scope but labelled.
     let difference = &found["difference"];
     assert!(difference["differ"].as_u64().unwrap() >= 9, "{difference}");
     assert!(found["differing"].as_array().unwrap().len() <= 3);
-    let args =
-        format!("labels evaluate --gold {gold} --label-set first --label-set second --format csv");
-    let csv = scene.ok(&args).stdout;
-    assert!(
-        csv.starts_with("post,gold,first,second,right,title\n"),
-        "{csv}"
-    );
+    let sets = "--label-set first --label-set second";
+    let csv = program.ok(&format!(
+        "labels evaluate --gold {gold} {sets} --format csv"
+    ));
+    let header = csv.stdout.lines().next();
+    assert_eq!(header, Some("post,gold,first,second,right,title"));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn two_models_are_compared_without_changing_current_labels() {
-    let database = sqlite();
-    let scene = Scene::new(&database);
-    let gold = scene.gold("gold.csv", |_| None);
+#[test]
+fn two_models_are_compared_without_changing_current_labels() {
+    let program = labelled();
+    let gold = program.gold_file("gold.csv", |_| None);
     let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
-    let tiny = tiny.to_str().unwrap();
-    let dump = "SELECT * FROM labeled_posts ORDER BY fullname";
-    let before = scene.json(&["sql", dump]);
-    let ran = scene.run(&["labels", "evaluate", "--gold", &gold, "--model", tiny]);
-    assert_eq!(
-        ran.code, 2,
-        "the model has labelled no post: {}",
-        ran.stderr
-    );
+    let tiny = tiny.display();
+    let evaluate = |flags: &str| program.run(&format!("labels evaluate --gold {gold} {flags}"));
+    let before = program.labelled_posts();
+    let unused = evaluate(&format!("--model {tiny}"));
+    assert_eq!(unused.code, 2, "the model has labelled no post");
     // `--compute` stores nothing and returns the results that `classify` stores later.
-    let computed = scene.evaluate(&gold, &["--model", tiny, "--compute"]);
+    let computed = program.evaluate(&format!("{gold} --model {tiny} --compute"));
     assert_eq!(computed["model"]["name"], "tiny-bert-nli");
     assert_eq!(computed["posts"], 30);
-    let models = "SELECT COUNT(*) AS n FROM models";
-    assert_eq!(scene.json(&["sql", models])[0]["n"], 1);
-    let label = ["classify", "--pipeline", &scene.first, "--model", tiny];
-    scene.ok(&label);
-    assert_eq!(scene.json(&["sql", dump]), before);
-    let models = words("--model minilm-reddit-topics --model tiny-bert-nli");
-    let found = scene.evaluate(&gold, &models);
+    assert_eq!(program.count("models"), 1);
+    program.ok(&format!("classify --pipeline first.toml --model {tiny}"));
+    assert_eq!(program.labelled_posts(), before);
+    let (shipped, random) = ("minilm-reddit-topics", "tiny-bert-nli");
+    let found = program.evaluate(&format!("{gold} --model {shipped} --model {random}"));
     assert_eq!(found["b"]["evaluation"], computed["evaluation"]);
     // Random weights are worse than the default model, and no model is better than itself.
-    let better = |first: &str, second: &str| {
-        let args = ["labels", "evaluate", "--gold", &gold, "--require-better"];
-        scene.run(&[&args[..], &["--model", first, "--model", second]].concat())
+    let better = |first, second| {
+        evaluate(&format!(
+            "--require-better --model {first} --model {second}"
+        ))
     };
-    let (shipped, random) = ("minilm-reddit-topics", "tiny-bert-nli");
     assert_eq!(better(random, shipped).code, 0);
     for second in [random, shipped] {
         let ran = better(shipped, second);
         ran.expect_exit(1, "not significantly better");
         assert!(ran.stdout.contains("McNemar"), "{}", ran.stdout);
     }
-    let ran = scene.run(&["labels", "evaluate", "--gold", &gold, "--require-better"]);
-    assert_eq!(
-        ran.code, 2,
-        "one model alone cannot be better: {}",
-        ran.stderr
-    );
-    scene
-        .run(&["labels", "evaluate", "--gold", &gold, "--model", "nobody"])
-        .expect_exit(2, "tiny-bert-nli");
+    // One model alone cannot be better.
+    evaluate("--require-better").expect_exit(2, "--model");
+    evaluate("--model nobody").expect_exit(2, "tiny-bert-nli");
 }

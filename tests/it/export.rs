@@ -16,7 +16,7 @@ use topicmill::export::{self, DatasetFormat, Destination, Filters, Subject, Term
 use topicmill_core::table;
 
 use crate::support::engine::repository;
-use crate::support::postgres::{TestDatabase, databases, sqlite};
+use crate::support::postgres::sqlite;
 use crate::support::program::{Program, run_limited};
 
 const LABELS: &str = "name = \"two\"\nmode = \"single\"\n\
@@ -47,35 +47,21 @@ fn posts(n: usize) -> String {
         .collect()
 }
 
-struct Scene {
-    program: Program,
+/// Imports posts with special characters.
+fn unlabelled(program: Program, posts_count: usize) -> Program {
+    program.import(&posts(posts_count));
+    program
 }
 
-impl std::ops::Deref for Scene {
-    type Target = Program;
-
-    fn deref(&self) -> &Program {
-        &self.program
-    }
+/// Imports posts as [`unlabelled`] does, and labels them with `two.toml`.
+fn labelled(program: Program, posts_count: usize) -> Program {
+    let program = unlabelled(program, posts_count);
+    program.write("two.toml", LABELS);
+    program.ok("classify --pipeline two.toml");
+    program
 }
 
-impl Scene {
-    /// Creates a database of labelled posts.
-    fn labelled(database: &TestDatabase, n: usize) -> Self {
-        let scene = Self::unlabelled(database, n);
-        let file = scene.program.write("two.toml", LABELS);
-        scene.ok(&["classify", "--pipeline", &file]);
-        scene
-    }
-
-    fn unlabelled(database: &TestDatabase, n: usize) -> Self {
-        let program = Program::with_database(&database.url);
-        let file = program.write("posts.ndjson", posts(n));
-        let scene = Self { program };
-        scene.ok(&["import", &file]);
-        scene
-    }
-
+impl Program {
     fn refused(&self, args: &[&str], expected: &[&str]) {
         let ran = self.run(args);
         assert_eq!(ran.code, 2, "{args:?}: {}", ran.stderr);
@@ -85,7 +71,7 @@ impl Scene {
     }
 
     fn names(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.program.folder.path()).unwrap();
+        let entries = fs::read_dir(self.folder.path()).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names.collect()
     }
@@ -105,13 +91,13 @@ impl Scene {
 #[test]
 fn every_format_contains_the_rows_of_the_view() {
     let mut first: Option<Vec<Value>> = None;
-    for database in databases() {
-        let scene = Scene::labelled(&database, 60);
-        let view = scene.view();
+    for program in Program::on_each_database() {
+        let program = labelled(program, 60);
+        let view = program.view();
         for out in ["a.jsonl", "a.csv", "a.parquet"] {
-            scene.ok(&["export", out]);
+            program.ok(&["export", out]);
         }
-        let mut rows = scene.read_lines("a.jsonl");
+        let mut rows = program.read_lines("a.jsonl");
         assert_eq!(rows.len(), 60);
         let same =
             "title selftext subreddit reddit_score num_comments label label_name score outcome";
@@ -126,7 +112,7 @@ fn every_format_contains_the_rows_of_the_view() {
             assert!(row["created_at"].as_str().unwrap().ends_with('Z'));
             assert_eq!(row["label_set"], "two");
         }
-        let mut csv = csv::Reader::from_path(scene.path("a.csv")).unwrap();
+        let mut csv = csv::Reader::from_path(program.path("a.csv")).unwrap();
         let header = csv.headers().unwrap().clone();
         for (row, record) in rows.iter().zip(csv.records().map(Result::unwrap)) {
             for (name, value) in header.iter().zip(&record) {
@@ -145,7 +131,7 @@ fn every_format_contains_the_rows_of_the_view() {
                 assert_eq!(value, text, "{name}");
             }
         }
-        let file = File::open(scene.path("a.parquet")).unwrap();
+        let file = File::open(program.path("a.parquet")).unwrap();
         let file = SerializedFileReader::new(file).unwrap();
         let mut count = 0;
         for (row, read) in rows.iter().zip(file.get_row_iter(None).unwrap()) {
@@ -171,14 +157,14 @@ fn every_format_contains_the_rows_of_the_view() {
 
 #[test]
 fn filters_select_the_matching_rows() {
-    for database in databases() {
-        let scene = Scene::labelled(&database, 48);
-        scene.ok("export all.jsonl");
-        let all = scene.read_lines("all.jsonl");
+    for program in Program::on_each_database() {
+        let program = labelled(program, 48);
+        program.ok("export all.jsonl");
+        let all = program.read_lines("all.jsonl");
         let expect = |args: &[&str], passes: &dyn Fn(&Value) -> bool| {
-            scene.ok(&[&["export", "some.jsonl", "--overwrite"], args].concat());
+            program.ok(&[&["export", "some.jsonl", "--overwrite"], args].concat());
             let wanted: Vec<&Value> = all.iter().filter(|row| passes(row)).collect();
-            let some = scene.read_lines("some.jsonl");
+            let some = program.read_lines("some.jsonl");
             assert!(some.iter().eq(wanted), "{args:?}: {} rows", some.len());
             assert!(
                 some.len() < all.len() && !some.is_empty(),
@@ -207,11 +193,11 @@ fn filters_select_the_matching_rows() {
                 && row["title"].as_str().unwrap().contains("game")
         });
         for more in ["1=1); DELETE FROM things; --", "1 = 1) UNION SELECT (1"] {
-            scene.refused(&["export", "x.csv", "--where", more], &[]);
+            program.refused(&["export", "x.csv", "--where", more], &[]);
         }
         // Exported ids can be passed to other commands with `--ids`.
-        scene.ok("export ids.txt --format ids --label gaming");
-        let ids = fs::read_to_string(scene.path("ids.txt")).unwrap();
+        program.ok("export ids.txt --format ids --label gaming");
+        let ids = fs::read_to_string(program.path("ids.txt")).unwrap();
         let wanted = all.iter().filter(|row| row["label"] == "gaming");
         let wanted = wanted.map(|row| row["fullname"].as_str().unwrap());
         assert!(ids.lines().eq(wanted));
@@ -220,12 +206,11 @@ fn filters_select_the_matching_rows() {
 
 #[test]
 fn invalid_input_is_rejected_with_advice_and_writes_nothing() {
-    let database = sqlite();
-    let scene = Scene::unlabelled(&database, 12);
-    scene.refused(&["export", "x.csv"], &["topicmill classify"]);
-    scene.write("two.toml", LABELS);
-    scene.ok("classify --pipeline two.toml");
-    let before = scene.names();
+    let program = unlabelled(Program::on(sqlite()), 12);
+    program.refused(&["export", "x.csv"], &["topicmill classify"]);
+    program.write("two.toml", LABELS);
+    program.ok("classify --pipeline two.toml");
+    let before = program.names();
     for (args, expected) in table! {
         &["x.ods"][..], &[".parquet", "--format"][..];
         &["x.csv", "--label", "gamin"], &["`gamin`", "gaming"];
@@ -238,73 +223,72 @@ fn invalid_input_is_rejected_with_advice_and_writes_nothing() {
         &["x.parquet", "--bom"], &["--bom"];
         &["two.toml", "--format", "csv"], &["already exists", "--overwrite"];
     } {
-        scene.refused(&[&["export"], args].concat(), expected);
+        program.refused(&[&["export"], args].concat(), expected);
     }
-    let lost = scene.run("export no/such/folder/x.csv");
+    let lost = program.run("export no/such/folder/x.csv");
     assert_eq!(lost.code, 1, "{}", lost.stderr);
-    assert_eq!(scene.names().len(), before.len(), "{:?}", scene.names());
-    assert_eq!(scene.view().len(), 12);
+    assert_eq!(program.names().len(), before.len(), "{:?}", program.names());
+    assert_eq!(program.view().len(), 12);
     // A folder that is not an exported data set is not replaced; an exported one is.
-    fs::create_dir(scene.path("mine")).unwrap();
-    fs::write(scene.path("mine/README.md"), "mine").unwrap();
-    let kept = scene.run("export mine --overwrite");
+    fs::create_dir(program.path("mine")).unwrap();
+    fs::write(program.path("mine/README.md"), "mine").unwrap();
+    let kept = program.run("export mine --overwrite");
     assert_eq!(kept.code, 1, "{}", kept.stderr);
-    assert_eq!(scene.read("mine/README.md"), "mine");
-    scene.ok("export set");
-    scene.refused(&["export", "set"], &["already exists"]);
+    assert_eq!(program.read("mine/README.md"), "mine");
+    program.ok("export set");
+    program.refused(&["export", "set"], &["already exists"]);
     for stranger in ["set/notes.txt", "set/data/mine.parquet"] {
-        fs::write(scene.path(stranger), "mine").unwrap();
-        let kept = scene.run("export set --overwrite");
+        fs::write(program.path(stranger), "mine").unwrap();
+        let kept = program.run("export set --overwrite");
         kept.expect_exit(1, "is not part of the data set");
-        assert_eq!(scene.read(stranger), "mine");
-        fs::remove_file(scene.path(stranger)).unwrap();
+        assert_eq!(program.read(stranger), "mine");
+        fs::remove_file(program.path(stranger)).unwrap();
     }
-    scene.ok("export set --overwrite --label gaming");
-    let card = scene.read("set/README.md");
-    let posts = scene.count("labeled_posts WHERE label = 'gaming'");
+    program.ok("export set --overwrite --label gaming");
+    let card = program.read("set/README.md");
+    let posts = program.count("labeled_posts WHERE label = 'gaming'");
     let labels = format!("| label | posts |\n|---|---|\n| gaming | {posts} |\n\n");
     assert!(
         card.contains(&labels) && card.contains("| posted | 20"),
         "{card}"
     );
     let is_temporary = |name: &String| name.starts_with('.') && name.contains("set");
-    assert!(!scene.names().iter().any(is_temporary));
+    assert!(!program.names().iter().any(is_temporary));
     // Without rows, the table contains only its header.
-    scene.ok("export none.csv --since 2999-01-01");
-    assert_eq!(scene.read("none.csv").lines().count(), 1);
+    program.ok("export none.csv --since 2999-01-01");
+    assert_eq!(program.read("none.csv").lines().count(), 1);
 }
 
 #[test]
 fn labels_of_a_different_set_come_from_the_model_that_produced_them() {
-    let database = sqlite();
-    let scene = Scene::labelled(&database, 12);
+    let program = labelled(Program::on(sqlite()), 12);
     let named = |name: &str, threshold: &str| {
         LABELS.replace("\"two\"", &format!("\"{name}\"\nthreshold = {threshold}"))
     };
-    scene.write("also.toml", named("also", "0.01"));
+    program.write("also.toml", named("also", "0.01"));
     let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
     let tiny = tiny.to_str().unwrap();
-    scene.ok(&["classify", "--pipeline", "also.toml", "--model", tiny]);
+    program.ok(&["classify", "--pipeline", "also.toml", "--model", tiny]);
     // Neither this label set nor this model is current.
-    scene.ok("export also.jsonl --label-set also");
-    let rows = scene.read_lines("also.jsonl");
+    program.ok("export also.jsonl --label-set also");
+    let rows = program.read_lines("also.jsonl");
     assert_eq!(rows.len(), 12);
     assert!(rows.iter().all(|row| row["model"] == "tiny-bert-nli"));
     // With labels from both models, the current model's are exported unless the other model is named.
-    scene.ok("classify --pipeline also.toml");
+    program.ok("classify --pipeline also.toml");
     let export = "export also.jsonl --overwrite --label-set";
     for (args, model) in [
         ("", "tiny-bart-mnli"),
         (" --model tiny-bert-nli", "tiny-bert-nli"),
     ] {
-        scene.ok(&format!("{export} also{args}"));
-        assert_eq!(scene.read_lines("also.jsonl")[0]["model"], model);
+        program.ok(&format!("{export} also{args}"));
+        assert_eq!(program.read_lines("also.jsonl")[0]["model"], model);
     }
-    scene.write("never.toml", named("never", "0.02"));
-    let never = scene.run(&format!("{export} never.toml"));
+    program.write("never.toml", named("never", "0.02"));
+    let never = program.run(&format!("{export} never.toml"));
     never.expect_exit(2, "no post has a label");
     assert_eq!(
-        scene.read_lines("also.jsonl").len(),
+        program.read_lines("also.jsonl").len(),
         12,
         "the existing file is unchanged"
     );
@@ -312,10 +296,9 @@ fn labels_of_a_different_set_come_from_the_model_that_produced_them() {
 
 #[test]
 fn spreadsheets_get_no_formulas_and_detect_utf_8() {
-    let database = crate::support::postgres::sqlite();
-    let scene = Scene::labelled(&database, 6);
-    scene.ok("export a.csv --safe-csv --bom");
-    let bytes = fs::read(scene.path("a.csv")).unwrap();
+    let program = labelled(Program::on(sqlite()), 6);
+    program.ok("export a.csv --safe-csv --bom");
+    let bytes = fs::read(program.path("a.csv")).unwrap();
     assert!(bytes.starts_with(b"\xef\xbb\xbffullname,"));
     let mut csv = csv::Reader::from_reader(&bytes[3..]);
     for record in csv.records() {

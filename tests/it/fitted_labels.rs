@@ -8,31 +8,31 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::evaluate::Scene;
-use crate::support::builders::{LABELS, line, lines, pipeline};
+use crate::evaluate::{labelled, labelled_on_each};
+use crate::support::builders::{LABELS, line, pipeline};
 use crate::support::engine::repository;
-use crate::support::postgres::{databases, sqlite};
-use crate::support::program::{Program, finished, words};
+use crate::support::program::{Program, finished};
 
 /// Returns `none` for the posts about games, which are every third one.
 fn not_games(i: usize) -> Option<&'static str> {
     i.is_multiple_of(3).then_some("none")
 }
 
-/// Returns the gold labels of the first posts.
-fn first(scene: &Scene<'_>, name: &str, posts: usize) -> String {
-    let all = scene.read(scene.gold(name, not_games).rsplit('/').next().unwrap());
+/// Writes the gold labels of the first posts to a file. A fit to 24 of them is named `first-fit24`.
+fn first(program: &Program, name: &str, posts: usize) -> String {
+    program.gold_file(name, not_games);
+    let all = program.read(name);
     let some: Vec<&str> = all.lines().take(posts + 1).collect();
-    scene.write(name, some.join("\n"))
+    program.write(name, some.join("\n"))
 }
 
-fn csv(scene: &Scene<'_>, sql: &str) -> Vec<String> {
-    let ran = scene.ok(&["sql", sql, "--format", "csv"]);
+fn csv(program: &Program, sql: &str) -> Vec<String> {
+    let ran = program.ok(&["sql", sql, "--format", "csv"]);
     ran.stdout.lines().skip(1).map(str::to_owned).collect()
 }
 
-fn outcome(scene: &Scene<'_>, gold: &str) -> (u64, u64) {
-    let found = scene.evaluate(gold, &[]);
+fn outcome(program: &Program, gold: &str) -> (u64, u64) {
+    let found = program.evaluate(gold);
     let of = &found["evaluation"]["outcome"];
     (of["of"].as_u64().unwrap(), of["all"].as_u64().unwrap())
 }
@@ -52,133 +52,110 @@ fn learned(program: &Program) -> Value {
 const ALL_LABELS: &str = "SELECT fullname, label, score FROM labeled_posts ORDER BY fullname";
 const LABEL_OF: &str = "SELECT label, ROUND(CAST(score AS NUMERIC), 5) FROM labeled_posts WHERE fullname = 't3_k00025'";
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_fit_to_gold_answers_applies_to_stored_and_new_posts() {
-    for database in databases() {
-        let scene = Scene::new(&database);
-        let answers = first(&scene, "answers.csv", 24);
-        let all = scene.gold("all.csv", not_games);
-        assert_eq!(outcome(&scene, &all), (20, 30), "by the label texts alone");
+#[test]
+fn a_fit_to_gold_answers_applies_to_stored_and_new_posts() {
+    for program in labelled_on_each() {
+        first(&program, "answers.csv", 24);
+        let all = program.gold_file("all.csv", not_games);
+        assert_eq!(
+            outcome(&program, &all),
+            (20, 30),
+            "by the label texts alone"
+        );
 
-        let fit = ["labels", "fit", "--gold", &answers, "--make-current"];
-        let found = scene.json(&fit);
-        assert_eq!((&found["answers"], &found["none"]), (&json!(24), &json!(8)));
+        let fit = "labels fit --gold answers.csv --make-current";
+        let found = program.json(fit);
+        assert_eq!([&found["answers"], &found["none"]], [24, 8]);
         assert!(found["gain"][0].as_f64().unwrap() > 0.1, "{found}");
         assert_eq!(
-            outcome(&scene, &all),
+            outcome(&program, &all),
             (30, 30),
             "also the six posts without an answer"
         );
         // `classify` continues the fit of the file's labels, so the file does not differ.
-        let settings = [("pipeline", scene.first.as_str())];
-        let status = scene.run_with(&settings, "status --format json");
-        let status: Value = serde_json::from_str(&status.stdout).unwrap();
+        let settings = [("pipeline", "first.toml")];
+        let status = program.run_with(&settings, "status --format json");
+        let status = status.json();
         assert_eq!(status["next"]["command"], Value::Null, "{status}");
 
         // The stored fit reads back as the same version; otherwise later posts would get a different label set.
-        let read = scene.evaluate(&all, &[]);
+        let read = program.evaluate(&all);
         assert_eq!(read["label_set"]["hash"], found["hash"]);
 
         // A new post gets a fitted label from the same pipeline file.
-        let new = scene.write("new.ndjson", line(30, "a new boss fight in this game 30"));
-        scene.ok(&["import", &new]);
-        let ran = scene.ok(&["classify", "--pipeline", &scene.first]);
+        program.import(&line(30, "a new boss fight in this game 30"));
+        let ran = program.ok("classify --pipeline first.toml");
         ran.expect_stderr("labelling with `first-fit24`");
-        let label = csv(
-            &scene,
-            "SELECT outcome FROM labeled_posts WHERE fullname = 't3_k00030'",
+        assert_eq!(
+            program.count("labeled_posts WHERE fullname = 't3_k00030' AND outcome = 'other'"),
+            1
         );
-        assert_eq!(label, ["other"]);
 
         // The engine and the stored vector yield the same score.
-        let stored = csv(&scene, LABEL_OF);
-        database
-            .run("DELETE FROM classifications WHERE fullname = 't3_k00025'")
-            .await;
-        database
-            .run("DELETE FROM text_vectors WHERE text_hash = (SELECT text_hash FROM posts WHERE fullname = \
-                't3_k00025')")
-            .await;
-        let counts = scene.run_counts(&["classify", "--pipeline", &scene.first]);
+        let stored = csv(&program, LABEL_OF);
+        program.execute(
+            "DELETE FROM classifications WHERE fullname = 't3_k00025'; DELETE FROM text_vectors \
+              WHERE text_hash = (SELECT text_hash FROM posts WHERE fullname = 't3_k00025')",
+        );
+        let counts = program.run_counts("classify --pipeline first.toml");
         assert_eq!(counts["posts"], 1, "{counts}");
-        assert_eq!(csv(&scene, LABEL_OF), stored);
+        assert_eq!(csv(&program, LABEL_OF), stored);
 
         // A fit always starts from the label texts, so a fit to the same answers produces the same version.
-        let again = scene.json(&fit);
+        let again = program.json(fit);
         assert_eq!(again["hash"], found["hash"]);
         assert_eq!(again["before"], found["before"]);
 
         // Once the labels in the file change, the fit no longer applies.
         let changed = pipeline("first", "", &[LABELS[0], LABELS[1], ("music", "songs")]);
-        let changed = scene.write("first.toml", changed);
-        let ran = scene.ok(&["classify", "--pipeline", &changed]);
+        program.write("first.toml", changed);
+        let ran = program.ok("classify --pipeline first.toml");
         ran.expect_stderr("the labels of `first` have changed since they were fitted");
     }
 }
 
 #[test]
 fn a_fit_that_is_not_current_changes_no_label() {
-    let database = sqlite();
-    let scene = Scene::new(&database);
-    let answers = first(&scene, "answers.csv", 24);
-    let before = csv(
-        &scene,
-        "SELECT fullname, label, score FROM labeled_posts ORDER BY fullname",
-    );
-    let ran = scene.ok(&format!(
-        "labels fit --gold {answers} --target-precision 0.9"
-    ));
+    let program = labelled();
+    first(&program, "answers.csv", 24);
+    let before = csv(&program, ALL_LABELS);
+    let ran = program.ok("labels fit --gold answers.csv --target-precision 0.9");
     ran.expect_stderr("stored as `first-fit24`");
-    let after = csv(
-        &scene,
-        "SELECT fullname, label, score FROM labeled_posts ORDER BY fullname",
-    );
-    assert_eq!(after, before);
+    assert_eq!(csv(&program, ALL_LABELS), before);
     // The training data is recorded with the fit.
-    let kept = csv(
-        &scene,
-        "SELECT fitted FROM label_sets WHERE name = 'first-fit24'",
-    )
-    .remove(0);
-    let kept: Value = serde_json::from_str(&kept[1..kept.len() - 1].replace("\"\"", "\"")).unwrap();
-    assert_eq!(kept["provenance"]["answers"], 24);
+    assert_eq!(learned(&program)["provenance"]["answers"], 24);
     // A fit that is not current can be selected by name.
-    scene.ok(&format!(
-        "labels fit --gold {answers} --label-set first --make-current"
-    ));
-    assert_eq!(outcome(&scene, &scene.gold("all.csv", not_games)), (30, 30));
+    program.ok("labels fit --gold answers.csv --label-set first --make-current");
+    let all = program.gold_file("all.csv", not_games);
+    assert_eq!(outcome(&program, &all), (30, 30));
 }
 
 #[test]
 fn a_purged_post_leaves_the_labels_of_others_and_no_id_in_the_fit() {
-    let database = sqlite();
-    let scene = Scene::new(&database);
-    let answers = first(&scene, "answers.csv", 24);
-    scene.ok(&["labels", "gold", "import", &answers, "--annotator", "ada"]);
-    let fitted = scene.json("labels fit --make-current");
+    let program = labelled();
+    first(&program, "answers.csv", 24);
+    program.ok("labels gold import answers.csv --annotator ada");
+    let fitted = program.json("labels fit --make-current");
     let version = &fitted["hash"].as_str().unwrap()[..12];
-    let mut before = csv(&scene, ALL_LABELS);
+    let mut before = csv(&program, ALL_LABELS);
     before.retain(|row| !row.starts_with("t3_k00001"));
     let purge = |id: &str| {
-        scene.write("ids.txt", id);
-        scene.ok("purge --ids ids.txt")
+        program.write("ids.txt", id);
+        program.ok("purge --ids ids.txt")
     };
     let drop = format!("topicmill labels drop {version}");
-    purge("t3_k00001\n").expect_stderr_all(&[
-        "`first-fit24` keeps what it learned",
-        "gold=1",
-        &drop,
-    ]);
-    let counts = scene.run_counts(&["classify", "--pipeline", &scene.first]);
+    let kept = "`first-fit24` keeps what it learned";
+    purge("t3_k00001\n").expect_stderr_all(&[kept, "gold=1", &drop]);
+    let counts = program.run_counts("classify --pipeline first.toml");
     assert_eq!(counts["posts"], 0, "{counts}");
-    assert_eq!(csv(&scene, ALL_LABELS), before);
-    let kept = learned(&scene);
+    assert_eq!(csv(&program, ALL_LABELS), before);
+    let kept = learned(&program);
     assert!(!kept.to_string().contains("k00001"), "{kept}");
-    let crossed = csv(&scene, "SELECT fullname FROM cross_fitted");
+    let crossed = csv(&program, "SELECT fullname FROM cross_fitted");
     assert!(crossed.len() == 23 && !crossed.contains(&"t3_k00001".to_owned()));
     assert_eq!(kept["provenance"]["by"], json!(["ada"]));
     // The next fit excludes the purged post.
-    let again = scene.json("labels fit --make-current");
+    let again = program.json("labels fit --make-current");
     assert_eq!(again["answers"], 23);
     // A purge without gold labels does not mention fits.
     let purged = purge("t3_k00029\n");
@@ -187,138 +164,101 @@ fn a_purged_post_leaves_the_labels_of_others_and_no_id_in_the_fit() {
 
 #[test]
 fn removing_an_annotators_answers_removes_the_name_from_fits_and_reports_what_they_keep() {
-    for database in databases() {
-        let scene = Scene::new(&database);
-        let answers = first(&scene, "answers.csv", 24);
-        scene.ok(&["labels", "gold", "import", &answers, "--annotator", "ada"]);
-        let one = scene.write("one.csv", "id,label\nk00028,food\n");
-        scene.ok(&["labels", "gold", "import", &one, "--annotator", "ben"]);
-        let found = scene.json("labels fit --make-current");
+    for program in labelled_on_each() {
+        first(&program, "answers.csv", 24);
+        program.ok("labels gold import answers.csv --annotator ada");
+        program.write("one.csv", "id,label\nk00028,food\n");
+        program.ok("labels gold import one.csv --annotator ben");
+        let found = program.json("labels fit --make-current");
         let version = found["hash"].as_str().unwrap();
-        let names = || learned(&scene)["provenance"]["by"].clone();
-        let before = csv(&scene, ALL_LABELS);
+        let names = || learned(&program)["provenance"]["by"].clone();
+        let before = csv(&program, ALL_LABELS);
         assert_eq!(names(), json!(["ada", "ben"]));
         // If only one of several answers is removed, the name is kept.
-        let remove = words("labels gold remove --annotator ada --yes");
-        let ran = scene.ok(&[&remove[..], &["--post", "k00001"]].concat());
+        let remove = "labels gold remove --annotator ada --yes";
+        let ran = program.ok(&format!("{remove} --post k00001"));
         ran.expect_stderr("`first-fit25` keeps what it learned from 25 gold labels");
         assert_eq!(names(), json!(["ada", "ben"]));
-        let ran = scene.ok(&remove);
+        let ran = program.ok(remove);
         ran.expect_stderr_all(&["answers=23", "`first-fit25` keeps what it learned"]);
         assert_eq!(names(), json!(["ben"]));
-        assert_eq!(scene.run(&remove).code, 2, "nothing is left to remove");
+        assert_eq!(program.run(remove).code, 2, "nothing is left to remove");
         // The label set's labels and version are the same.
-        assert_eq!(csv(&scene, ALL_LABELS), before);
-        let all = scene.gold("all.csv", not_games);
-        assert_eq!(scene.evaluate(&all, &[])["label_set"]["hash"], version);
+        assert_eq!(csv(&program, ALL_LABELS), before);
+        let all = program.gold_file("all.csv", not_games);
+        assert_eq!(program.evaluate(&all)["label_set"]["hash"], version);
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_fit_is_not_measured_with_the_answers_that_it_learned() {
-    for database in databases() {
-        let scene = Scene::new(&database);
-        let some = first(&scene, "some.csv", 24);
-        let all = scene.read("some.csv");
-        scene.ok(&[
-            "labels",
-            "gold",
-            "import",
-            &some,
-            "--random",
-            "--annotator",
-            "ada",
-        ]);
+#[test]
+fn a_fit_is_not_measured_with_the_answers_that_it_learned() {
+    for program in labelled_on_each() {
+        first(&program, "some.csv", 24);
+        program.ok("labels gold import some.csv --random --annotator ada");
         let few = "only 24 of 24 gold posts can be used";
-        scene.run("labels calibrate").expect_exit(2, few);
-        let fit = scene.json("labels fit --make-current");
-        scene.ok("export data-set");
-        let card = scene.read("data-set/README.md");
+        program.run("labels calibrate").expect_exit(2, few);
+        let fit = program.json("labels fit --make-current");
+        program.ok("export data-set");
+        let card = program.read("data-set/README.md");
         assert!(card.contains("24 gold labels"), "{card}");
-        let evaluate = ["labels", "evaluate", "--gold", "db"];
+        let evaluate = "labels evaluate --gold db";
         // Labels by fits to the other answers can be measured; they are those of the fit's held-out figures.
-        let crossed = scene.json(&evaluate);
-        assert_eq!(
-            (&crossed["posts"], &crossed["cross_fitted"]),
-            (&json!(24), &json!(24))
-        );
+        let crossed = program.json(evaluate);
+        assert_eq!([&crossed["posts"], &crossed["cross_fitted"]], [24, 24]);
         let accuracy = &crossed["evaluation"]["outcome"];
         assert_eq!(
             [&accuracy["of"], &accuracy["all"]],
             [&fit["held_out"]["accuracy"]["of"], &json!(24)]
         );
         // The same answers in a file do not measure the fit.
-        scene
-            .run(&["labels", "evaluate", "--gold", &some])
+        program
+            .run("labels evaluate --gold some.csv")
             .expect_exit(2, "`first-fit24` was fitted to all 24 gold posts");
-        let topics = words("labels evaluate --gold topic --others-out-of-scope");
-        let measured = scene.ok(&topics);
+        let measured = program.ok("labels evaluate --gold topic --others-out-of-scope");
         measured.expect_stderr("gold posts that `first-fit24` was fitted to are left out");
         // The label set without the fit learned from no answers, so all answers can measure it.
-        let before = scene.json(&[&evaluate[..], &["--label-set", "first"]].concat());
+        let before = program.json(&format!("{evaluate} --label-set first"));
         assert_eq!(before["posts"], 24);
 
         let later: String = (24..30).map(|i| format!("k{i:05},none\n")).collect();
-        let later = scene.write("later.csv", format!("id,label\n{later}"));
-        scene.ok(&[
-            "labels",
-            "gold",
-            "import",
-            &later,
-            "--random",
-            "--annotator",
-            "ada",
-        ]);
-        assert_eq!(scene.json(&evaluate)["posts"], 30);
+        program.write("later.csv", format!("id,label\n{later}"));
+        program.ok("labels gold import later.csv --random --annotator ada");
+        assert_eq!(program.json(evaluate)["posts"], 30);
         // The same answers, imported again, are still those that the fit learned from.
-        scene.ok(&[
-            "labels",
-            "gold",
-            "import",
-            &some,
-            "--random",
-            "--annotator",
-            "ada",
-        ]);
-        assert_eq!(scene.json(&evaluate)["cross_fitted"], 24);
+        program.ok("labels gold import some.csv --random --annotator ada");
+        assert_eq!(program.json(evaluate)["cross_fitted"], 24);
         // The other views measure the same, also after a change.
-        scene.ok("labels gold remove --annotator ada --post k00000 --yes");
-        let crossed = scene.json(&evaluate);
-        assert_eq!(
-            (&crossed["posts"], &crossed["cross_fitted"]),
-            (&json!(29), &json!(23))
-        );
-        let both = ["--label-set", "first", "--label-set", "first-fit24"];
-        let both = scene.json(&[&evaluate[..], &both].concat());
+        program.ok("labels gold remove --annotator ada --post k00000 --yes");
+        let crossed = program.json(evaluate);
+        assert_eq!([&crossed["posts"], &crossed["cross_fitted"]], [29, 23]);
+        let both = format!("{evaluate} --label-set first --label-set first-fit24");
+        let both = program.json(&both);
         assert_eq!(both["posts"], 29, "{both}");
         for evaluation in [&both["b"]["evaluation"], &crossed["evaluation"]] {
-            let quality = scene.json("status")["quality"].clone();
+            let quality = program.json("status")["quality"].clone();
             assert_eq!(evaluation["outcome"], quality["outcome"]);
             assert_eq!(quality["cross_fitted"], 23);
         }
-        assert_eq!(all.lines().count(), 25);
     }
     // A fit to a file whose answers are not in the database.
-    let database = sqlite();
-    let scene = Scene::new(&database);
-    let file = first(&scene, "file.csv", 24);
-    scene.ok(&["labels", "fit", "--gold", &file, "--make-current"]);
-    let ran = scene.ok(&["labels", "evaluate", "--gold", &file]);
+    let program = labelled();
+    first(&program, "file.csv", 24);
+    program.ok("labels fit --gold file.csv --make-current");
+    let ran = program.ok("labels evaluate --gold file.csv");
     ran.expect_stderr("not in the database");
 }
 
 #[test]
 fn fits_to_equally_many_answers_have_different_names() {
-    let database = sqlite();
-    let scene = Scene::new(&database);
-    let some = first(&scene, "some.csv", 24);
-    let all = scene.read("some.csv");
+    let program = labelled();
+    let some = first(&program, "some.csv", 24);
+    let all = program.read("some.csv");
     let (header, answers) = all.split_once('\n').unwrap();
     let others = answers.lines().map(|line| line.split_once(',').unwrap().0);
     let others = others.collect::<Vec<_>>().join(",music\n");
-    let others = scene.write("others.csv", format!("{header}\n{others},food\n"));
+    let others = program.write("others.csv", format!("{header}\n{others},food\n"));
     let fit = |gold: &str| {
-        scene.json(&["labels", "fit", "--gold", gold, "--make-current"])["name"].clone()
+        program.json(&["labels", "fit", "--gold", gold, "--make-current"])["name"].clone()
     };
     assert_eq!(fit(&some), "first-fit24");
     assert_eq!(fit(&others), "first-fit24-2");
@@ -327,15 +267,14 @@ fn fits_to_equally_many_answers_have_different_names() {
 
 #[test]
 fn a_later_fit_keeps_the_target_of_the_threshold() {
-    let database = sqlite();
-    let scene = Scene::new(&database);
-    let some = first(&scene, "some.csv", 24);
-    let all = scene.gold("all.csv", not_games);
+    let program = labelled();
+    let some = first(&program, "some.csv", 24);
+    let all = program.gold_file("all.csv", not_games);
     let target_of = |gold: &str, more: &str| {
         let fit = format!("labels fit --gold {gold} --make-current{more}");
-        scene.ok(&fit);
+        program.ok(&fit);
         let sql = "SELECT fitted FROM label_sets JOIN current_target ON id = label_set_id";
-        let fitted = scene.json(&["sql", sql])[0]["fitted"].clone();
+        let fitted = program.json(&["sql", sql])[0]["fitted"].clone();
         let fitted: Value = serde_json::from_str(fitted.as_str().unwrap()).unwrap();
         fitted["provenance"]["target"].clone()
     };
@@ -346,8 +285,8 @@ fn a_later_fit_keeps_the_target_of_the_threshold() {
     assert_eq!(target_of(&all, " --target-recall 0.8"), recall);
     // A change to the labels keeps the target: in the printed command, and for the current label set.
     let changed = pipeline("first", "", &[LABELS[0], LABELS[1], ("music", "songs")]);
-    let changed = scene.write("changed.toml", changed);
-    let ran = scene.ok(&["classify", "--pipeline", &changed, "--make-current"]);
+    program.write("changed.toml", changed);
+    let ran = program.ok("classify --pipeline changed.toml --make-current");
     let (_, command) = ran
         .stderr
         .split_once("`topicmill labels fit --label-set ")
@@ -367,22 +306,21 @@ fn a_later_fit_keeps_the_target_of_the_threshold() {
     assert_eq!(target_of(&all, " --no-target"), Value::Null);
     assert_eq!(target_of(&some, ""), Value::Null);
     let both = format!("labels fit --gold {all} --no-target --target-recall 0.8");
-    scene.run(&both).expect_exit(2, "--no-target");
+    program.run(&both).expect_exit(2, "--no-target");
 }
 
 #[test]
 fn diff_separates_the_loss_of_a_fit_from_the_change_of_labels() {
-    for database in databases() {
-        let scene = Scene::new(&database);
-        let answers = first(&scene, "answers.csv", 24);
-        scene.json(&["labels", "fit", "--gold", &answers, "--make-current"]);
-        let moved = |args: &str| scene.json(args)["moved"].clone();
+    for program in labelled_on_each() {
+        first(&program, "answers.csv", 24);
+        program.json("labels fit --gold answers.csv --make-current");
+        let moved = |args: &str| program.json(args)["moved"].clone();
         let lost = moved("labels diff current first");
         assert!(lost["moved"].as_u64().unwrap() > 0, "{lost}");
         assert_eq!(lost["without_fit"]["moved"], 0);
         let mut labels = LABELS;
         labels[0].1 = "board games";
-        scene.write("reworded.toml", pipeline("reworded", "", &labels));
+        program.write("reworded.toml", pipeline("reworded", "", &labels));
         let changed = moved("labels diff first reworded.toml");
         assert_eq!(changed["without_fit"], Value::Null);
         for args in [
@@ -399,12 +337,11 @@ fn diff_separates_the_loss_of_a_fit_from_the_change_of_labels() {
 
 #[test]
 fn labels_that_a_fit_takes_from_posts_are_named() {
-    let database = sqlite();
-    let scene = Scene::new(&database);
+    let program = labelled();
     // Ten posts are about music. One of them has this gold label; the others are out of scope.
-    let rare = scene.gold("rare.csv", |i| (i % 3 == 2 && i > 2).then_some("none"));
-    let ran = scene.ok(&format!("labels fit --gold {rare} --format json"));
-    let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let rare = program.gold_file("rare.csv", |i| (i % 3 == 2 && i > 2).then_some("none"));
+    let ran = program.ok(&format!("labels fit --gold {rare} --format json"));
+    let found = ran.json();
     let counts = |label: &Value| {
         let slug = label["slug"].as_str().unwrap().to_owned();
         (
@@ -430,25 +367,21 @@ fn labels_that_a_fit_takes_from_posts_are_named() {
 
 #[test]
 fn an_nli_model_learns_a_shift_and_a_scale_for_each_label() {
-    for database in databases() {
-        let program = Program::with_database(&database.url);
-        let posts = program.write("posts.ndjson", lines(30, 30));
-        let first = program.write("first.toml", pipeline("first", "", &LABELS));
-        program.ok(&["import", &posts]);
-        program.ok(&["classify", "--pipeline", &first]);
+    for program in Program::on_each_database() {
+        let program = program.labelled(30);
         // The model has random weights. What can be learned is that music is frequent and games are rare.
         let label = |i: usize| ["music", "food", "music", "music", "none"][i % 5];
         let rows = (0..30).map(|i| format!("k{i:05},{}\n", label(i)));
         let rows: String = rows.collect();
-        let gold = program.write("gold.csv", format!("id,label\n{rows}"));
+        program.write("gold.csv", format!("id,label\n{rows}"));
         let right = || {
-            let found = program.json(&["labels", "evaluate", "--gold", &gold]);
+            let found = program.json("labels evaluate --gold gold.csv");
             found["evaluation"]["outcome"]["of"].as_u64().unwrap()
         };
         let before = right();
-        let fit = ["labels", "fit", "--gold", &gold, "--make-current"];
-        let found = program.json(&fit);
-        assert_eq!((&found["answers"], &found["none"]), (&json!(30), &json!(6)));
+        let fit = "labels fit --gold gold.csv --make-current";
+        let found = program.json(fit);
+        assert_eq!([&found["answers"], &found["none"]], [30, 6]);
         assert!(found["gain"][0].as_f64().unwrap() > 0.05, "{found}");
         assert!(right() > before.max(12), "{before}, then {}", right());
         // Each class has its own scale and bias, and no weights.
@@ -462,17 +395,16 @@ fn an_nli_model_learns_a_shift_and_a_scale_for_each_label() {
         // A fit uses stored logits: after it is dropped and repeated, each post has the same score.
         let scores = "SELECT fullname, label, ROUND(CAST(score AS NUMERIC), 5) FROM labeled_posts ORDER BY fullname";
         let stored = program.ok(&["sql", scores, "--format", "csv"]).stdout;
-        let again = program.json(&fit);
+        let again = program.json(fit);
         assert_eq!(again["hash"], found["hash"]);
         program.ok("labels use first");
         program.ok("labels drop first-fit30 --yes");
-        program.ok(&fit);
+        program.ok(fit);
         let again = program.ok(&["sql", scores, "--format", "csv"]).stdout;
         assert_eq!(again, stored);
         // A new post is scored by the model and corrected by the fit.
-        let new = program.write("new.ndjson", line(31, "an entirely new post"));
-        program.ok(&["import", &new]);
-        let ran = program.ok(&["classify", "--pipeline", &first]);
+        program.import(&line(31, "an entirely new post"));
+        let ran = program.ok("classify --pipeline first.toml");
         ran.expect_stderr("labelling with `first-fit30`");
     }
 }
@@ -480,17 +412,16 @@ fn an_nli_model_learns_a_shift_and_a_scale_for_each_label() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fit_does_not_replace_a_label_set_that_became_current_during_the_fit() {
     use sqlx::{Connection, Executor};
-    let database = sqlite();
-    let scene = Scene::new(&database);
-    let answers = first(&scene, "answers.csv", 24);
-    let other = scene.write("other.toml", pipeline("other", "", &LABELS[..2]));
-    scene.ok(&["classify", "--pipeline", &other]);
+    let program = labelled();
+    first(&program, "answers.csv", 24);
+    program.pipeline("other", "", &LABELS[..2]);
+    program.ok("classify --pipeline other.toml");
     // Another connection holds the write lock: the fit can read but blocks on its first write.
-    let mut holder = sqlx::SqliteConnection::connect(&database.url)
+    let mut holder = sqlx::SqliteConnection::connect(&program.url())
         .await
         .unwrap();
     holder.execute("BEGIN IMMEDIATE").await.unwrap();
-    let mut command = scene.command(&["labels", "fit", "--gold", &answers, "--make-current"]);
+    let mut command = program.command("labels fit --gold answers.csv --make-current");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut fitting = command.spawn().unwrap();
     let mut output = String::new();
@@ -505,23 +436,20 @@ async fn a_fit_does_not_replace_a_label_set_that_became_current_during_the_fit()
     let ran = finished(fitting.wait_with_output().unwrap());
     ran.expect_exit(75, "another label set became current during the fit");
     let current = "SELECT name FROM label_sets s JOIN current_target c ON c.label_set_id = s.id";
-    assert_eq!(csv(&scene, current), ["other"]);
+    assert_eq!(csv(&program, current), ["other"]);
     // The fit is kept, and can be made current.
     ran.expect_stderr("`first-fit24` is stored but not current");
-    scene.ok(&format!(
-        "labels fit --gold {answers} --label-set first --make-current"
-    ));
-    assert_eq!(csv(&scene, current), ["first-fit24"]);
+    program.ok("labels fit --gold answers.csv --label-set first --make-current");
+    assert_eq!(csv(&program, current), ["first-fit24"]);
 }
 
 #[test]
 fn two_concurrent_fits_make_one_label_set() {
-    for database in databases() {
-        let scene = Scene::new(&database);
-        let answers = first(&scene, "answers.csv", 24);
+    for program in labelled_on_each() {
+        first(&program, "answers.csv", 24);
         let fit = || {
-            let args = ["labels", "fit", "--gold", &answers, "--make-current"];
-            let mut command = scene.command(&args);
+            let args = "labels fit --gold answers.csv --make-current";
+            let mut command = program.command(args);
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
             command.spawn().unwrap()
         };
@@ -531,10 +459,11 @@ fn two_concurrent_fits_make_one_label_set() {
             // The other fit may still hold claims on a few posts.
             assert!([0, 75].contains(&ran.code), "{}: {}", ran.code, ran.stderr);
         }
-        assert_eq!(csv(&scene, "SELECT COUNT(*) FROM label_sets"), ["2"]);
+        assert_eq!(program.count("label_sets"), 2);
         let labelled = "SELECT COUNT(*), COUNT(DISTINCT fullname) FROM labeled_posts";
-        assert_eq!(csv(&scene, labelled), ["30,30"]);
-        assert_eq!(outcome(&scene, &scene.gold("all.csv", not_games)), (30, 30));
-        scene.ok("db check");
+        assert_eq!(csv(&program, labelled), ["30,30"]);
+        let all = program.gold_file("all.csv", not_games);
+        assert_eq!(outcome(&program, &all), (30, 30));
+        program.ok("db check");
     }
 }

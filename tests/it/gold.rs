@@ -5,61 +5,38 @@ use sqlx::{Connection, Executor, PgConnection};
 use topicmill_core::table;
 
 use crate::support::builders::{self, LABELS, pipeline};
-use crate::support::postgres::{TestDatabase, databases, postgres, sqlite};
+use crate::support::postgres::{postgres, sqlite};
 use crate::support::program::{Program, RunOutput};
 
-/// The program with a database of labelled posts. Post `i` has the label `LABELS[i % 3]`; the margin between its two
-/// best labels grows with `i`.
-pub struct Scene {
-    pub program: Program,
-}
-
-impl std::ops::Deref for Scene {
-    type Target = Program;
-
-    fn deref(&self) -> &Program {
-        &self.program
-    }
-}
-
-impl Scene {
-    pub async fn new(database: &TestDatabase, posts: usize) -> Self {
-        Self::of(Program::with_database(&database.url), database, posts).await
-    }
-
-    #[expect(clippy::unused_async, reason = "its callers await it")]
-    pub async fn of(program: Program, _database: &TestDatabase, posts: usize) -> Self {
-        let program = program.labelled_in_turn(posts);
-        Self { program }
-    }
-
-    fn import(&self, text: &str, flags: &str) -> RunOutput {
+impl Program {
+    fn import_gold(&self, text: &str, flags: &str) -> RunOutput {
         self.write("gold.csv", text);
         self.run(&format!("labels gold import gold.csv {flags}"))
     }
 
     /// Imports gold labels, and returns the counts.
-    fn imported(&self, text: &str, flags: &str) -> Value {
-        let ran = self.import(text, &format!("{flags} --format json"));
+    #[track_caller]
+    fn imported_gold(&self, text: &str, flags: &str) -> Value {
+        let ran = self.import_gold(text, &format!("{flags} --format json"));
         assert_eq!(ran.code, 0, "{}", ran.stderr);
-        serde_json::from_str(&ran.stdout).unwrap()
+        ran.json()
     }
 
-    fn list(&self) -> Value {
+    fn listed_gold(&self) -> Value {
         self.json("labels gold list")
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn answers_are_imported_from_a_file_and_exported_unchanged() {
-    for database in databases() {
-        let scene = Scene::new(&database, 12).await;
+#[test]
+fn answers_are_imported_from_a_file_and_exported_unchanged() {
+    for program in Program::on_each_database() {
+        let program = program.labelled_in_turn(12);
         let csv = "ID,Label,annotator,answered_at,note\n\
                    k00000,Video Games,ada,2026-11-20T08:00:00+01:00,\"half of it, \"\"a recipe\"\"\"\n\
                    t3_k00001,none,ada,2026-11-20T08:01:00Z,\nk00001,food,ben,2026-11-20T08:02:00Z,\nk00002,MUSIC,,,\n";
         let expected = json!({"added": 4, "changed": 0, "same": 0, "missing": [], "left_out": 0});
-        assert_eq!(scene.imported(csv, "--annotator carl"), expected);
-        let out = scene.ok("labels gold export").stdout;
+        assert_eq!(program.imported_gold(csv, "--annotator carl"), expected);
+        let out = program.ok("labels gold export").stdout;
         let lines: Vec<&str> = out.lines().collect();
         assert_eq!(
             lines[0],
@@ -74,51 +51,63 @@ async fn answers_are_imported_from_a_file_and_exported_unchanged() {
             assert!(hash.is_some_and(|hash| hash.len() == 32), "{out}");
         }
         assert!(lines[4].starts_with("t3_k00002,music,carl,"), "{out}");
-        // A second import changes nothing. A newer answer replaces an older one, but not the reverse, and keeps the
-        // note.
-        let again = scene.imported(&out, "");
-        assert_eq!((&again["same"], &again["changed"]), (&json!(4), &json!(0)));
-        let newer = "id,label,annotator,answered_at\nk00000,food,ada,2026-11-19T08:00:00Z\n\
-            k00001,food,ada,2026-11-21T08:00:00Z\n";
-        let again = scene.imported(newer, "");
-        assert_eq!((&again["same"], &again["changed"]), (&json!(1), &json!(1)));
-        scene.imported("id,label,annotator\nk00000,gaming,ada\n", "");
-        let note =
-            || scene.json(&["sql", "SELECT note FROM gold ORDER BY fullname"])[0]["note"].clone();
-        assert_eq!(note(), "half of it, \"a recipe\"");
-        let long = format!(
-            "id,label,annotator,note\nk00000,gaming,ada,{}\n",
-            "x".repeat(600)
-        );
-        scene.imported(&long, "");
-        assert_eq!(note().as_str().unwrap().len(), 500);
-        let listed = scene.list();
-        assert_eq!(
-            listed["labels"],
-            json!({"food": 2, "gaming": 1, "music": 1})
-        );
+        let again = program.imported_gold(&out, "");
+        assert_eq!([&again["same"], &again["changed"]], [4, 0]);
+        let listed = program.listed_gold();
+        let labels = json!({"food": 1, "gaming": 1, "music": 1, "(none of these)": 1});
+        assert_eq!(listed["labels"], labels);
         assert_eq!(listed["annotators"], json!({"ada": 2, "ben": 1, "carl": 1}));
-        // An annotator's answers can be deleted one by one or all at once, but not without a confirmation.
-        let ran = scene.run("labels gold remove --annotator ada");
-        ran.expect_exit(2, "--yes");
-        assert_eq!(scene.list()["answers"], 4);
-        scene.ok("labels gold remove --annotator ada --post k00001 --yes");
-        assert_eq!(scene.list()["answers"], 3);
-        scene.ok("labels gold remove --annotator ben --yes");
-        assert_eq!(scene.list()["answers"], 2);
-        let again = "labels gold remove --annotator ben --yes";
-        assert_eq!(scene.run(again).code, 2);
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn all_errors_in_a_gold_file_are_reported_together_and_nothing_is_stored() {
-    let database = sqlite();
-    let scene = Scene::new(&database, 12).await;
-    scene.write("ids.txt", "t3_k00007\n");
-    scene.ok("purge --ids ids.txt");
+#[test]
+fn a_newer_answer_replaces_an_older_one_and_keeps_its_note() {
+    for program in Program::on_each_database() {
+        let program = program.labelled_in_turn(12);
+        let answer = |label: &str, day: u32, note: &str| {
+            let row = format!("k00000,{label},ada,2026-11-{day}T08:00:00Z,{note}");
+            let head = "id,label,annotator,answered_at,note";
+            let counts = program.imported_gold(&format!("{head}\n{row}\n"), "");
+            let stored = program.rows("SELECT label, note FROM gold")[0].take();
+            (counts["changed"].clone(), stored)
+        };
+        answer("food", 20, "half of it");
+        let kept = json!(["food", "half of it"]);
+        assert_eq!(answer("music", 19, ""), (json!(0), kept));
+        let newer = json!(["gaming", "half of it"]);
+        assert_eq!(answer("gaming", 21, ""), (json!(1), newer));
+        let (_, long) = answer("gaming", 22, &"x".repeat(600));
+        assert_eq!(
+            long[1],
+            "x".repeat(500),
+            "a note has at most 500 characters"
+        );
+    }
+}
+
+#[test]
+fn answers_of_an_annotator_are_removed_one_by_one_or_all_at_once_if_confirmed() {
+    let program = Program::on(sqlite()).labelled_in_turn(12);
+    let answers = "k00000,food,ada\nk00001,food,ada\nk00001,food,ben\n";
+    program.imported_gold(&format!("id,label,annotator\n{answers}"), "");
+    let left_after = |flags: &str, code: i32| {
+        let ran = program.run(&format!("labels gold remove --annotator {flags}"));
+        assert_eq!(ran.code, code, "{}", ran.stderr);
+        program.listed_gold()["answers"].clone()
+    };
+    assert_eq!(left_after("ada", 2), 3);
+    assert_eq!(left_after("ada --post k00001 --yes", 0), 2);
+    assert_eq!(left_after("ben --yes", 0), 1);
+    assert_eq!(left_after("ben --yes", 2), 1, "no answer is left to remove");
+}
+
+#[test]
+fn all_errors_in_a_gold_file_are_reported_together_and_nothing_is_stored() {
+    let program = Program::on(sqlite()).labelled_in_turn(12);
+    program.write("ids.txt", "t3_k00007\n");
+    program.ok("purge --ids ids.txt");
     let csv = "id,label\nk00000,gaming\nzz1,food\nk00001,sailing\nk00002,sailing\nk00007,food\nk00003,rowing\n";
-    let ran = scene.import(csv, "");
+    let ran = program.import_gold(csv, "");
     assert_eq!(ran.code, 2);
     ran.expect_stderr_all(&[
         "`rowing` (line 7), `sailing` (lines 4, 5)",
@@ -126,8 +115,8 @@ async fn all_errors_in_a_gold_file_are_reported_together_and_nothing_is_stored()
         "(1 of them purged): t3_k00007 (line 6), t3_zz1 (line 3)",
         "--skip-unknown",
     ]);
-    assert_eq!(scene.list()["answers"], 0);
-    assert_eq!(scene.imported(csv, "--skip-unknown")["added"], 1);
+    assert_eq!(program.listed_gold()["answers"], 0);
+    assert_eq!(program.imported_gold(csv, "--skip-unknown")["added"], 1);
     // Invalid ids and contradictory answers from one annotator are rejected.
     for (text, messages) in table! {
         "id,label\na-1,food\nk00001,food\nb 2,food\n", ["line 2: `a-1`", "line 4: `b 2`"];
@@ -136,17 +125,16 @@ async fn all_errors_in_a_gold_file_are_reported_together_and_nothing_is_stored()
         "", ["no rows", ""];
         "id,label\n", ["no rows", ""];
     } {
-        let ran = scene.import(text, "--skip-unknown");
+        let ran = program.import_gold(text, "--skip-unknown");
         assert_eq!(ran.code, 2, "{}", ran.stderr);
         ran.expect_stderr_all(&messages);
     }
-    assert_eq!(scene.list()["answers"], 1);
+    assert_eq!(program.listed_gold()["answers"], 1);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn evaluate_uses_the_random_sample_with_the_posts_on_which_annotators_disagree() {
-    let database = sqlite();
-    let scene = Scene::new(&database, 60).await;
+#[test]
+fn evaluate_uses_the_random_sample_with_the_posts_on_which_annotators_disagree() {
+    let program = Program::on(sqlite()).labelled_in_turn(60);
     // 30 random posts, 3 of them wrong; 20 close calls, all wrong.
     let random = (30..60).map(|i| {
         let label = if i < 33 { "none" } else { LABELS[i % 3].0 };
@@ -155,8 +143,8 @@ async fn evaluate_uses_the_random_sample_with_the_posts_on_which_annotators_disa
     let closest = (0..20).map(|i| format!("k{i:05},{},ada,closest\n", LABELS[(i + 1) % 3].0));
     let rows: String = random.chain(closest).collect();
     let rows = format!("id,label,annotator,chosen\n{rows}k00059,none,ben,closest\n");
-    scene.imported(&rows, "");
-    let evaluate = || scene.json("labels evaluate --gold db");
+    program.imported_gold(&rows, "");
+    let evaluate = || program.json("labels evaluate --gold db");
     let found = evaluate();
     assert_eq!(found["sample"], "random");
     assert_eq!(found["posts"], 30);
@@ -178,7 +166,7 @@ async fn evaluate_uses_the_random_sample_with_the_posts_on_which_annotators_disa
     assert!((value - 8.5 / 30.0).abs() < 1e-9, "{found}");
     // A named annotator decides, or a majority.
     for (name, right) in [("ada", 27), ("ben", 26)] {
-        let decided = scene.json(&["labels", "evaluate", "--decides", name]);
+        let decided = program.json(&["labels", "evaluate", "--decides", name]);
         let expected = (
             right,
             Some(f64::from(u32::try_from(right).unwrap()) / 30.0),
@@ -186,41 +174,39 @@ async fn evaluate_uses_the_random_sample_with_the_posts_on_which_annotators_disa
         );
         assert_eq!(outcome(&decided), expected, "{name}");
     }
-    scene
+    program
         .run("labels evaluate --decides eve")
         .expect_exit(2, "ada, ben");
-    scene.imported("id,label,annotator\nk00059,music,carl\n", "");
+    program.imported_gold("id,label,annotator\nk00059,music,carl\n", "");
     assert_eq!(outcome(&evaluate()), (27, Some(0.9), None));
-    assert_eq!(scene.list()["alpha"]["posts"], 1);
-    scene.ok("labels gold remove --annotator carl --yes");
-    let disputed = &scene.list()["disagreements"][0]["answers"];
+    assert_eq!(program.listed_gold()["alpha"]["posts"], 1);
+    program.ok("labels gold remove --annotator carl --yes");
+    let disputed = &program.listed_gold()["disagreements"][0]["answers"];
     assert_eq!(*disputed, json!([["ada", "music"], ["ben", null]]));
     // Calibration uses the 30 random posts.
     let calibrated = "labels calibrate --label-set first --target-precision 0.1 --format json";
-    let calibrated: Value = serde_json::from_str(&scene.ok(calibrated).stdout).unwrap();
+    let calibrated: Value = serde_json::from_str(&program.ok(calibrated).stdout).unwrap();
     assert_eq!(calibrated["before"]["accuracy"]["all"], 30);
     assert_eq!(calibrated["sample"], "random");
     // Without close calls, every answer counts, but no share is estimated if the posts are not known to be random; with
     // close calls only, a warning is logged.
-    database
-        .run("UPDATE gold SET in_random_sample = FALSE, chosen = 'import'")
-        .await;
+    program.execute("UPDATE gold SET in_random_sample = FALSE, chosen = 'import'");
     let found = evaluate();
     assert_eq!(
         (&found["sample"], &found["posts"]),
         (&json!("all"), &json!(50))
     );
     assert_eq!(found.get("shares"), None);
-    database.run("UPDATE gold SET chosen = 'closest'").await;
-    scene
+    program.execute("UPDATE gold SET chosen = 'closest'");
+    program
         .ok("labels evaluate --gold db")
         .expect_stderr("are not representative");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn only_the_file_that_is_declared_random_counts_as_a_random_sample() {
-    for database in databases() {
-        let scene = Scene::new(&database, 60).await;
+#[test]
+fn only_the_file_that_is_declared_random_counts_as_a_random_sample() {
+    for program in Program::on_each_database() {
+        let program = program.labelled_in_turn(60);
         let rows = |posts: std::ops::Range<usize>, chosen: &str| {
             let rows = posts.map(|i| format!("k{i:05},{},ada,{chosen}\n", LABELS[i % 3].0));
             format!(
@@ -229,31 +215,31 @@ async fn only_the_file_that_is_declared_random_counts_as_a_random_sample() {
             )
         };
         let sample = || {
-            let found = scene.json("labels evaluate --gold db");
+            let found = program.json("labels evaluate --gold db");
             (found["sample"].clone(), found["posts"].clone())
         };
         // It is unknown how the posts in the file were chosen. The close call is from the review page.
-        scene.imported(&rows(50..51, "closest,review"), "");
-        scene.imported(&rows(0..40, "import,import"), "");
+        program.imported_gold(&rows(50..51, "closest,review"), "");
+        program.imported_gold(&rows(0..40, "import,import"), "");
         assert_eq!(sample(), (json!("all"), json!(41)));
         // Rows that name the review page as their source do not draw others into the sample.
-        scene.imported(&rows(0..40, "closest,review"), "--random");
+        program.imported_gold(&rows(0..40, "closest,review"), "--random");
         assert_eq!(sample(), (json!("random"), json!(40)));
-        assert_eq!(scene.list()["random"], 40);
+        assert_eq!(program.listed_gold()["random"], 40);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_draw_reuses_earlier_answers_for_the_sample() {
-    for database in databases() {
-        let scene = Scene::new(&database, 20).await;
-        let store = database.open().await;
+    for program in Program::on_each_database() {
+        let program = program.labelled_in_turn(20);
+        let store = program.store().await;
         let target = store.labels().current_target().await.unwrap().unwrap();
         let order = store.gold().random_posts(target, None, 100).await.unwrap();
         assert_eq!(order.len(), 20);
         for (place, chosen) in [(2, "closest"), (9, "closest"), (5, "random")] {
             let row = format!("{},food,ada,{chosen},review", order[place]);
-            scene.imported(&format!("id,label,annotator,chosen,source\n{row}\n"), "");
+            program.imported_gold(&format!("id,label,annotator,chosen,source\n{row}\n"), "");
         }
         let answers = store.gold().answers().await.unwrap().into_iter();
         let drawn = answers.map(|one| (one.answer.fullname, one.in_random_sample));
@@ -282,96 +268,89 @@ async fn a_draw_reuses_earlier_answers_for_the_sample() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_purge_deletes_gold_retention_keeps_it_and_an_edit_invalidates_it() {
-    for database in databases() {
-        let scene = Scene::new(&database, 12).await;
+#[test]
+fn a_purge_deletes_gold_retention_keeps_it_and_an_edit_invalidates_it() {
+    for program in Program::on_each_database() {
+        let program = program.labelled_in_turn(12);
         let csv = "id,label\nk00000,food\nk00001,food\nk00002,food\nk00003,food\n";
-        scene.imported(csv, "--annotator ada");
-        scene.write("ids.txt", "t3_k00000\n");
-        scene.ok("purge --ids ids.txt");
-        let out = scene.ok("labels gold export").stdout;
+        program.imported_gold(csv, "--annotator ada");
+        program.write("ids.txt", "t3_k00000\n");
+        program.ok("purge --ids ids.txt");
+        let out = program.ok("labels gold export").stdout;
         assert!(!out.contains("k00000") && out.contains("k00001"), "{out}");
-        scene.write("edited.ndjson", builders::line(1, "another title"));
-        scene.ok("import edited.ndjson");
+        program.write("edited.ndjson", builders::line(1, "another title"));
+        program.ok("import edited.ndjson");
         // Retention removes the text.
-        database
-            .run("UPDATE things SET title = '', selftext = '', text_purged_at = collected_at WHERE fullname = \
-                't3_k00002'")
-            .await;
+        program.execute("UPDATE things SET title = '', selftext = '', text_purged_at = collected_at WHERE fullname = \
+                't3_k00002'");
         assert_eq!(
-            scene.list()["answers"],
+            program.listed_gold()["answers"],
             3,
             "retention removes only the text"
         );
-        let ran = scene.ok("labels evaluate --gold db --format json");
-        let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let ran = program.ok("labels evaluate --gold db --format json");
+        let found = ran.json();
         assert_eq!(found["left_out"]["without_text"], 0);
         assert_eq!(found["posts"], 2);
         ran.expect_stderr("edited since");
         // An import of the purged post's answer finds no post.
-        assert_eq!(scene.import(csv, "").code, 2);
+        assert_eq!(program.import_gold(csv, "").code, 2);
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn none_of_these_counts_only_if_all_labels_were_offered() {
-    let database = sqlite();
-    let program = Program::with_database(&database.url).with_default_model();
-    let scene = Scene::of(program, &database, 40).await;
+#[test]
+fn none_of_these_counts_only_if_all_labels_were_offered() {
+    let program = Program::on(sqlite()).with_default_model();
+    let program = program.labelled_in_turn(40);
     let rest = (1..36).map(|i| format!("k{i:05},{}\n", LABELS[i % 3].0));
     let csv = format!("id,label\nk00000,none\n{}", rest.collect::<String>());
-    scene.imported(&csv, "--annotator ada --random");
-    let found = scene.json("labels evaluate --gold db");
+    program.imported_gold(&csv, "--annotator ada --random");
+    let found = program.json("labels evaluate --gold db");
     assert!(found["shares"].is_array(), "{found}");
     let more = [&LABELS[..], &[("sailing", "boats and sailing")]].concat();
-    scene.write("wider.toml", pipeline("wider", "", &more));
-    let ran = scene.ok("labels evaluate --gold db --label-set wider.toml --format json");
-    let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+    program.write("wider.toml", pipeline("wider", "", &more));
+    let ran = program.ok("labels evaluate --gold db --label-set wider.toml --format json");
+    let found = ran.json();
     assert_eq!(found["posts"], 35);
     ran.expect_stderr("annotators were not offered");
     // Answers are left out because of what they say, so the others are not a random sample.
     assert!(found["shares"].is_null(), "{found}");
     assert!(!ran.stdout.contains("so far"), "{}", ran.stdout);
-    let quality = || scene.json("status")["quality"].clone();
+    let quality = || program.json("status")["quality"].clone();
     assert_eq!(quality()["sample"], "random");
-    scene.ok("classify --pipeline wider.toml --make-current");
+    program.ok("classify --pipeline wider.toml --make-current");
     let measured = quality();
     assert_eq!(measured["sample"], "selected");
     assert_eq!(
-        (
+        [
             &measured["outcome"]["all"],
-            &measured["left_out"]["other_labels"],
-        ),
-        (&json!(35), &json!(1))
+            &measured["left_out"]["other_labels"]
+        ],
+        [35, 1]
     );
     // The same answers count for the new labels once they are imported again.
-    scene.imported(&csv, "--annotator ada --random");
+    program.imported_gold(&csv, "--annotator ada --random");
     assert_eq!(quality()["sample"], "random");
     assert_eq!(quality()["outcome"]["all"], 36);
     // In a set with fewer labels, every label was offered.
-    scene.write("narrow.toml", pipeline("narrow", "", &LABELS[..2]));
+    program.write("narrow.toml", pipeline("narrow", "", &LABELS[..2]));
     let args = "labels evaluate --gold db --label-set narrow.toml --others-out-of-scope";
-    let found = scene.json(args);
+    let found = program.json(args);
     assert_eq!(found["posts"], 36);
     assert_eq!(found["evaluation"]["out_of_scope"]["all"], 13);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn tasks_are_exported_to_label_studio_and_answers_imported() {
-    let database = sqlite();
-    let scene = Scene::new(&database, 40).await;
+#[test]
+fn tasks_are_exported_to_label_studio_and_answers_imported() {
+    let program = Program::on(sqlite()).labelled_in_turn(40);
     let export = "export tasks.json --format label-studio";
-    let ran = scene.ok(&format!("{export} --limit 10 --json"));
-    let output: Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(
-        (&output["tasks"], &output["random"]),
-        (&json!(10), &json!(2))
-    );
-    let config = scene.read("tasks.xml");
+    let ran = program.ok(&format!("{export} --limit 10 --json"));
+    let output = ran.json();
+    assert_eq!([&output["tasks"], &output["random"]], [10, 2]);
+    let config = program.read("tasks.xml");
     let choice = "<Choice value=\"food and cooking\" hotkey=\"2\"/>";
     assert!(config.contains(choice), "{config}");
-    let mut tasks = scene.read_json("tasks.json");
+    let mut tasks = program.read_json("tasks.json");
     let list = tasks.as_array_mut().unwrap();
     let task = &list[0];
     assert_eq!(task["data"]["fullname"], "t3_k00000");
@@ -389,41 +368,41 @@ async fn tasks_are_exported_to_label_studio_and_answers_imported() {
             "was_cancelled": place == 4, "updated_at": "2026-11-20T08:00:00.123456Z",
         }]);
     }
-    scene.write("project.json", tasks.to_string());
-    scene.ok("labels gold import project.json");
-    let listed = scene.list();
+    program.write("project.json", tasks.to_string());
+    program.ok("labels gold import project.json");
+    let listed = program.listed_gold();
     assert_eq!(listed["answers"], 9);
     assert_eq!(listed["annotators"], json!({"ada@example.org": 9}));
     assert_eq!(listed["labels"]["(none of these)"], 1);
-    let found = scene.json("labels evaluate --gold db");
+    let found = program.json("labels evaluate --gold db");
     assert_eq!(found["sample"], "random");
     assert_eq!(found["all_answers"]["posts"], 9);
     assert_eq!(found["all_answers"]["outcome"]["of"], 8);
     // An existing file is not replaced without a flag, and answered posts are not exported again.
-    assert_eq!(scene.run(export).code, 2);
-    scene.ok(&format!("{export} --overwrite --random-share 0"));
-    let again = scene.read_json("tasks.json");
+    assert_eq!(program.run(export).code, 2);
+    program.ok(&format!("{export} --overwrite --random-share 0"));
+    let again = program.read_json("tasks.json");
     assert_eq!(again.as_array().unwrap().len(), 31);
     for wrong in ["--label food", "--random-share 2"] {
-        assert_eq!(scene.run(&format!("{export} {wrong}")).code, 2, "{wrong}");
+        assert_eq!(program.run(&format!("{export} {wrong}")).code, 2, "{wrong}");
     }
 }
 
 /// Edits a post and labels it again.
-fn edit(scene: &Scene, i: usize, title: &str) {
-    scene.write("edited.ndjson", builders::line(i, title));
-    scene.ok("import edited.ndjson");
-    scene.ok("classify --pipeline first.toml");
+fn edit(program: &Program, i: usize, title: &str) {
+    program.write("edited.ndjson", builders::line(i, title));
+    program.ok("import edited.ndjson");
+    program.ok("classify --pipeline first.toml");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn imported_answers_apply_to_the_text_that_annotators_saw() {
-    for database in databases() {
-        let scene = Scene::new(&database, 12).await;
-        let before_an_edit = || scene.list()["before_an_edit"].clone();
+#[test]
+fn imported_answers_apply_to_the_text_that_annotators_saw() {
+    for program in Program::on_each_database() {
+        let program = program.labelled_in_turn(12);
+        let before_an_edit = || program.listed_gold()["before_an_edit"].clone();
         // Tasks are exported and answered, and a post is edited before the answers are imported.
-        scene.ok("export tasks.json --format label-studio --random-share 0");
-        let mut tasks = scene.read_json("tasks.json");
+        program.ok("export tasks.json --format label-studio --random-share 0");
+        let mut tasks = program.read_json("tasks.json");
         for task in tasks.as_array_mut().unwrap() {
             let result = task["predictions"][0]["result"].clone();
             task["annotations"] = json!([{"completed_by": 1, "result": result}]);
@@ -432,38 +411,38 @@ async fn imported_answers_apply_to_the_text_that_annotators_saw() {
         let two = json!([{"type": "choices", "value": {"choices": ["food", "music"]}}]);
         let first = tasks[0]["annotations"].as_array_mut().unwrap();
         first.push(json!({"completed_by": 2, "result": two}));
-        edit(&scene, 0, "a new text");
-        scene.write("answered.json", tasks.to_string());
-        let ran = scene.ok("labels gold import answered.json");
+        edit(&program, 0, "a new text");
+        program.write("answered.json", tasks.to_string());
+        let ran = program.ok("labels gold import answered.json");
         ran.expect_stderr("several choices");
-        assert_eq!(scene.list()["answers"], 12);
+        assert_eq!(program.listed_gold()["answers"], 12);
         assert_eq!(before_an_edit(), 1);
         // Answers are exported, a post is edited, and the answers are imported, with and without the hash of the text.
-        let out = scene.ok("labels gold export").stdout;
-        edit(&scene, 1, "another new text");
+        let out = program.ok("labels gold export").stdout;
+        edit(&program, 1, "another new text");
         let bare = out.lines().map(|line| line.rsplitn(3, ',').last().unwrap());
         let bare = bare.collect::<Vec<&str>>().join("\n");
         assert_eq!(before_an_edit(), 2);
         for again in [out, bare] {
-            scene.imported(&again, "");
+            program.imported_gold(&again, "");
             assert_eq!(before_an_edit(), 2);
         }
         // An answer with a later time is a new one, about the current text.
         let head = "id,label,annotator,answered_at";
-        scene.execute("UPDATE gold SET answered_at = '2020-11-20T08:00:00+00:00'");
+        program.execute("UPDATE gold SET answered_at = '2020-11-20T08:00:00+00:00'");
         let later = format!("{head}\nk00000,food,label-studio:1,2020-11-20T09:00:00Z\n");
-        scene.imported(&later, "");
+        program.imported_gold(&later, "");
         assert_eq!(before_an_edit(), 1);
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn posts_stored_after_a_random_sample_are_not_covered_until_they_have_answers() {
-    for database in databases() {
-        let scene = Scene::new(&database, 60).await;
+#[test]
+fn posts_stored_after_a_random_sample_are_not_covered_until_they_have_answers() {
+    for program in Program::on_each_database() {
+        let program = program.labelled_in_turn(60);
         let earlier = "UPDATE things SET collected_at = '2026-01-01T00:00:00+00:00' \
             WHERE CAST(substr(fullname, 5) AS INTEGER) < 40";
-        database.run(earlier).await;
+        program.execute(earlier);
         let rows = |posts: std::ops::Range<usize>, label: Option<&str>, at: &str| {
             let rows =
                 posts.map(|i| format!("k{i:05},{},ada,{at}\n", label.unwrap_or(LABELS[i % 3].0)));
@@ -472,8 +451,8 @@ async fn posts_stored_after_a_random_sample_are_not_covered_until_they_have_answ
                 rows.collect::<String>()
             )
         };
-        scene.imported(&rows(0..30, None, "2026-01-02T00:00:00Z"), "--random");
-        let evaluate = || scene.json("labels evaluate");
+        program.imported_gold(&rows(0..30, None, "2026-01-02T00:00:00Z"), "--random");
+        let evaluate = || program.json("labels evaluate");
         let found = evaluate();
         let frame = &found["frame"];
         let expected = json!([40, 20, 15, "2026-01-02T00:00:01Z"]);
@@ -483,14 +462,17 @@ async fn posts_stored_after_a_random_sample_are_not_covered_until_they_have_answ
             expected,
             "{found}"
         );
-        assert_eq!(scene.json("status")["quality"]["frame"]["not_covered"], 20);
+        assert_eq!(
+            program.json("status")["quality"]["frame"]["not_covered"],
+            20
+        );
         // Calibrating scores the posts itself, so its labels differ from the stored ones.
         let calibrated = || {
-            let ran = scene.json("labels calibrate --target-precision 0.1");
+            let ran = program.json("labels calibrate --target-precision 0.1");
             let accuracy = &ran["before"]["accuracy"];
             ["of", "all", "share"].map(|key| accuracy[key].as_f64().unwrap())
         };
-        scene.imported(&rows(40..45, Some("none"), ""), "--random");
+        program.imported_gold(&rows(40..45, Some("none"), ""), "--random");
         let [earlier, all, share] = calibrated();
         let differences = [all - 30.0, share - earlier / 30.0];
         assert!(
@@ -498,14 +480,14 @@ async fn posts_stored_after_a_random_sample_are_not_covered_until_they_have_answ
             "{differences:?}"
         );
         // The later posts are labelled wrongly. They are a third of all posts, with 20 of 50 answers.
-        scene.imported(&rows(40..60, Some("none"), ""), "--random");
+        program.imported_gold(&rows(40..60, Some("none"), ""), "--random");
         let found = evaluate();
         assert_eq!(
-            (&found["frame"]["posts"], &found["frame"]["waves"]),
-            (&json!(60), &json!(2))
+            [&found["frame"]["posts"], &found["frame"]["waves"]],
+            [60, 2]
         );
         let outcome = &found["evaluation"]["outcome"];
-        assert_eq!((&outcome["of"], &outcome["all"]), (&json!(30), &json!(50)));
+        assert_eq!([&outcome["of"], &outcome["all"]], [30, 50]);
         assert!(
             (outcome["share"].as_f64().unwrap() - 2.0 / 3.0).abs() < 1e-9,
             "{outcome}"
@@ -525,19 +507,19 @@ async fn posts_stored_after_a_random_sample_are_not_covered_until_they_have_answ
             (shares.iter().map(value).sum::<f64>() - 1.0).abs() < 1e-9,
             "{shares:?}"
         );
-        assert_eq!(scene.json("status")["quality"]["outcome"], *outcome);
+        assert_eq!(program.json("status")["quality"]["outcome"], *outcome);
         // The exported columns give the same estimates.
         for share in shares.iter().take(LABELS.len()) {
-            let found = share_from_export(&scene, share["label"].as_str().unwrap());
+            let found = share_from_export(&program, share["label"].as_str().unwrap());
             assert!((found - value(share)).abs() < 1e-9, "{share} {found}");
         }
     }
 }
 
 /// Estimates a label's share from exported answers alone: in each wave, by post-stratification.
-fn share_from_export(scene: &Scene, label: &str) -> f64 {
-    scene.ok("export answers.jsonl --answers --overwrite");
-    let rows = scene.read_lines("answers.jsonl");
+fn share_from_export(program: &Program, label: &str) -> f64 {
+    program.ok("export answers.jsonl --answers --overwrite");
+    let rows = program.read_lines("answers.jsonl");
     let float = |n: usize| f64::from(u32::try_from(n).unwrap());
     let ratio = |part: usize, all: usize| match all {
         0 => 0.0,
@@ -564,9 +546,9 @@ fn share_from_export(scene: &Scene, label: &str) -> f64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_review_page_covers_later_posts_once_it_has_drawn_those_it_had_passed() {
-    for database in databases() {
-        let scene = Scene::new(&database, 20).await;
-        let store = database.open().await;
+    for program in Program::on_each_database() {
+        let program = program.labelled_in_turn(20);
+        let store = program.store().await;
         let target = store.labels().current_target().await.unwrap().unwrap();
         let order = store.gold().random_posts(target, None, 100).await.unwrap();
         store.close().await.unwrap();
@@ -580,18 +562,18 @@ async fn the_review_page_covers_later_posts_once_it_has_drawn_those_it_had_passe
             let sql = format!(
                 "UPDATE things SET collected_at = '{time}T00:00:00+00:00' WHERE fullname {posts}"
             );
-            database.run(&sql).await;
+            program.execute(&sql);
         }
         let answer = |places: &[usize], at: &str| {
             let row = |place: &usize| {
                 format!("{},food,ada,random,review,{at}T00:00:00Z\n", order[*place])
             };
             let rows: String = places.iter().map(row).collect();
-            scene.imported(
+            program.imported_gold(
                 &format!("id,label,annotator,chosen,source,answered_at\n{rows}"),
                 "",
             );
-            let found = scene.json("labels evaluate");
+            let found = program.json("labels evaluate");
             (
                 found["posts"].clone(),
                 found["frame"]["posts"].clone(),
@@ -606,62 +588,65 @@ async fn the_review_page_covers_later_posts_once_it_has_drawn_those_it_had_passe
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_is_hardly_a_random_sample_is_rejected_or_disclosed() {
-    for database in databases() {
-        let scene = Scene::new(&database, 60).await;
+#[test]
+fn a_file_that_is_hardly_a_random_sample_is_rejected_or_disclosed() {
+    for program in Program::on_each_database() {
+        let program = program.labelled_in_turn(60);
         let half = "UPDATE things SET subreddit = 'elsewhere' WHERE CAST(substr(fullname, 5) AS INTEGER) < 30";
-        database.run(half).await;
+        program.execute(half);
         let rows = |posts: Vec<usize>| {
             let rows = posts
                 .into_iter()
                 .map(|i| format!("k{i:05},{}\n", LABELS[i % 3].0));
             format!("id,label\n{}", rows.collect::<String>())
         };
-        let ran = scene.import(&rows((0..30).collect()), "--random");
+        let ran = program.import_gold(&rows((0..30).collect()), "--random");
         ran.expect_exit(2, "subreddits");
-        assert_eq!(scene.list()["answers"], 0);
-        scene.imported(&rows((0..30).collect()), "--random --yes --annotator ada");
-        let p_values = || scene.json("labels evaluate")["frame"]["p_values"].clone();
+        assert_eq!(program.listed_gold()["answers"], 0);
+        program.imported_gold(&rows((0..30).collect()), "--random --yes --annotator ada");
+        let p_values = || program.json("labels evaluate")["frame"]["p_values"].clone();
         let found = p_values();
         assert!(found["subreddits"].as_f64().unwrap() < 0.001, "{found}");
         assert!(found["labels"].as_f64().unwrap() > 0.5, "{found}");
         // A mixed sample raises no doubt.
-        scene.ok("labels gold remove --annotator ada --yes");
-        scene.imported(&rows((15..45).collect()), "--random --annotator ada");
+        program.ok("labels gold remove --annotator ada --yes");
+        program.imported_gold(&rows((15..45).collect()), "--random --annotator ada");
         assert!(p_values()["subreddits"].as_f64().unwrap() > 0.5);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_latest_answer_counts_whatever_the_clocks_say() {
-    for database in databases() {
-        let scene = Scene::new(&database, 12).await;
-        scene.imported("id,label\nk00000,food\n", "--annotator ada");
+    for program in Program::on_each_database() {
+        let program = program.labelled_in_turn(12);
+        program.imported_gold("id,label\nk00000,food\n", "--annotator ada");
         // The clock of another host was ahead.
-        scene.execute("UPDATE gold SET answered_at = '2999-01-01T00:00:00+00:00'");
-        let counts = scene.imported("id,label\nk00000,music\n", "--annotator ada");
+        program.execute("UPDATE gold SET answered_at = '2999-01-01T00:00:00+00:00'");
+        let counts = program.imported_gold("id,label\nk00000,music\n", "--annotator ada");
         assert_eq!(counts["changed"], 1);
         let future = "id,label,answered_at\nk00001,food,9998-01-01T00:00:00Z\n";
-        scene
-            .import(future, "--skip-unknown")
+        program
+            .import_gold(future, "--skip-unknown")
             .expect_exit(2, "line 2");
         // A name of any length, or with NUL, would be stored on one database only.
         let long = format!("id,label,annotator\nk00001,food,{}\n", "a".repeat(1 << 20));
-        scene.import(&long, "").expect_exit(2, "line 2");
-        scene.imported("id,label,annotator\nk00001,food,b\0en\n", "");
-        assert_eq!(scene.list()["annotators"], json!({"ada": 1, "b en": 1}));
+        program.import_gold(&long, "").expect_exit(2, "line 2");
+        program.imported_gold("id,label,annotator\nk00001,food,b\0en\n", "");
+        assert_eq!(
+            program.listed_gold()["annotators"],
+            json!({"ada": 1, "b en": 1})
+        );
     }
     let Some(database) = postgres() else { return };
-    let scene = Scene::new(&database, 3).await;
-    scene.imported("id,label\nk00000,food\n", "--annotator ada");
-    let mut annotator = PgConnection::connect(&database.url).await.unwrap();
+    let program = Program::on(database).labelled_in_turn(3);
+    program.imported_gold("id,label\nk00000,food\n", "--annotator ada");
+    let mut annotator = PgConnection::connect(&program.url()).await.unwrap();
     let infinite = "UPDATE gold SET answered_at = 'infinity'";
     assert!(annotator.execute(infinite).await.is_err());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn answers_of_other_tools_are_read_and_named() {
+#[test]
+fn answers_of_other_tools_are_read_and_named() {
     let prodigy = |id: &str, answer: &str| {
         let task = json!({"meta": {"id": id}, "accept": ["food"], "answer": answer, "_task_hash": 1, "_annotator_id": "bo"});
         task.to_string() + "\n"
@@ -686,32 +671,32 @@ async fn answers_of_other_tools_are_read_and_named() {
         ("", format!("id,label\n{link},\"[\"\"food\"\"]\"\n")),
         ("", "{\"k00000\": {\"label\": \"food\"}}".to_owned()),
     ] {
-        let database = sqlite();
-        let scene = Scene::new(&database, 12).await;
-        scene.write("gold.csv", text);
+        let program = Program::on(sqlite()).labelled_in_turn(12);
+        program.write("gold.csv", text);
         let annotator = if tool.is_empty() {
             "--annotator bo"
         } else {
             ""
         };
-        let ran = scene.ok(&format!(
+        let ran = program.ok(&format!(
             "labels gold import gold.csv --format json {annotator}"
         ));
         ran.expect_stderr(tool);
-        let listed = scene.list();
+        let listed = program.listed_gold();
         assert_eq!(listed["answers"], 1, "{tool}: {listed}");
         assert_eq!(listed["labels"]["food"], 1, "{tool}: {listed}");
     }
-    let database = sqlite();
-    let scene = Scene::new(&database, 12).await;
+    let program = Program::on(sqlite()).labelled_in_turn(12);
     let numbered = doccano.replace(",\"fullname\":\"t3_k00000\"", "");
-    scene.import(&numbered, "").expect_exit(2, "from doccano");
+    program
+        .import_gold(&numbered, "")
+        .expect_exit(2, "from doccano");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn groups_have_their_own_estimates_and_are_compared() {
-    for database in databases() {
-        let scene = Scene::new(&database, 120).await;
+#[test]
+fn groups_have_their_own_estimates_and_are_compared() {
+    for program in Program::on_each_database() {
+        let program = program.labelled_in_turn(120);
         // Posts 0 to 49 are of May and `one`, 50 to 99 of June and `two`, and the rest of June and `three`.
         for (from, subreddit, month, flair) in [
             (0, "one", "2026-05", "'q'"),
@@ -722,7 +707,7 @@ async fn groups_have_their_own_estimates_and_are_compared() {
                 "UPDATE things SET subreddit = '{subreddit}', created_at = '{month}-30T23:59:59+00:00', flair = {flair} \
                  WHERE CAST(substr(fullname, 5) AS INTEGER) >= {from}"
             );
-            database.run(&sql).await;
+            program.execute(&sql);
         }
         // In `one`, all labels are right; in `two`, none fits any post.
         let row = |i: usize| {
@@ -731,9 +716,9 @@ async fn groups_have_their_own_estimates_and_are_compared() {
         };
         let rows = (0..40).chain(50..90).chain(100..105).map(row);
         let rows = format!("id,label\n{}", rows.collect::<String>());
-        scene.imported(&rows, "--random --annotator ada --yes");
+        program.imported_gold(&rows, "--random --annotator ada --yes");
         let by =
-            |column: &str| scene.json(&["labels", "evaluate", "--by", column])["groups"].clone();
+            |column: &str| program.json(&["labels", "evaluate", "--by", column])["groups"].clone();
         let found = by("subreddit");
         let groups = found["groups"].as_array().unwrap();
         let sizes: Vec<_> = groups
@@ -781,13 +766,11 @@ async fn groups_have_their_own_estimates_and_are_compared() {
         assert_eq!(names(&by("flair")), json!([[null, 45], ["q", 40]]));
         assert_eq!(names(&by("is_self")).as_array().unwrap().len(), 1);
         // Without a random sample, every share is an assigned one.
-        database
-            .run("UPDATE gold SET in_random_sample = FALSE, chosen = 'import'")
-            .await;
+        program.execute("UPDATE gold SET in_random_sample = FALSE, chosen = 'import'");
         let assigned = by("month");
         assert_eq!(names(&assigned), json!([["2026-05", 0], ["2026-06", 0]]));
         assert_eq!(assigned["differences"], json!([]));
-        scene
+        program
             .run("labels evaluate --by label")
             .expect_exit(2, "over_18");
     }

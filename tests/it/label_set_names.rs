@@ -4,18 +4,18 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::labels::{FOOD, GAMING, MUSIC, Scene};
+use crate::labels::{FOOD, GAMING, MUSIC, labelled};
 use crate::support::builders::{self, pipeline};
 use crate::support::engine::repository;
-use crate::support::postgres::{databases, sqlite};
+use crate::support::postgres::sqlite;
 use crate::support::program::{Program, words};
 
 const IN_ADDITION: &str = "these labels are stored in addition to the current ones";
 const STILL: &str = "the views still show";
 
 /// Returns the rows of `labels list`: name, labelled posts, and true for the current version.
-fn listed(scene: &Scene) -> Vec<(String, u64, bool)> {
-    let list = scene.json("labels list");
+fn listed(program: &Program) -> Vec<(String, u64, bool)> {
+    let list = program.json("labels list");
     let row = |row: &Value| {
         let name = row["label_set"].as_str().unwrap().to_owned();
         let posts = row["posts"].as_u64().unwrap();
@@ -26,29 +26,29 @@ fn listed(scene: &Scene) -> Vec<(String, u64, bool)> {
 
 #[test]
 fn another_label_set_is_stored_separately_until_it_is_made_current() {
-    for database in databases() {
-        let scene = Scene::new(&database, 31);
-        let before = scene.dump();
-        scene.write("other.toml", pipeline("other", "", &[GAMING, FOOD]));
-        let ran = scene.ok("classify --pipeline other.toml");
+    for program in Program::on_each_database() {
+        let program = labelled(program, 31);
+        let before = program.labelled_posts();
+        program.pipeline("other", "", &[GAMING, FOOD]);
+        let ran = program.ok("classify --pipeline other.toml");
         ran.expect_stderr_all(&[IN_ADDITION, STILL, "`topicmill labels use other`"]);
         // One warning says it all.
         assert_eq!(ran.stderr.matches("`first`").count(), 1, "{}", ran.stderr);
-        assert_eq!(scene.dump(), before);
+        assert_eq!(program.labelled_posts(), before);
         // Without a pipeline file, the run uses the built-in topics.
-        scene
+        program
             .ok("classify")
             .expect_stderr_all(&[IN_ADDITION, "`sixteen-topics`"]);
-        assert_eq!(scene.dump(), before);
+        assert_eq!(program.labelled_posts(), before);
         let stored = |name: &str, posts, is_current| (name.to_owned(), posts, is_current);
         let expected = [("sixteen-topics", false), ("other", false), ("first", true)];
         assert_eq!(
-            listed(&scene),
+            listed(&program),
             expected.map(|(name, is_current)| stored(name, 31, is_current))
         );
         // A daily run with the current file logs neither notice.
         let is_silent = |args: &str| {
-            let message = scene.ok(args).stderr;
+            let message = program.ok(args).stderr;
             let notices = [IN_ADDITION, STILL];
             assert!(
                 !notices.iter().any(|part| message.contains(part)),
@@ -60,7 +60,7 @@ fn another_label_set_is_stored_separately_until_it_is_made_current() {
         // Labels and scores of `other` appear only in the views that cover all label sets.
         let count = |of: &str| {
             let sql = format!("SELECT COUNT(*) AS n FROM {of}");
-            scene.json(&["sql", &sql])[0]["n"].as_u64().unwrap()
+            program.json(&["sql", &sql])[0]["n"].as_u64().unwrap()
         };
         assert_eq!(count("labeled_posts_all WHERE label_set = 'other'"), 31);
         assert_eq!(count("labeled_posts_all WHERE is_current"), 31);
@@ -71,30 +71,29 @@ fn another_label_set_is_stored_separately_until_it_is_made_current() {
         );
         assert_eq!(count("post_scores_all"), 31 * (16 + 2 + 3));
 
-        scene
+        program
             .ok("labels use other")
             .expect_stderr_all(&["now show", "posts=31"]);
-        assert_ne!(scene.dump(), before);
-        assert_eq!(listed(&scene)[1], stored("other", 31, true));
-        scene.ok("labels use current").expect_stderr("already");
-        scene.ok("labels use first.toml");
-        assert_eq!(scene.dump(), before);
+        assert_ne!(program.labelled_posts(), before);
+        assert_eq!(listed(&program)[1], stored("other", 31, true));
+        program.ok("labels use current").expect_stderr("already");
+        program.ok("labels use first.toml");
+        assert_eq!(program.labelled_posts(), before);
         is_silent("classify --make-current --pipeline other.toml");
-        assert_ne!(scene.dump(), before);
+        assert_ne!(program.labelled_posts(), before);
     }
 }
 
 #[test]
 fn a_file_does_not_silently_replace_a_stored_label_set() {
-    let database = sqlite();
-    let scene = Scene::new(&database, 31);
-    let stored = scene.json("labels list")[0]["version"].clone();
+    let program = labelled(Program::on(sqlite()), 31);
+    let stored = program.json("labels list")[0]["version"].clone();
     let version = stored.as_str().unwrap();
     let diff = "labels diff current current";
-    let before = scene.json(diff);
+    let before = program.json(diff);
     let other = pipeline("first", "threshold = 0.5", &[GAMING, FOOD]);
     for name in ["first", &version[..6], "current"] {
-        scene.write(name, &other);
+        program.write(name, &other);
     }
     for word in ["first", &version[..6]] {
         for command in [
@@ -102,28 +101,27 @@ fn a_file_does_not_silently_replace_a_stored_label_set() {
             "labels export --label-set",
             "labels diff current",
         ] {
-            let ran = scene.run(&format!("{command} {word}"));
+            let ran = program.run(&format!("{command} {word}"));
             ran.expect_exit(2, version);
             ran.expect_stderr(&format!("`./{word}`"));
         }
     }
-    assert_eq!(scene.json(diff), before);
-    let of_file = &scene.json("labels diff current ./first")["b"]["label_set"];
+    assert_eq!(program.json(diff), before);
+    let of_file = &program.json("labels diff current ./first")["b"]["label_set"];
     assert_eq!(of_file["threshold"], 0.5);
-    let named = scene.json(&format!("labels diff current {version}"));
+    let named = program.json(&format!("labels diff current {version}"));
     assert_eq!(named, before);
 }
 
 #[test]
 fn an_ambiguous_name_is_rejected_with_the_choices() {
-    let database = sqlite();
-    let scene = Scene::new(&database, 31);
-    let before = scene.dump();
+    let program = labelled(Program::on(sqlite()), 31);
+    let before = program.labelled_posts();
     let changed = pipeline("first", "threshold = 0.5", &[GAMING, FOOD, MUSIC]);
-    scene.write("changed.toml", changed);
-    let ran = scene.ok("classify --pipeline changed.toml");
-    assert_eq!(scene.dump(), before);
-    let list = scene.json("labels list");
+    program.write("changed.toml", changed);
+    let ran = program.ok("classify --pipeline changed.toml");
+    assert_eq!(program.labelled_posts(), before);
+    let list = program.json("labels list");
     let versions = [0, 1].map(|i| list[i]["version"].as_str().unwrap().to_owned());
     // The command that the run suggests works as printed.
     ran.expect_stderr(&format!("`topicmill labels use {}`", versions[0]));
@@ -133,30 +131,32 @@ fn an_ambiguous_name_is_rejected_with_the_choices() {
         "labels diff first changed.toml",
         "labels diff first@minilm-reddit-topics current",
     ] {
-        let ran = scene.run(args);
+        let ran = program.run(args);
         ran.expect_exit(2, &versions[0]);
         ran.expect_stderr(&versions[1]);
     }
-    scene.ok(&["labels", "use", &versions[0][..6]]);
-    let list = scene.json("labels list");
+    program.ok(&["labels", "use", &versions[0][..6]]);
+    let list = program.json("labels list");
     assert_eq!(
         (&list[0]["version"], &list[0]["current"]),
         (&json!(versions[0]), &json!(true))
     );
     assert_eq!(list[1]["current"], false);
-    scene.ok("labels use first.toml");
-    assert_eq!(scene.dump(), before);
+    program.ok("labels use first.toml");
+    assert_eq!(program.labelled_posts(), before);
 
     // A set without labels or an unknown one is rejected.
-    scene.write("never.toml", pipeline("never", "", &[FOOD, MUSIC]));
+    program.pipeline("never", "", &[FOOD, MUSIC]);
     for (word, message) in [
         ("never.toml", "--make-current"),
         ("nothing", "neither a pipeline file"),
         ("", "neither a pipeline file"),
     ] {
-        scene.run(&["labels", "use", word]).expect_exit(2, message);
+        program
+            .run(&["labels", "use", word])
+            .expect_exit(2, message);
     }
-    assert_eq!(scene.dump(), before);
+    assert_eq!(program.labelled_posts(), before);
     let program = Program::new();
     assert_eq!(program.run("labels use current").code, 4);
     program.ok("db create");
@@ -166,35 +166,34 @@ fn an_ambiguous_name_is_rejected_with_the_choices() {
 
 #[test]
 fn labels_from_a_different_model_are_stored_separately_and_selected_by_name() {
-    for database in databases() {
-        let scene = Scene::new(&database, 31);
-        let before = scene.dump();
+    for program in Program::on_each_database() {
+        let program = labelled(program, 31);
+        let before = program.labelled_posts();
         let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
         let tiny = ["--model", tiny.to_str().unwrap()];
         let classify = words("classify --pipeline first.toml");
-        scene
+        program
             .ok(&[&classify[..], &tiny].concat())
             .expect_stderr_all(&[IN_ADDITION, STILL, "tiny-bert-nli", "use first --model "]);
-        assert_eq!(scene.dump(), before);
+        assert_eq!(program.labelled_posts(), before);
         // With two models, the current one is used.
-        scene.ok("labels use first").expect_stderr("already");
-        scene.ok("labels use first --model tiny-bert-nli");
-        assert_ne!(scene.dump(), before);
-        let nobody = scene.run("labels use first --model nobody");
+        program.ok("labels use first").expect_stderr("already");
+        program.ok("labels use first --model tiny-bert-nli");
+        assert_ne!(program.labelled_posts(), before);
+        let nobody = program.run("labels use first --model nobody");
         nobody.expect_exit(2, "minilm");
         // The current model has no labels of `other`, so `labels use` selects the model that does.
-        scene.write("other.toml", pipeline("other", "", &[GAMING, FOOD]));
-        scene.ok("classify --pipeline other.toml");
-        scene.ok("labels use other");
-        scene.ok("labels use first");
-        assert_eq!(scene.dump(), before);
+        program.pipeline("other", "", &[GAMING, FOOD]);
+        program.ok("classify --pipeline other.toml");
+        program.ok("labels use other");
+        program.ok("labels use first");
+        assert_eq!(program.labelled_posts(), before);
     }
 }
 
 #[test]
 fn of_two_concurrent_first_runs_one_becomes_current_and_the_other_reports_it() {
-    for database in databases() {
-        let program = Program::with_database(&database.url);
+    for program in Program::on_each_database() {
         program.write("posts.ndjson", builders::line(1, "roast chicken"));
         program.ok("import posts.ndjson");
         let start = |name: &str, labels| {
@@ -224,14 +223,14 @@ fn of_two_concurrent_first_runs_one_becomes_current_and_the_other_reports_it() {
 
 #[test]
 fn a_purged_post_is_in_no_view() {
-    for database in databases() {
-        let scene = Scene::new(&database, 31);
-        scene.ok("classify");
-        scene.write("ids.txt", "t3_k00003\n");
-        scene.ok("purge --ids ids.txt");
+    for program in Program::on_each_database() {
+        let program = labelled(program, 31);
+        program.ok("classify");
+        program.write("ids.txt", "t3_k00003\n");
+        program.ok("purge --ids ids.txt");
         for view in words("labeled_posts labeled_posts_all post_scores post_scores_all") {
             let rows = format!("SELECT fullname FROM {view} WHERE fullname = 't3_k00003'");
-            assert_eq!(scene.json(&["sql", &rows]), json!([]), "{view}");
+            assert_eq!(program.json(&["sql", &rows]), json!([]), "{view}");
         }
     }
 }

@@ -2,24 +2,19 @@
 //! succeeds afterwards.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 
-use crate::gold::Scene;
 use crate::maintenance::run_on_small_disk;
 use crate::support::postgres::sqlite;
-use crate::support::program::RunOutput;
+use crate::support::program::{Program, RunOutput};
 
 const LABEL_STUDIO: [&str; 4] = ["export", "tasks.json", "--format", "label-studio"];
 
-fn path(scene: &Scene, name: &str) -> PathBuf {
-    scene.program.folder.path().join(name)
-}
-
 /// Returns the files of an export in the program's folder.
-fn left(scene: &Scene) -> Vec<String> {
-    let entries = fs::read_dir(scene.program.folder.path()).unwrap();
+fn left(program: &Program) -> Vec<String> {
+    let entries = fs::read_dir(program.folder.path()).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = names.filter(|name| name.contains("tasks")).collect();
     names.sort();
@@ -33,47 +28,45 @@ fn tasks_of(path: &Path) -> usize {
 }
 
 /// Runs with a file size limit of 64 KiB: enough for settings, not for 200 tasks.
-fn run_on_full_disk(scene: &Scene, args: &[&str]) -> RunOutput {
-    run_on_small_disk(&scene.program, 64, args)
+fn run_on_full_disk(program: &Program, args: &[&str]) -> RunOutput {
+    run_on_small_disk(program, 64, args)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_leaves_no_tasks_file_or_the_previous_one() {
-    let database = sqlite();
-    let scene = Scene::new(&database, 200).await;
-    let (list, whole) = (path(&scene, "tasks.json"), ["tasks.json", "tasks.xml"]);
+#[test]
+fn a_full_disk_leaves_no_tasks_file_or_the_previous_one() {
+    let program = Program::on(sqlite()).labelled_in_turn(200);
+    let (list, whole) = (program.path("tasks.json"), ["tasks.json", "tasks.xml"]);
     let over = [&LABEL_STUDIO[..], &["--overwrite"]].concat();
-    let full = run_on_full_disk(&scene, &LABEL_STUDIO);
+    let full = run_on_full_disk(&program, &LABEL_STUDIO);
     assert_eq!(full.code, 1, "{}", full.stderr);
-    assert!(left(&scene).is_empty(), "{:?}", left(&scene));
-    scene.ok(&[&LABEL_STUDIO[..], &["--limit", "5"]].concat());
-    assert_eq!(left(&scene), whole);
-    let full = run_on_full_disk(&scene, &over);
+    assert!(left(&program).is_empty(), "{:?}", left(&program));
+    program.ok(&[&LABEL_STUDIO[..], &["--limit", "5"]].concat());
+    assert_eq!(left(&program), whole);
+    let full = run_on_full_disk(&program, &over);
     assert_eq!(full.code, 1, "{}", full.stderr);
-    assert_eq!(left(&scene), whole);
+    assert_eq!(left(&program), whole);
     assert_eq!(tasks_of(&list), 5);
-    scene.ok(&over);
-    assert_eq!(left(&scene), whole);
+    program.ok(&over);
+    assert_eq!(left(&program), whole);
     assert_eq!(tasks_of(&list), 200);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_unfinished_export_is_resumed_and_a_different_interface_file_is_kept() {
-    let database = sqlite();
-    let scene = Scene::new(&database, 12).await;
-    let (list, interface) = (path(&scene, "tasks.json"), path(&scene, "tasks.xml"));
-    scene.ok(&LABEL_STUDIO);
+#[test]
+fn an_unfinished_export_is_resumed_and_a_different_interface_file_is_kept() {
+    let program = Program::on(sqlite()).labelled_in_turn(12);
+    let (list, interface) = (program.path("tasks.json"), program.path("tasks.xml"));
+    program.ok(&LABEL_STUDIO);
     let ours = fs::read_to_string(&interface).unwrap();
     // The state after a kill between the two renames.
     fs::remove_file(&list).unwrap();
-    scene.ok(&LABEL_STUDIO);
+    program.ok(&LABEL_STUDIO);
     assert_eq!(fs::read_to_string(&interface).unwrap(), ours);
     assert_eq!(tasks_of(&list), 12);
     fs::remove_file(&list).unwrap();
     fs::write(&interface, "<View/>").unwrap();
     let over = [&LABEL_STUDIO[..], &["--overwrite"]].concat();
     for line in [&LABEL_STUDIO[..], &over] {
-        scene.run(line).expect_exit(2, "tasks.xml");
+        program.run(line).expect_exit(2, "tasks.xml");
     }
     assert_eq!(fs::read_to_string(&interface).unwrap(), "<View/>");
     assert!(!list.exists());

@@ -3,70 +3,35 @@
 
 use serde_json::{Value, json};
 use topicmill_core::table;
-use topicmill_store::Target;
 
 use crate::support::builders::{self, pipeline};
 use crate::support::engine::repository;
-use crate::support::postgres::{TestDatabase, databases, sqlite};
+use crate::support::postgres::sqlite;
 use crate::support::program::{Program, words};
 use crate::support::terminal::on_a_terminal;
 
 /// The version that the built-in label set had before label sets stored a temperature.
 const BUILT_IN: &str = "c4682b65ea22a51920bd09d537013e7d8aef4e394bf2248125a86c366d3ddb7f";
-/// The first model and the first label set.
-const FIRST: Target = Target {
-    model: 1,
-    label_set: 1,
-};
 pub const GAMING: (&str, &str) = ("gaming", "video games");
 pub const FOOD: (&str, &str) = ("food", "food and cooking");
 pub const MUSIC: (&str, &str) = ("music", "music");
 const TRAVEL: (&str, &str) = ("travel", "travel");
 
-/// The program with a database of posts labelled games, food or music.
-pub struct Scene {
-    pub program: Program,
-    pub first: String,
-}
-
-impl std::ops::Deref for Scene {
-    type Target = Program;
-
-    fn deref(&self) -> &Program {
-        &self.program
-    }
-}
-
-impl Scene {
-    pub fn new(database: &TestDatabase, n: usize) -> Self {
-        let program = Program::with_database(&database.url).with_default_model();
-        let file = program.write("posts.ndjson", builders::lines(n, n - 1));
-        let first = program.write("first.toml", pipeline("first", "", &[GAMING, FOOD, MUSIC]));
-        let scene = Self {
-            program,
-            first: first.clone(),
-        };
-        scene.ok(&["import", &file]);
-        scene.ok(&["classify", "--pipeline", &first]);
-        scene
-    }
-
-    /// Labels with a pipeline file and makes these labels current; returns the run's counts.
-    fn classify(&self, file: &str) -> Value {
-        self.run_counts(&["classify", "--make-current", "--pipeline", file])
-    }
-
-    pub fn dump(&self) -> String {
-        let query = "SELECT * FROM labeled_posts ORDER BY fullname";
-        self.ok(&["sql", query, "--format", "csv"]).stdout
-    }
+/// Returns the program with posts that the default model has labelled with `first.toml`. The last has the text of the
+/// first.
+pub fn labelled(program: Program, posts: usize) -> Program {
+    let program = program.with_default_model();
+    program.import(&builders::lines(posts, posts - 1));
+    program.pipeline("first", "", &[GAMING, FOOD, MUSIC]);
+    program.ok("classify --pipeline first.toml");
+    program
 }
 
 #[test]
 fn a_valid_file_is_described_and_an_invalid_one_rejected() {
     let program = Program::new().with_default_model();
     let good = program.ok("labels validate --format json");
-    let set: Value = serde_json::from_str(&good.stdout).unwrap();
+    let set = good.json();
     assert_eq!(
         set["hash"], BUILT_IN,
         "versions that are stored must not change"
@@ -89,13 +54,10 @@ fn a_valid_file_is_described_and_an_invalid_one_rejected() {
 
 #[test]
 fn diff_predicts_the_cost_of_classify() {
-    for database in databases() {
-        let scene = Scene::new(&database, 31);
-        scene.write(
-            "changed.toml",
-            pipeline("changed", "", &[GAMING, FOOD, TRAVEL]),
-        );
-        let diff = scene.json("labels diff first.toml changed.toml");
+    for program in Program::on_each_database() {
+        let program = labelled(program, 31);
+        program.pipeline("changed", "", &[GAMING, FOOD, TRAVEL]);
+        let diff = program.json("labels diff first.toml changed.toml");
         let changes = diff["labels"].as_array().unwrap().iter();
         let changes: Vec<_> = changes.map(|one| (&one["change"], &one["slug"])).collect();
         let expected = [("added", "travel"), ("removed", "music")];
@@ -119,30 +81,24 @@ fn diff_predicts_the_cost_of_classify() {
             (&found["posts"], &found["lacking"]),
             (&json!(31), &json!([0, 0]))
         );
-        let counts = scene.classify("changed.toml");
-        assert_eq!(
-            (&counts["posts"], &counts["pairs"]),
-            (&json!(31), &json!(0))
-        );
+        let counts = program.classify("--pipeline changed.toml");
+        assert_eq!([&counts["posts"], &counts["pairs"]], [31, 0]);
         // Stored scores, a different threshold and a different temperature need no inference.
         let head = "threshold = 0.5\ntemperature = 2.0";
-        scene.write("fewer.toml", pipeline("fewer", head, &[TRAVEL, MUSIC]));
-        let cost = &scene.json("labels diff current fewer.toml")["cost"];
+        program.pipeline("fewer", head, &[TRAVEL, MUSIC]);
+        let cost = &program.json("labels diff current fewer.toml")["cost"];
         assert_eq!(
-            (&cost["pairs_missing"], &cost["posts_without_inference"]),
-            (&json!(0), &json!(31))
+            [&cost["pairs_missing"], &cost["posts_without_inference"]],
+            [0, 31]
         );
-        let counts = scene.classify("fewer.toml");
-        assert_eq!(
-            (&counts["posts"], &counts["pairs"]),
-            (&json!(31), &json!(0))
-        );
+        let counts = program.classify("--pipeline fewer.toml");
+        assert_eq!([&counts["posts"], &counts["pairs"]], [31, 0]);
         // Versions by name, by hash prefix, and by file.
         let hash = &diff["a"]["label_set"]["hash"].as_str().unwrap()[..8];
-        let by_name = scene.json("labels diff first changed");
+        let by_name = program.json("labels diff first changed");
         assert_eq!(
             by_name,
-            scene.json(&format!("labels diff {hash} changed.toml"))
+            program.json(&format!("labels diff {hash} changed.toml"))
         );
         let moved = &by_name["moved"];
         assert_eq!(
@@ -156,7 +112,7 @@ fn diff_predicts_the_cost_of_classify() {
             sum >= 10,
             "posts about music have different labels: {moved}"
         );
-        scene
+        program
             .run("labels diff first nothing")
             .expect_exit(2, "(changed)");
     }
@@ -164,14 +120,10 @@ fn diff_predicts_the_cost_of_classify() {
 
 #[test]
 fn diff_shows_which_posts_change_and_writes_nothing() {
-    let database = sqlite();
-    let scene = Scene::new(&database, 31);
-    let before = scene.dump();
-    scene.write(
-        "fewer.toml",
-        pipeline("fewer", "temperature = 1.5", &[FOOD, MUSIC]),
-    );
-    let found = scene.json("labels diff current fewer.toml --limit 3");
+    let program = labelled(Program::on(sqlite()), 31);
+    let before = program.labelled_posts();
+    program.pipeline("fewer", "temperature = 1.5", &[FOOD, MUSIC]);
+    let found = program.json("labels diff current fewer.toml --limit 3");
     let moved = &found["moved"];
     assert_eq!(moved["posts"], 31);
     assert!(
@@ -182,19 +134,19 @@ fn diff_shows_which_posts_change_and_writes_nothing() {
     assert_eq!(examples.len(), 3);
     assert!(examples.iter().all(|post| post["from"] != post["to"]));
     assert!(examples[0]["score"].as_f64() >= examples[2]["score"].as_f64());
-    assert_eq!(scene.dump(), before);
+    assert_eq!(program.labelled_posts(), before);
     // Posts that need inference are left out and reported.
-    scene.write(
+    program.write(
         "new.ndjson",
         builders::line(99, "a text that nobody read yet"),
     );
-    scene.ok("import new.ndjson");
-    scene
+    program.ok("import new.ndjson");
+    program
         .ok("labels diff current fewer.toml")
         .expect_stderr_all(&["of_first=1", "of_second=1"]);
     // A label set without labelled posts cannot be compared.
-    scene.ok("labels drop first --yes --current");
-    scene
+    program.ok("labels drop first --yes --current");
+    program
         .run("labels diff current fewer.toml")
         .expect_exit(2, "run `topicmill classify` first");
 }
@@ -212,19 +164,17 @@ fn softmax_scale() -> f64 {
     config["zero_shot"]["softmax_scale"].as_f64().unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn calibrate_recovers_the_temperature_of_generated_data() {
-    for database in databases() {
-        let scene = Scene::new(&database, 101);
+#[test]
+fn calibrate_recovers_the_temperature_of_generated_data() {
+    for program in Program::on_each_database() {
+        let program = labelled(program, 101);
         // Each post's cosine with games is 0.1 higher than with food and music, a difference of scale / 10 T in the
         // softmax. Games are right in 60 of 100 posts, so exp(scale / 10 T) = 2 × 0.6 / 0.4, and T = scale / 10 ln 3.
         let even = "INSERT INTO pair_logits (model_id, text_hash, hypothesis_id, entailment) \
                     SELECT v.model_id, v.text_hash, h.id, \
                            CASE WHEN h.text = 'This text is about video games.' THEN 0.1 ELSE 0 END \
-                      FROM text_vectors v CROSS JOIN hypotheses h WHERE v.model_id = $1 AND $2 = $2 AND $3 = $3";
-        database.execute(even, FIRST, "").await;
-        let vectors = "DELETE FROM text_vectors WHERE model_id = $1 AND $2 = $2 AND $3 = $3";
-        database.execute(vectors, FIRST, "").await;
+                      FROM text_vectors v CROSS JOIN hypotheses h; DELETE FROM text_vectors";
+        program.execute(even);
         let labels = GOLD
             .iter()
             .flat_map(|(label, n)| std::iter::repeat_n(*label, *n));
@@ -232,10 +182,10 @@ async fn calibrate_recovers_the_temperature_of_generated_data() {
             .enumerate()
             .map(|(i, label)| format!("k{i:05},{label}\n"));
         let rows: String = rows.collect();
-        scene.write("gold.csv", format!("id,label\n{rows}t3_unknown,food\n"));
+        program.write("gold.csv", format!("id,label\n{rows}t3_unknown,food\n"));
         let calibrate = |more: &str| {
             let args = format!("labels calibrate --gold gold.csv --label-set {more}");
-            scene.run(&args)
+            program.run(&args)
         };
         // A stored label set has no file to copy, and the one in the settings has other labels.
         for (args, code, message) in table! {
@@ -244,11 +194,11 @@ async fn calibrate_recovers_the_temperature_of_generated_data() {
             "first.toml --target-precision 0.7 --out out.toml", 1, "nothing was written";
         } {
             calibrate(args).expect_exit(code, message);
-            assert!(!scene.folder.path().join("out.toml").exists());
+            assert!(!program.folder.path().join("out.toml").exists());
         }
         let ran = calibrate("first.toml --target-precision 0.55 --out out.toml --format json");
         ran.expect_exit(0, "unknown=1");
-        let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let found = ran.json();
         let temperature = found["temperature"].as_f64().unwrap();
         let expected = softmax_scale() / 10.0 / 3f64.ln();
         assert!((temperature - expected).abs() < 2e-4, "{temperature}");
@@ -260,7 +210,7 @@ async fn calibrate_recovers_the_temperature_of_generated_data() {
         let args = words(
             "labels calibrate --gold gold.csv --label-set first.toml --target-precision 0.55",
         );
-        if let Some((shown, code)) = on_a_terminal(&scene.program, 80, &args) {
+        if let Some((shown, code)) = on_a_terminal(&program, 80, &args) {
             assert_eq!(code, 0, "{shown}");
             assert!(
                 shown.lines().all(|line| line.chars().count() <= 80),
@@ -273,43 +223,39 @@ async fn calibrate_recovers_the_temperature_of_generated_data() {
         calibrate(&format!("{again} /dev/full --overwrite")).expect_exit(1, "free some space");
 
         // The new version needs no inference, and its scores equal the share of right labels.
-        let counts = scene.classify("out.toml");
-        assert_eq!(
-            (&counts["posts"], &counts["pairs"]),
-            (&json!(101), &json!(0))
-        );
+        let counts = program.classify("--pipeline out.toml");
+        assert_eq!([&counts["posts"], &counts["pairs"]], [101, 0]);
         let sql = "SELECT MIN(score) AS low, MAX(score) AS high FROM labeled_posts";
-        let scores = scene.json(&["sql", sql]);
+        let scores = program.json(&["sql", sql]);
         for end in ["low", "high"] {
             let score = scores[0][end].as_f64().unwrap();
             assert!((score - 0.6).abs() < 1e-3, "{scores}");
         }
-        let stored = scene.json("sql --named label-sets");
+        let stored = program.json("sql --named label-sets");
         assert_eq!(stored[0]["temperature"], temperature);
     }
 }
 
 #[test]
 fn two_models_are_compared_and_every_label_records_its_origin() {
-    let database = sqlite();
-    let scene = Scene::new(&database, 31);
+    let program = labelled(Program::on(sqlite()), 31);
     let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
     let tiny = tiny.to_str().unwrap();
-    scene.ok(&["classify", "--pipeline", &scene.first, "--model", tiny]);
+    program.ok(&["classify", "--pipeline", "first.toml", "--model", tiny]);
     let (a, b) = ("first@minilm-reddit-topics", "current@tiny-bert-nli");
-    let diff = scene.json(&["labels", "diff", a, b]);
+    let diff = program.json(&["labels", "diff", a, b]);
     assert_eq!(diff["moved"]["posts"], 31);
     let hash = diff["b"]["model"]["manifest_hash"].as_str().unwrap();
     let by_hash = format!("first@{}", &hash[..10]);
-    assert_eq!(scene.json(&["labels", "diff", a, &by_hash]), diff);
+    assert_eq!(program.json(&["labels", "diff", a, &by_hash]), diff);
     let by_folder = format!("current@{tiny}");
-    let moved = scene.json(&["labels", "diff", "current", &by_folder]);
+    let moved = program.json(&["labels", "diff", "current", &by_folder]);
     assert_eq!(moved["moved"], diff["moved"]);
-    scene
+    program
         .run(&["labels", "diff", a, "current@none"])
         .expect_exit(2, "tiny-bert-nli");
 
-    let agreement = scene.json("sql --named model-agreement");
+    let agreement = program.json("sql --named model-agreement");
     let agreement = agreement.as_array().unwrap();
     let sum = |same: bool| -> u64 {
         let rows = agreement.iter();
@@ -319,7 +265,7 @@ fn two_models_are_compared_and_every_label_records_its_origin() {
     assert_eq!(sum(true) + sum(false), 31);
     assert_eq!(diff["moved"]["moved"], sum(false));
 
-    let labels = scene.json("sql --named provenance");
+    let labels = program.json("sql --named provenance");
     let labels = labels.as_array().unwrap();
     assert_eq!(labels.len(), 62);
     for label in labels {
@@ -349,16 +295,16 @@ fn two_models_are_compared_and_every_label_records_its_origin() {
     assert_eq!((of("minilm-reddit-topics"), of("tiny-bert-nli")), (31, 31));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn none_of_these_is_stored_and_shown() {
-    for database in databases() {
-        let scene = Scene::new(&database, 31);
+#[test]
+fn none_of_these_is_stored_and_shown() {
+    for program in Program::on_each_database() {
+        let program = labelled(program, 31);
         let strict = pipeline("strict", "threshold = 1.0", &[GAMING, FOOD, MUSIC]);
-        scene.write("strict.toml", strict);
-        scene.classify("strict.toml");
+        program.write("strict.toml", strict);
+        program.classify("--pipeline strict.toml");
         let query = "SELECT COUNT(label) AS labels, COUNT(label_name) AS names, COUNT(score) AS scores \
                      FROM labeled_posts WHERE abstained";
-        let counts = scene.json(&["sql", query]);
+        let counts = program.json(&["sql", query]);
         assert_eq!(counts, json!([{"labels": 0, "names": 0, "scores": 31}]));
         for (named, word) in [
             ("topics", "(none of these)"),
@@ -366,12 +312,12 @@ async fn none_of_these_is_stored_and_shown() {
             ("uncertain", "unsure"),
             ("provenance", "unsure"),
         ] {
-            let shown = scene.ok(&["sql", "--named", named]).stdout;
+            let shown = program.ok(&["sql", "--named", named]).stdout;
             assert!(shown.contains(word), "{named}: {shown}");
         }
-        let status = scene.json("status");
+        let status = program.json("status");
         assert_eq!(status["backlog"]["none_of_these"], 31);
-        let moved = &scene.json("labels diff first current")["moved"];
+        let moved = &program.json("labels diff first current")["moved"];
         for (key, posts) in [
             ("none_of_these_before", 0),
             ("none_of_these_after", 31),
@@ -382,16 +328,12 @@ async fn none_of_these_is_stored_and_shown() {
 
         // Posts that failed too often are listed with their errors.
         assert_eq!(status["failures"], json!([]));
-        let fail = "INSERT INTO backlog (model_id, label_set_id, fullname, attempts, error) \
-                    VALUES ($1, $2, $3, 1000, 'the model gave up')";
-        let current = Target {
-            label_set: 2,
-            ..FIRST
-        };
-        for post in ["t3_k00001", "t3_k00002"] {
-            database.execute(fail, current, post).await;
-        }
-        let failures = &scene.json("status")["failures"];
+        program.execute(
+            "INSERT INTO backlog (model_id, label_set_id, fullname, attempts, error) \
+             SELECT model_id, label_set_id, fullname, 1000, 'the model gave up' FROM current_target \
+             CROSS JOIN things WHERE fullname IN ('t3_k00001', 't3_k00002')",
+        );
+        let failures = &program.json("status")["failures"];
         assert_eq!(
             *failures,
             json!([{"error": "the model gave up", "posts": 2}])

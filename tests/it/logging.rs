@@ -85,12 +85,12 @@ async fn a_run_logs_one_summary_line_and_records_its_counts() {
         "{traffic}"
     );
     assert_eq!(
-        (
+        [
             &traffic["requests"],
             &traffic["retries"],
             &traffic["no_answer"]
-        ),
-        (&json!(4), &json!(1), &json!(0))
+        ],
+        [4, 1, 0]
     );
     assert!(traffic["waits"]["retry_after"]["secs"].as_f64() >= Some(1.0));
     for other in ["own_pace", "their_quota", "backoff"] {

@@ -1,9 +1,9 @@
 //! Tests the metrics of a worker and a web server.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::time::Duration;
 
 use topicmill_core::table;
@@ -11,7 +11,7 @@ use topicmill_core::table;
 use crate::support::builders::lines;
 use crate::support::exposition::{Family, read};
 use crate::support::postgres::sqlite;
-use crate::support::program::{Program, signal};
+use crate::support::program::{Program, signal, start_server};
 
 type Families = BTreeMap<String, Family>;
 
@@ -23,19 +23,9 @@ struct Watched {
 
 impl Watched {
     fn start(program: &Program, args: &[&str]) -> Self {
-        let mut command = program.command(&[args, &["--metrics-listen", "localhost:0"]].concat());
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let address = lines.by_ref().map_while(Result::ok).find_map(|line| {
-            let (_, rest) = line.split_once("serving metrics at http://")?;
-            rest.split('/').next()?.parse().ok()
-        });
-        // Keep reading, so that its log does not fill the pipe.
-        std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
-        Self {
-            child,
-            address: address.expect("the program logs the address of its metrics"),
-        }
+        let command = program.command(&[args, &["--metrics-listen", "localhost:0"]].concat());
+        let (child, address) = start_server(command, "serving metrics at http://");
+        Self { child, address }
     }
 
     /// Sends a request line; returns the head of the response, in lower case, and its body.

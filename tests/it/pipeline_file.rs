@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use topicmill_core::table;
 
 use crate::support::engine::repository;
-use crate::support::postgres::{databases, sqlite};
 use crate::support::program::{Program, finished, words};
 
 fn posts() -> String {
@@ -34,8 +33,7 @@ fn labels(program: &Program) -> String {
 
 #[test]
 fn a_list_of_labels_is_a_complete_file() {
-    let database = sqlite();
-    let program = Program::with_database(&database.url).with_default_model();
+    let program = Program::new().with_default_model();
     let file = program.write("posts.ndjson", posts());
     let short = program.write(
         "short.toml",
@@ -82,8 +80,7 @@ fn a_topic_splits_its_limit_among_its_subreddits() {
          [[topic]]\nslug = \"first\"\nlabel = \"first\"\nsubreddits = [\"history\", \"travel\"]\nread = \"first\"\n\
          limit = 5\n\
          [[topic]]\nslug = \"bare\"\nlabel = \"a label only\"\n";
-    for database in databases() {
-        let program = Program::with_database(&database.url);
+    for program in Program::on_each_database() {
         let file = program.write("all.toml", TOPICS);
         let collect = |more: &[&str]| {
             let args = ["collect", "--source", "sample", "--pipeline", &file];
@@ -151,8 +148,7 @@ fn labels_may_have_the_same_text_if_the_model_reads_descriptions() {
          [[topic]]\nlabel = \"cooking\"\n";
     let nli = repository("tests/it/fixtures/models/tiny-bert-nli");
     let nli = nli.to_str().unwrap();
-    let database = sqlite();
-    let program = Program::with_database(&database.url).with_default_model();
+    let program = Program::new().with_default_model();
     let file = program.write("posts.ndjson", posts());
     let shared = program.write("shared.toml", SHARED);
     program.ok(&["import", &file]);
@@ -262,8 +258,7 @@ fn a_full_disk_leaves_no_partial_pipeline_file() {
 
 #[test]
 fn labels_new_can_start_from_a_stored_set() {
-    let database = sqlite();
-    let program = Program::with_database(&database.url).with_default_model();
+    let program = Program::new().with_default_model();
     let file = program.write("posts.ndjson", posts());
     let path = program.folder.path().join("new.toml");
     let new = path.to_str().unwrap();

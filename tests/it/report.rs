@@ -75,10 +75,7 @@ async fn hostile_posts_do_not_break_the_report() {
     program.pipeline("trial", "", &labels);
     program.ok("classify --pipeline trial.toml");
     let (page, output) = report(&program, "--svg charts");
-    assert_eq!(
-        (&output["posts"], &output["labelled"]),
-        (&json!(86), &json!(86))
-    );
+    assert_eq!([&output["posts"], &output["labelled"]], [86, 86]);
     assert_eq!(output["bytes"], page.len());
     assert!(page.len() < 2_000_000, "{}", page.len());
     for markup in [

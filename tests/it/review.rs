@@ -6,7 +6,6 @@ mod forms;
 
 use serde_json::{Value, json};
 
-use crate::gold::Scene;
 use crate::serve::Served;
 use crate::support::browser::{Browser, Scheme, WIDTHS};
 use crate::support::builders::{self, LABELS, pipeline};
@@ -31,8 +30,8 @@ fn key_of(title: &str) -> &'static str {
     }
 }
 
-fn right(scene: &Scene) -> Value {
-    let found = scene.json(&["labels", "evaluate", "--gold", "db"]);
+fn right(program: &Program) -> Value {
+    let found = program.json(&["labels", "evaluate", "--gold", "db"]);
     json!([
         found["sample"],
         found["posts"],
@@ -44,12 +43,11 @@ fn right(scene: &Scene) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
-    let database = sqlite();
     let Some(browser) = Browser::start().await else {
         return;
     };
-    let scene = Scene::new(&database, 40).await;
-    let served = Served::review(&scene, &[]);
+    let program = Program::on(sqlite()).labelled_in_turn(40);
+    let served = Served::review(&program, &[]);
     let url = served.url("/review");
     browser.open(&url, 1400, Scheme::Light).await;
     assert_eq!(browser.count(".choices button").await, 4);
@@ -95,9 +93,9 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
     }
     assert_eq!(random, 2, "one post in five is random");
     // Nine answers agree with the assigned labels; the third answer is none of these.
-    let found = right(&scene);
+    let found = right(&program);
     assert_eq!(found[0], "random");
-    assert_eq!((&found[3], &found[4]), (&json!(10), &json!(9)));
+    assert_eq!([&found[3], &found[4]], [10, 9]);
     let shown = browser.text(".standing").await;
     // The page and `evaluate` agree on random posts.
     let (posts, right) = (found[1].as_u64().unwrap(), found[2].as_u64().unwrap());
@@ -121,7 +119,7 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
     // Typing in the name field does not choose a label.
     browser.type_into(".who input", "1").await;
     browser.check().await;
-    assert_eq!(scene.json(&["labels", "gold", "list"])["answers"], 10);
+    assert_eq!(program.json(&["labels", "gold", "list"])["answers"], 10);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -130,8 +128,7 @@ async fn the_review_page_is_legible_at_both_widths_and_in_both_colour_schemes() 
     let Some(browser) = Browser::start().await else {
         return;
     };
-    let database = sqlite();
-    let scene = Scene::new(&database, 30).await;
+    let program = Program::on(sqlite()).labelled_in_turn(30);
     // The closest call contains every character that could break a page.
     let body = format!(
         "<script>alert(1)</script> & \u{202e}right to left\u{202c}\n\nZ{}algo\n\n{}",
@@ -143,13 +140,11 @@ async fn the_review_page_is_legible_at_both_widths_and_in_both_colour_schemes() 
         "selftext": body, "subreddit": "gaming", "created_utc": 1_700_000_000, "score": 1,
         "permalink": "/r/gaming/comments/k00000/a_title/",
     });
-    let file = scene.program.write("odd.ndjson", format!("{post}\n"));
-    scene.ok(&["import", &file]);
-    scene.ok(&["classify", "--pipeline", "first.toml"]);
-    database
-        .run("UPDATE classifications SET margin = 0.0 WHERE fullname = 't3_k00000'")
-        .await;
-    let served = Served::review(&scene, &["--random-share", "0"]);
+    let file = program.write("odd.ndjson", format!("{post}\n"));
+    program.ok(&["import", &file]);
+    program.ok(&["classify", "--pipeline", "first.toml"]);
+    program.execute("UPDATE classifications SET margin = 0.0 WHERE fullname = 't3_k00000'");
+    let served = Served::review(&program, &["--random-share", "0"]);
     for scheme in Scheme::BOTH {
         for width in WIDTHS {
             browser.open(&served.url("/review"), width, scheme).await;
@@ -184,11 +179,10 @@ async fn the_review_page_is_legible_at_both_widths_and_in_both_colour_schemes() 
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn two_annotators_get_different_posts_and_may_both_answer_one() {
-    let database = sqlite();
-    let scene = Scene::new(&database, 6).await;
-    let served = Served::review(&scene, &[]);
+#[test]
+fn two_annotators_get_different_posts_and_may_both_answer_one() {
+    let program = Program::on(sqlite()).labelled_in_turn(6);
+    let served = Served::review(&program, &[]);
     let mut seen: Vec<String> = Vec::new();
     for who in ["ada", "ben", "carl"] {
         let page = served.page(&format!("/review?as={who}"));
@@ -213,7 +207,7 @@ async fn two_annotators_get_different_posts_and_may_both_answer_one() {
         answers += 1;
     }
     assert_eq!(answers, 12, "two annotators answered each post");
-    let listed = scene.json(&["labels", "gold", "list"]);
+    let listed = program.json(&["labels", "gold", "list"]);
     assert_eq!(listed["disagreements"].as_array().unwrap().len(), 6);
     let page = served.page("/review?as=ada");
     assert!(page.contains("disagree on 6 posts"), "{page}");
@@ -253,23 +247,22 @@ impl Served {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_corrected_answer_from_a_random_file_does_not_make_others_random() {
-    let database = sqlite();
-    let scene = Scene::new(&database, 20).await;
+#[test]
+fn a_corrected_answer_from_a_random_file_does_not_make_others_random() {
+    let program = Program::on(sqlite()).labelled_in_turn(20);
     let close: String = (0..8)
         .map(|i| format!("k{i:05},food,ada,closest,review\n"))
         .collect();
     let close = format!("id,label,annotator,chosen,source\n{close}");
-    let close = scene.program.write("close.csv", close);
-    scene.ok(&["labels", "gold", "import", &close]);
+    let close = program.write("close.csv", close);
+    program.ok(&["labels", "gold", "import", &close]);
     let random: String = (8..16).map(|i| format!("k{i:05},food,ben\n")).collect();
     let random = format!("id,label,annotator\n{random}");
-    let random = scene.program.write("random.csv", random);
-    scene.ok(&["labels", "gold", "import", &random, "--random"]);
-    let in_sample = || scene.json(&["labels", "gold", "list"])["random"].clone();
+    let random = program.write("random.csv", random);
+    program.ok(&["labels", "gold", "import", &random, "--random"]);
+    let in_sample = || program.json(&["labels", "gold", "list"])["random"].clone();
     assert_eq!(in_sample(), 8);
-    let served = Served::review(&scene, &["--random-share", "0"]);
+    let served = Served::review(&program, &["--random-share", "0"]);
     // A close call answered here does not reduce the weight of the random ones.
     let page = served.page("/review?as=carl");
     let page = served.answer(&page, "", &[("none", "1")]);
@@ -288,18 +281,15 @@ async fn a_corrected_answer_from_a_random_file_does_not_make_others_random() {
         served.answer(&page, "", &[("label", "music")]);
     }
     assert_eq!(in_sample(), 8, "the close calls are kept out of the sample");
-    let labels = scene.json(&["labels", "gold", "list"])["labels"].clone();
+    let labels = program.json(&["labels", "gold", "list"])["labels"].clone();
     assert_eq!(labels["music"], 8);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_page_shows_the_prediction_after_the_answer_and_annotator_agreement() {
-    let database = sqlite();
-    let scene = Scene::new(&database, 12).await;
-    database
-        .run("UPDATE classifications SET abstained = TRUE WHERE fullname = 't3_k00002'")
-        .await;
-    let served = Served::review(&scene, &["--random-share", "0"]);
+#[test]
+fn the_page_shows_the_prediction_after_the_answer_and_annotator_agreement() {
+    let program = Program::on(sqlite()).labelled_in_turn(12);
+    program.execute("UPDATE classifications SET abstained = TRUE WHERE fullname = 't3_k00002'");
+    let served = Served::review(&program, &["--random-share", "0"]);
     let mut page = served.page("/review");
     assert!(
         !page.contains("0.75"),
@@ -322,12 +312,12 @@ async fn the_page_shows_the_prediction_after_the_answer_and_annotator_agreement(
     assert!(!page.contains("Agreement"), "{page}");
     // Ben gives the same answer to two posts and a different one to the post with a note.
     let ben = "id,label,annotator\nk00000,gaming,ben\nk00001,food,ben\nk00002,none,ben\nk00007,food,ben\n";
-    let ben = scene.program.write("ben.csv", ben);
-    scene.ok(&["labels", "gold", "import", &ben]);
+    let ben = program.write("ben.csv", ben);
+    program.ok(&["labels", "gold", "import", &ben]);
     let page = served.page("/review");
     assert_golden("review.html", &page, &[("name=\"token\" value=\"", "\"")]);
     // Observed 2 of 3; by chance 1/3 · 1/3 (gaming) + 2/3 · 1/3 (none) = 1/3.
-    let listed = scene.json(&["labels", "gold", "list"])["agreement"].clone();
+    let listed = program.json(&["labels", "gold", "list"])["agreement"].clone();
     let kappa = listed[0]["kappa"].as_f64().unwrap();
     assert!((kappa - 0.5).abs() < 1e-12, "{listed}");
     assert_eq!(listed[0]["annotators"], json!(["ada", "ben"]));
@@ -350,17 +340,16 @@ async fn the_page_shows_the_prediction_after_the_answer_and_annotator_agreement(
     assert!(!others.contains("/posts/t3_"), "{others}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn each_label_has_its_descriptions_next_to_it() {
-    let database = sqlite();
-    let scene = Scene::new(&database, 6).await;
+#[test]
+fn each_label_has_its_descriptions_next_to_it() {
+    let program = Program::on(sqlite()).labelled_in_turn(6);
     let described = pipeline("described", "", &LABELS).replace(
         "label = \"music\"\n",
         "label = \"music\"\ndescriptions = [\"Songs & bands.\", \"Concerts.\"]\n",
     );
-    let described = scene.program.write("described.toml", described);
-    scene.ok(&["classify", "--pipeline", &described, "--make-current"]);
-    let served = Served::review(&scene, &[]);
+    let described = program.write("described.toml", described);
+    program.ok(&["classify", "--pipeline", &described, "--make-current"]);
+    let served = Served::review(&program, &[]);
     let page = served.page("/review");
     let about = "Songs &#38; bands. Concerts.";
     assert!(

@@ -4,15 +4,14 @@ mod access;
 mod browsing;
 mod pages;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use serde_json::json;
 
-use crate::support::postgres::TestDatabase;
-use crate::support::program::Program;
+use crate::support::program::{Program, start_server};
 
 const LABELS: &str = "name = \"two\"\nmode = \"single\"\n\
     [[topic]]\nslug = \"gaming\"\nlabel = \"video games\"\nsubreddits = [\"gaming\"]\n\
@@ -49,13 +48,11 @@ pub fn posts(n: usize) -> String {
     (0..n).map(|i| format!("{}\n", post(i))).collect()
 }
 
-/// Creates a database with labelled posts.
-pub fn labelled(database: &TestDatabase, posts: &str) -> Program {
-    let program = Program::with_database(&database.url);
-    let posts = program.write("posts.ndjson", posts);
-    let labels = program.write("two.toml", LABELS);
-    program.ok(&["import", &posts]);
-    program.ok(&["classify", "--pipeline", &labels]);
+/// Imports posts, and labels them with `two.toml`.
+pub fn labelled(program: Program, posts: &str) -> Program {
+    program.import(posts);
+    program.write("two.toml", LABELS);
+    program.ok("classify --pipeline two.toml");
     program
 }
 
@@ -75,19 +72,9 @@ impl Served {
         Self::of(program.command(&[&args, flags].concat()))
     }
 
-    pub fn of(mut command: Command) -> Self {
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let address = lines.by_ref().map_while(Result::ok).find_map(|line| {
-            let (_, rest) = line.split_once("open http://")?;
-            rest.split('/').next()?.parse().ok()
-        });
-        // Keep reading, so that its log does not fill the pipe.
-        std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
-        Self {
-            child,
-            address: address.expect("the server prints its address"),
-        }
+    pub fn of(command: Command) -> Self {
+        let (child, address) = start_server(command, "open http://");
+        Self { child, address }
     }
 
     /// Starts a server with the review page.

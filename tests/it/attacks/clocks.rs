@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use topicmill_core::SourceKind;
 use topicmill_core::clock::SystemClock;
 use topicmill_store::{Claimant, CrashFilter, QuotaTerms};
 
-use crate::purge::{Scene, some};
+use crate::purge::Scene;
 use crate::support::postgres::postgres;
 
 #[tokio::test]

@@ -2,13 +2,14 @@
 
 use super::*;
 use crate::support::wait::until_blocking;
+use topicmill_store::{Access, Store};
 
 #[tokio::test]
 async fn an_export_is_a_consistent_snapshot() {
     const N: usize = 1_200;
-    for database in databases() {
+    for program in Program::on_each_database() {
         // More text than fits in the buffers, which hold up to 32 batches of 1 MB.
-        let scene = Scene::labelled(&database, 12);
+        let program = labelled(program, 12);
         let body = "a word of a long body ".repeat(1_800);
         let long = (0..N).map(|i| {
             let post = json!({
@@ -17,12 +18,12 @@ async fn an_export_is_a_consistent_snapshot() {
             });
             format!("{post}\n")
         });
-        let file = scene.program.write("long.ndjson", long.collect::<String>());
-        scene.ok(&["import", &file]);
-        let store = database.open_on_server_time().await;
+        let file = program.write("long.ndjson", long.collect::<String>());
+        program.ok(&["import", &file]);
+        let store = Store::open(&program.url(), Access::Existing).await.unwrap();
         let target = store.labels().current_target().await.unwrap().unwrap();
         let set = store.labels().label_set(target.label_set).await.unwrap();
-        let out = scene.path("a.jsonl");
+        let out = program.path("a.jsonl");
         let destination = Destination {
             path: out.clone(),
             format: Some(DatasetFormat::Ndjson),
@@ -36,10 +37,10 @@ async fn an_export_is_a_consistent_snapshot() {
         };
         let parts = Arc::new(AtomicU64::new(0));
         let command = {
-            let mut command = scene.program.command("purge --ids");
+            let mut command = program.command("purge --ids");
             let ids = (0..12).map(|i| format!("k{i:06}\n"));
             let ids: String = ids.chain((0..N).map(|i| format!("l{i:06}\n"))).collect();
-            command.arg(scene.program.write("ids.txt", ids));
+            command.arg(program.write("ids.txt", ids));
             std::sync::Mutex::new(command)
         };
         let received = {
@@ -68,8 +69,8 @@ async fn an_export_is_a_consistent_snapshot() {
         let counts = export::export(&store, &subject, &filters, destination, terms, received).await;
         assert_eq!(counts.unwrap().rows, 1_212);
         assert!(parts.load(Ordering::Relaxed) > 35);
-        assert_eq!(scene.view().len(), 0, "all posts are purged");
-        let rows = scene.read_lines("a.jsonl");
+        assert_eq!(program.view().len(), 0, "all posts are purged");
+        let rows = program.read_lines("a.jsonl");
         assert!(rows[..12].iter().all(|row| row["score_food"].is_number()));
         assert!(
             rows[12..]
@@ -82,30 +83,29 @@ async fn an_export_is_a_consistent_snapshot() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_killed_or_failed_export_keeps_the_previous_file() {
-    let database = crate::support::postgres::sqlite();
-    let scene = Scene::labelled(&database, 12);
-    let more = scene.program.write("more.ndjson", posts(30_000));
-    scene.ok(&["import", &more]);
-    fs::write(scene.path("old.parquet"), "old").unwrap();
+    let program = labelled(Program::on(sqlite()), 12);
+    let more = program.write("more.ndjson", posts(30_000));
+    program.ok(&["import", &more]);
+    fs::write(program.path("old.parquet"), "old").unwrap();
     let args = ["export", "old.parquet", "--overwrite", "--unlabelled"];
     let is_partial =
         |entry: fs::DirEntry| entry.file_name().to_string_lossy().ends_with(".partial");
-    let mut child = scene.program.command(&args).spawn().unwrap();
+    let mut child = program.command(&args).spawn().unwrap();
     until_blocking("the export has begun", || {
         let ended = child.try_wait().unwrap();
         assert_eq!(ended, None, "the export ended before it was killed");
-        let entries = fs::read_dir(scene.program.folder.path()).unwrap();
+        let entries = fs::read_dir(program.folder.path()).unwrap();
         entries.flatten().any(is_partial)
     });
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(scene.read("old.parquet"), "old");
+    assert_eq!(program.read("old.parquet"), "old");
     // An export that reaches a file size limit leaves no file.
     let export = ["export", "old.csv", "--unlabelled"];
-    run_limited(&scene.command(&export), "ulimit -f 50").expect_exit(1, "old.csv");
-    assert!(!scene.path("old.csv").exists());
-    scene.ok("export old.parquet --overwrite --unlabelled");
-    let file = File::open(scene.path("old.parquet")).unwrap();
+    run_limited(&program.command(&export), "ulimit -f 50").expect_exit(1, "old.csv");
+    assert!(!program.path("old.csv").exists());
+    program.ok("export old.parquet --overwrite --unlabelled");
+    let file = File::open(program.path("old.parquet")).unwrap();
     let file = SerializedFileReader::new(file).unwrap();
     assert_eq!(file.metadata().file_metadata().num_rows(), 30_000);
 }

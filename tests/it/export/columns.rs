@@ -2,17 +2,17 @@
 
 use super::*;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn gold_is_exported_and_labels_are_classes_of_the_card() {
-    for database in databases() {
-        let scene = Scene::labelled(&database, 5);
+#[test]
+fn gold_is_exported_and_labels_are_classes_of_the_card() {
+    for program in Program::on_each_database() {
+        let program = labelled(program, 5);
         for (annotator, answers) in [
             ("anna", "k000000,gaming\nk000001,food\nk000002,none\n"),
             ("ben", "k000000,gaming\nk000001,gaming\n"),
             ("carl", "k000000,food\n"),
         ] {
-            scene.write("answers.csv", format!("id,label\n{answers}"));
-            scene.ok(&format!(
+            program.write("answers.csv", format!("id,label\n{answers}"));
+            program.ok(&format!(
                 "labels gold import answers.csv --annotator {annotator}"
             ));
         }
@@ -24,13 +24,13 @@ async fn gold_is_exported_and_labels_are_classes_of_the_card() {
             (Value::Null, Value::Null),
             (Value::Null, Value::Null),
         ];
-        scene.ok("export gold.jsonl");
-        let rows = scene.read_lines("gold.jsonl");
+        program.ok("export gold.jsonl");
+        let rows = program.read_lines("gold.jsonl");
         let found = rows
             .iter()
             .map(|row| (row["gold"].clone(), row["gold_by"].clone()));
         assert_eq!(found.collect::<Vec<_>>(), expected);
-        let shown = scene.view();
+        let shown = program.view();
         for row in &rows {
             let shown = &shown[row["fullname"].as_str().unwrap()];
             for column in ["gold", "gold_by", "label", "label_name"] {
@@ -40,13 +40,13 @@ async fn gold_is_exported_and_labels_are_classes_of_the_card() {
         // An answer about the post's earlier text does not count.
         let edited = "UPDATE gold SET text_hash = (SELECT text_hash FROM posts WHERE fullname = 't3_k000003') \
                       WHERE fullname = 't3_k000002'";
-        database.run(edited).await;
-        assert_eq!(scene.view()["t3_k000002"]["gold_by"], Value::Null);
-        scene.ok("export data-set");
-        let files = fs::read_dir(scene.path("data-set/data")).unwrap();
+        program.execute(edited);
+        assert_eq!(program.view()["t3_k000002"]["gold_by"], Value::Null);
+        program.ok("export data-set");
+        let files = fs::read_dir(program.path("data-set/data")).unwrap();
         let files: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
         assert_eq!(files, ["train-00000-of-00001.parquet"]);
-        let card = scene.read("data-set/README.md");
+        let card = program.read("data-set/README.md");
         for part in [
             "  - split: train\n",
             "- n<1K\n",
@@ -55,22 +55,21 @@ async fn gold_is_exported_and_labels_are_classes_of_the_card() {
         ] {
             assert!(card.contains(part), "{card}");
         }
-        scene.refused(&["export", "x.csv", "--vectors"], &["embedding model"]);
+        program.refused(&["export", "x.csv", "--vectors"], &["embedding model"]);
     }
 }
 
 #[test]
 fn vectors_are_exported_in_every_format() {
-    for database in databases() {
-        let program = Program::with_database(&database.url).with_default_model();
+    for program in Program::on_each_database() {
+        let program = program.with_default_model();
         program.import(&posts(7));
         program.write("two.toml", LABELS);
-        let scene = Scene { program };
-        scene.ok("classify --pipeline two.toml");
+        program.ok("classify --pipeline two.toml");
         for out in ["v.jsonl", "v.csv", "v.parquet"] {
-            scene.ok(&["export", out, "--vectors"]);
+            program.ok(&["export", out, "--vectors"]);
         }
-        let rows = scene.read_lines("v.jsonl");
+        let rows = program.read_lines("v.jsonl");
         let vectors: Vec<Vec<f32>> = rows
             .iter()
             .map(|row| serde_json::from_value(row["vector"].clone()).unwrap())
@@ -82,7 +81,7 @@ fn vectors_are_exported_in_every_format() {
                 "{length}"
             );
         }
-        let mut csv = csv::Reader::from_path(scene.path("v.csv")).unwrap();
+        let mut csv = csv::Reader::from_path(program.path("v.csv")).unwrap();
         let column = csv
             .headers()
             .unwrap()
@@ -92,7 +91,7 @@ fn vectors_are_exported_in_every_format() {
             let read: Vec<f32> = serde_json::from_str(&record[column.unwrap()]).unwrap();
             assert_eq!(&read, vector);
         }
-        let file = File::open(scene.path("v.parquet")).unwrap();
+        let file = File::open(program.path("v.parquet")).unwrap();
         let file = SerializedFileReader::new(file).unwrap();
         let column = column.unwrap();
         let mut count = 0;

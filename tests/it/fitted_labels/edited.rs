@@ -3,49 +3,43 @@
 use super::*;
 use topicmill_core::table;
 
-/// Fits the scene's labels, and exports them.
-fn exported(scene: &Scene<'_>) -> (Value, String) {
-    let answers = first(scene, "answers.csv", 24);
-    let fitted = scene.json(&["labels", "fit", "--gold", &answers, "--make-current"]);
-    let file = scene.write("exported.toml", scene.ok("labels export").stdout);
-    (fitted, file)
+/// Fits the labels, and exports the fit to `exported.toml`. Returns what `labels fit` prints, and the file's text.
+fn exported(program: &Program) -> (Value, String) {
+    first(program, "answers.csv", 24);
+    let fitted = program.json("labels fit --gold answers.csv --make-current");
+    let text = program.ok("labels export").stdout;
+    program.write("exported.toml", &text);
+    (fitted, text)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_exported_fit_assigns_the_same_labels_in_another_database_and_without_one() {
-    for (database, other) in databases().iter().zip(databases().iter().rev()) {
-        let (scene, there) = (Scene::new(database), Scene::unlabelled(other));
-        let (fitted, file) = exported(&scene);
-        let set = scene.json(&["labels", "validate", "--pipeline", &file]);
+#[test]
+fn an_exported_fit_assigns_the_same_labels_in_another_database_and_without_one() {
+    let others = Program::on_each_database().collect::<Vec<_>>();
+    for (program, there) in labelled_on_each().zip(others.into_iter().rev()) {
+        let there = there.with_default_model().imported(30);
+        let (fitted, text) = exported(&program);
+        let set = program.json("labels validate --pipeline exported.toml");
         assert_eq!(set["hash"], fitted["hash"]);
         assert_eq!(set["fitted_to"]["answers"], 24);
-        let printed = scene.ok("labels export --label-set first-fit24");
-        assert_eq!(printed.stdout, std::fs::read_to_string(&file).unwrap());
+        let printed = program.ok("labels export --label-set first-fit24");
+        assert_eq!(printed.stdout, text);
 
-        there.ok(&["classify", "--pipeline", &file]);
-        assert_eq!(csv(&there, ALL_LABELS), csv(&scene, ALL_LABELS));
+        there.write("exported.toml", text);
+        there.ok("classify --pipeline exported.toml");
+        assert_eq!(csv(&there, ALL_LABELS), csv(&program, ALL_LABELS));
 
-        let score = "score posts.ndjson scored.ndjson --reddit-text --pipeline";
-        scene.ok(&[&words(score)[..], &[&file]].concat());
-        let from_database = csv(
-            &scene,
-            "SELECT outcome FROM labeled_posts ORDER BY fullname",
-        );
-        let file = scene.read("scored.ndjson");
-        let from_file = file
-            .lines()
-            .map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let from_file: Vec<Value> = from_file.map(|row| row["outcome"].clone()).collect();
-        assert_eq!(from_file, from_database);
+        program.ok("score posts.ndjson scored.ndjson --reddit-text --pipeline exported.toml");
+        let outcomes = "SELECT outcome FROM labeled_posts ORDER BY fullname";
+        let mut scored = program.read_lines("scored.ndjson");
+        let scored: Vec<Value> = scored.iter_mut().map(|row| row["outcome"].take()).collect();
+        assert_eq!(scored, csv(&program, outcomes));
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_edited_fit_is_rejected_with_the_cause() {
-    let database = sqlite();
-    let scene = Scene::new(&database);
-    let (_, file) = exported(&scene);
-    let text = std::fs::read_to_string(&file).unwrap();
+#[test]
+fn an_edited_fit_is_rejected_with_the_cause() {
+    let program = labelled();
+    let (_, text) = exported(&program);
     // Drops the first weight of every class, so that all have the same wrong length.
     let parts: Vec<&str> = text.split("weights = [").collect();
     let shorter = |part: &&str| part.split_once(", ").unwrap().1.to_owned();
@@ -65,47 +59,47 @@ async fn an_edited_fit_is_rejected_with_the_cause() {
         with("label = \"video games\"", "label = \"chess\""), "have changed since the fit";
     } {
         assert_ne!(edited, text, "{expected}");
-        let edited = scene.write("edited.toml", edited);
-        for command in ["classify", "score posts.ndjson scored.ndjson --overwrite"] {
-            let args = [&words(command)[..], &["--pipeline", &edited]].concat();
-            scene.run(&args).expect_exit(2, expected);
+        program.write("edited.toml", edited);
+        for line in [
+            "classify --pipeline edited.toml",
+            "score posts.ndjson scored.ndjson --overwrite --pipeline edited.toml",
+        ] {
+            program.run(line).expect_exit(2, expected);
         }
     }
-    for (args, expected) in table! {
-        "classify --mode multi --pipeline", "was fitted in mode single";
-        "labels calibrate --gold answers.csv --label-set", "is fitted to gold labels";
+    for (line, expected) in table! {
+        "classify --mode multi --pipeline exported.toml", "was fitted in mode single";
+        "labels calibrate --gold answers.csv --label-set exported.toml", "is fitted to gold labels";
     } {
-        let args = [&words(args)[..], &[&file]].concat();
-        scene.run(&args).expect_exit(2, expected);
+        program.run(line).expect_exit(2, expected);
     }
-    let ran = scene.ok("labels new - --from current");
+    let ran = program.ok("labels new - --from current");
     ran.expect_stderr("without what `labels fit` learned");
 
-    database
-        .run("UPDATE label_sets SET fitted = json_remove(fitted, '$.labels[0].weights[0]') WHERE fitted IS NOT NULL")
-        .await;
-    let ran = scene.run("labels evaluate --gold answers.csv");
+    program.execute(
+        "UPDATE label_sets SET fitted = json_remove(fitted, '$.labels[0].weights[0]') WHERE fitted IS NOT NULL",
+    );
+    let ran = program.run("labels evaluate --gold answers.csv");
     ran.expect_exit(4, "was edited or damaged");
 }
 
 #[test]
 fn a_fit_without_labels_gets_a_command_that_labels_the_posts() {
-    let database = sqlite();
-    let scene = Scene::new(&database);
-    let answers = first(&scene, "answers.csv", 24);
-    let fitted = scene.json(&["labels", "fit", "--gold", &answers]);
+    let program = labelled();
+    first(&program, "answers.csv", 24);
+    let fitted = program.json("labels fit --gold answers.csv");
     let version = &fitted["hash"].as_str().unwrap()[..12];
     let export = format!("labels export --label-set {version}");
     let classify = "classify --pipeline FILE --make-current";
-    scene.run("labels use first-fit24").expect_exit(
+    program.run("labels use first-fit24").expect_exit(
         2,
         &format!("`topicmill {export} > FILE && topicmill {classify}`"),
     );
     // The commands work as printed.
-    let printed = scene.ok(&export).stdout;
-    scene.write("FILE", printed);
-    scene.ok(classify);
-    let list = scene.json("labels list");
+    let printed = program.ok(&export).stdout;
+    program.write("FILE", printed);
+    program.ok(classify);
+    let list = program.json("labels list");
     assert_eq!(list[0]["label_set"], "first-fit24", "{list}");
     assert_eq!(list[0]["current"], true, "{list}");
 }

@@ -3,9 +3,9 @@
 use super::*;
 
 /// The program with the default model, whose vectors a fit needs.
-async fn fit_scene(database: &crate::support::postgres::TestDatabase) -> Scene {
-    let program = Program::with_database(&database.url).with_default_model();
-    Scene::of(program, database, 40).await
+fn fittable() -> Program {
+    let program = Program::on(sqlite()).with_default_model();
+    program.labelled_in_turn(40)
 }
 
 /// Answers this many posts: `none` for posts about games, and the right label for the others.
@@ -36,11 +36,10 @@ fn fit_result(served: &Served) -> String {
     panic!("the fit did not end");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn fit_now_learns_once_from_two_presses_and_only_from_this_page() {
-    let database = sqlite();
-    let scene = fit_scene(&database).await;
-    let served = Served::review(&scene, &[]);
+#[test]
+fn fit_now_learns_once_from_two_presses_and_only_from_this_page() {
+    let program = fittable();
+    let served = Served::review(&program, &[]);
     let page = answer_posts(&served, 24);
     assert!(!page.contains("fit now"), "{page}");
     let page = served.answer(&page, "", &[("label", "food")]);
@@ -49,7 +48,7 @@ async fn fit_now_learns_once_from_two_presses_and_only_from_this_page() {
     let form = [("token", token), ("who", "ada")];
     let runs = || {
         let runs = "SELECT COUNT(*) AS n FROM runs WHERE stage = 'classify'";
-        scene.json(&["sql", runs])[0]["n"].clone()
+        program.json(&["sql", runs])[0]["n"].clone()
     };
     let elsewhere = "Origin: http://evil.example\r\n";
     assert_eq!(served.post("/review/fit", &form, elsewhere).0, 403);
@@ -74,9 +73,9 @@ async fn fit_now_learns_once_from_two_presses_and_only_from_this_page() {
     );
     assert!(state.contains("<a href=\"./\">"), "{state}");
     assert!(!state.contains("fit now"), "{state}");
-    assert_eq!(runs(), 2, "one run from the scene and one from the fit");
+    assert_eq!(runs(), 2, "one run from the program and one from the fit");
     let current = "SELECT name FROM label_sets s JOIN current_target c ON c.label_set_id = s.id";
-    assert_eq!(scene.json(&["sql", current])[0]["name"], "first-fit25");
+    assert_eq!(program.json(&["sql", current])[0]["name"], "first-fit25");
     // Each learned answer measures a fit without it; only the random ones count.
     let page = served.page("/review");
     for part in [
@@ -89,16 +88,15 @@ async fn fit_now_learns_once_from_two_presses_and_only_from_this_page() {
     // A form from before the fit is still valid: the labels that it offers are the same.
     let next = served.answer(&page, "", &[("label", "food")]);
     assert!(!next.contains("changed in the meantime"), "{next}");
-    assert_eq!(scene.json(&["labels", "gold", "list"])["answers"], 26);
+    assert_eq!(program.json(&["labels", "gold", "list"])["answers"], 26);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn fit_now_keeps_the_target_of_the_last_fit() {
-    let database = sqlite();
-    let scene = fit_scene(&database).await;
-    let served = Served::review(&scene, &["--random-share", "1"]);
+#[test]
+fn fit_now_keeps_the_target_of_the_last_fit() {
+    let program = fittable();
+    let served = Served::review(&program, &["--random-share", "1"]);
     answer_posts(&served, 10);
-    scene.ok(&["labels", "fit", "--target-recall", "0.5", "--make-current"]);
+    program.ok(&["labels", "fit", "--target-recall", "0.5", "--make-current"]);
     let page = answer_posts(&served, 25);
     assert!(
         page.contains("As in that fit, the threshold will be chosen for a recall of 0.5."),
@@ -113,14 +111,13 @@ async fn fit_now_keeps_the_target_of_the_last_fit() {
     assert!(page.contains(" for a recall of 0.5."), "{page}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_failed_fit_reports_why_and_changes_nothing() {
-    let database = sqlite();
+#[test]
+fn a_failed_fit_reports_why_and_changes_nothing() {
     // The model's logits and scores are deleted, so a fit has nothing to learn from.
-    let scene = Scene::new(&database, 40).await;
-    database.run("DELETE FROM pair_logits").await;
-    database.run("DELETE FROM packed_scores").await;
-    let served = Served::review(&scene, &[]);
+    let program = Program::on(sqlite()).labelled_in_turn(40);
+    program.execute("DELETE FROM pair_logits");
+    program.execute("DELETE FROM packed_scores");
+    let served = Served::review(&program, &[]);
     let page = answer_posts(&served, 25);
     let token = field(&page, "token");
     let form = [("token", token), ("who", "ada")];
@@ -131,18 +128,17 @@ async fn a_failed_fit_reports_why_and_changes_nothing() {
         "{state}"
     );
     assert!(state.contains("fit now"), "it can be repeated: {state}");
-    let sets = scene.json(&["labels", "list"]);
+    let sets = program.json(&["labels", "list"]);
     assert_eq!(sets.as_array().unwrap().len(), 1, "{sets}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_note_and_a_fit_work_by_keyboard_and_mouse() {
-    let database = sqlite();
     let Some(browser) = Browser::start().await else {
         return;
     };
-    let scene = fit_scene(&database).await;
-    let served = Served::review(&scene, &[]);
+    let program = fittable();
+    let served = Served::review(&program, &[]);
     answer_posts(&served, 24);
     let url = served.url("/review");
     browser.open(&url, 1280, Scheme::Light).await;
@@ -171,7 +167,7 @@ async fn a_note_and_a_fit_work_by_keyboard_and_mouse() {
         .until("document.querySelector('.notice').textContent.includes('the model predicted')")
         .await;
     let noted = "SELECT note FROM gold WHERE note IS NOT NULL";
-    assert_eq!(scene.json(&["sql", noted])[0]["note"], "1 u 0");
+    assert_eq!(program.json(&["sql", noted])[0]["note"], "1 u 0");
     // Undo restores the note.
     browser.press_and_navigate("u").await;
     browser

@@ -2,15 +2,14 @@
 
 use super::*;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn rejected_forms_store_nothing_and_a_kill_loses_no_answer() {
-    let database = sqlite();
-    let scene = Scene::new(&database, 8).await;
-    let served = Served::review(&scene, &[]);
+#[test]
+fn rejected_forms_store_nothing_and_a_kill_loses_no_answer() {
+    let program = Program::on(sqlite()).labelled_in_turn(8);
+    let served = Served::review(&program, &[]);
     let page = served.page("/review");
     let post = field(&page, "post").to_owned();
     assert_eq!(field(&page, "who"), "ada");
-    let count = || scene.json(&["labels", "gold", "list"])["answers"].clone();
+    let count = || program.json(&["labels", "gold", "list"])["answers"].clone();
     let food = answer_form(&page, &[("label", "food")]);
     let wrong = [&[("token", "0")][..], &food[1..]].concat();
     let elsewhere = "Origin: http://evil.example\r\n";
@@ -21,8 +20,8 @@ async fn rejected_forms_store_nothing_and_a_kill_loses_no_answer() {
     served.answer(&page, "", &[("label", "sailing")]);
     assert_eq!(count(), 0);
     // The post is purged after the page has shown it.
-    let ids = scene.program.write("ids.txt", format!("{post}\n"));
-    scene.ok(&["purge", "--ids", &ids]);
+    let ids = program.write("ids.txt", format!("{post}\n"));
+    program.ok(&["purge", "--ids", &ids]);
     let page = served.answer(&page, "", &[("label", "food")]);
     assert_eq!(count(), 0);
     let next = field(&page, "post");
@@ -31,13 +30,13 @@ async fn rejected_forms_store_nothing_and_a_kill_loses_no_answer() {
     assert_eq!(count(), 1);
     // A correction is the latest answer, even if another host's clock was ahead.
     let ahead = "UPDATE gold SET answered_at = '2099-01-01T00:00:00+00:00', label = 'gaming'";
-    database.run(ahead).await;
+    program.execute(ahead);
     served.answer(&page, "", &[("label", "food")]);
-    let label = scene.json(&["sql", "SELECT label FROM gold"]);
+    let label = program.json(&["sql", "SELECT label FROM gold"]);
     assert_eq!(label, json!([{"label": "food"}]));
     // After a kill nothing is lost, and the last answer can be undone.
     drop(served);
-    let served = Served::review(&scene, &[]);
+    let served = Served::review(&program, &[]);
     let from_before = answer_form(&page, &[("label", "food")]);
     assert_eq!(served.post("/review/answer", &from_before, "").0, 403);
     assert_eq!(count(), 1);
@@ -49,12 +48,11 @@ async fn rejected_forms_store_nothing_and_a_kill_loses_no_answer() {
     skipped_posts_are_offered_again(&served);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_answer_refers_to_the_text_and_labels_that_the_page_showed() {
-    let database = sqlite();
-    let scene = Scene::new(&database, 8).await;
-    let served = Served::review(&scene, &["--random-share", "0"]);
-    let answers = || scene.json(&["labels", "gold", "list"])["answers"].clone();
+#[test]
+fn an_answer_refers_to_the_text_and_labels_that_the_page_showed() {
+    let program = Program::on(sqlite()).labelled_in_turn(8);
+    let served = Served::review(&program, &["--random-share", "0"]);
+    let answers = || program.json(&["labels", "gold", "list"])["answers"].clone();
     // The server, not the form, decides whether the post is random.
     let send = |page: &str, lacking: &str| {
         let mut form = answer_form(page, &[("chosen", "random"), ("none", "1")]);
@@ -63,11 +61,9 @@ async fn an_answer_refers_to_the_text_and_labels_that_the_page_showed() {
     };
     let page = served.page("/review");
     assert_eq!(field(&page, "post"), "t3_k00000");
-    let edited = scene
-        .program
-        .write("edited.ndjson", builders::line(0, "a new text"));
-    scene.ok(&["import", &edited]);
-    scene.ok(&["classify", "--pipeline", "first.toml"]);
+    let edited = program.write("edited.ndjson", builders::line(0, "a new text"));
+    program.ok(&["import", &edited]);
+    program.ok(&["classify", "--pipeline", "first.toml"]);
     let (status, page) = send(&page, "");
     assert_eq!(status, 200);
     assert_eq!(answers(), 0);
@@ -81,11 +77,9 @@ async fn an_answer_refers_to_the_text_and_labels_that_the_page_showed() {
     );
     // A different set has a label that was not offered, so the answer does not apply to it.
     let more = [&LABELS[..], &[("sailing", "boats and sailing")]].concat();
-    let wider = scene
-        .program
-        .write("wider.toml", pipeline("wider", "", &more));
-    scene.ok(&["classify", "--pipeline", &wider]);
-    scene.ok(&["labels", "use", "wider"]);
+    let wider = program.write("wider.toml", pipeline("wider", "", &more));
+    program.ok(&["classify", "--pipeline", &wider]);
+    program.ok(&["labels", "use", "wider"]);
     let (_, page) = send(&page, "");
     assert_eq!(answers(), 1);
     assert!(
@@ -97,18 +91,15 @@ async fn an_answer_refers_to_the_text_and_labels_that_the_page_showed() {
     assert_eq!(answers(), 2);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_filter_selects_by_label_and_score_and_its_answers_are_not_random() {
-    let database = sqlite();
-    let scene = Scene::new(&database, 12).await;
+#[test]
+fn a_filter_selects_by_label_and_score_and_its_answers_are_not_random() {
+    let program = Program::on(sqlite()).labelled_in_turn(12);
     // Posts 0, 3, 6 and 9 are labelled gaming; 4 has no label.
-    database
-        .run("UPDATE classifications SET score = 0.4 WHERE fullname IN ('t3_k00003', 't3_k00006')")
-        .await;
-    database
-        .run("UPDATE classifications SET abstained = TRUE WHERE fullname = 't3_k00004'")
-        .await;
-    let served = Served::review(&scene, &["--random-share", "1"]);
+    program.execute(
+        "UPDATE classifications SET score = 0.4 WHERE fullname IN ('t3_k00003', 't3_k00006')",
+    );
+    program.execute("UPDATE classifications SET abstained = TRUE WHERE fullname = 't3_k00004'");
+    let served = Served::review(&program, &["--random-share", "1"]);
     // Without a filter, a random post is assigned; a filter selects different posts.
     served.page("/review");
     let query = "?label=gaming&from=0.3&to=0.5";
@@ -123,7 +114,7 @@ async fn a_filter_selects_by_label_and_score_and_its_answers_are_not_random() {
     assert_eq!(field(&page, "post"), "");
     let page = served.page("/review?label=unlabelled");
     assert_eq!(field(&page, "post"), "t3_k00004");
-    let chosen = scene.json(&["labels", "gold", "list"])["chosen"].clone();
+    let chosen = program.json(&["labels", "gold", "list"])["chosen"].clone();
     assert_eq!(chosen, json!({"filter": 2}));
     // The page shows no overall estimate.
     let page = served.page("/review");
@@ -132,7 +123,7 @@ async fn a_filter_selects_by_label_and_score_and_its_answers_are_not_random() {
         "{page}"
     );
     assert!(page.contains("random sample</span>"), "{page}");
-    scene
+    program
         .ok(&["labels", "evaluate", "--gold", "db"])
         .expect_stderr("are not representative");
     // After an undo, the post is shown again with its filter, which remains the recorded reason for choosing it.
@@ -140,26 +131,23 @@ async fn a_filter_selects_by_label_and_score_and_its_answers_are_not_random() {
     let page = served.press(&page, &format!("undo{query}"));
     assert!(page.contains("<span>filter</span>"), "{page}");
     served.answer(&page, query, &[("none", "1")]);
-    let chosen = scene.json(&["labels", "gold", "list"])["chosen"].clone();
+    let chosen = program.json(&["labels", "gold", "list"])["chosen"].clone();
     assert_eq!(chosen, json!({"filter": 2}));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn none_of_these_is_asked_again_after_labels_were_added() {
-    let database = sqlite();
-    let scene = Scene::new(&database, 8).await;
+#[test]
+fn none_of_these_is_asked_again_after_labels_were_added() {
+    let program = Program::on(sqlite()).labelled_in_turn(8);
     let gold = "id,label\nk00004,none\nk00005,none\nk00006,food\nk00007,none\n";
-    let gold = scene.program.write("gold.csv", gold);
-    scene.ok(&["labels", "gold", "import", &gold, "--annotator", "ada"]);
+    let gold = program.write("gold.csv", gold);
+    program.ok(&["labels", "gold", "import", &gold, "--annotator", "ada"]);
     // The answer about this post was about an earlier text.
     let edited = builders::line(4, "a new text");
-    scene.ok(&["import", &scene.program.write("edited.ndjson", edited)]);
+    program.ok(&["import", &program.write("edited.ndjson", edited)]);
     let more = [&LABELS[..], &[("sailing", "boats and sailing")]].concat();
-    let wider = scene
-        .program
-        .write("wider.toml", pipeline("wider", "", &more));
-    scene.ok(&["classify", "--pipeline", &wider, "--make-current"]);
-    let served = Served::review(&scene, &[]);
+    let wider = program.write("wider.toml", pipeline("wider", "", &more));
+    program.ok(&["classify", "--pipeline", &wider, "--make-current"]);
+    let served = Served::review(&program, &[]);
     let mut page = served.page("/review");
     for post in ["t3_k00005", "t3_k00007"] {
         assert!(page.contains("before labels were added"), "{page}");

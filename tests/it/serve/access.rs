@@ -9,16 +9,14 @@ use std::time::Duration;
 use sqlx::{Connection, Executor, SqliteConnection};
 
 use super::{Served, labelled, posts};
-use crate::support::postgres::sqlite;
 use crate::support::program::{Program, wrapped};
 
 const TOKEN: &str = "a-token-of-the-test-0123";
 
 #[test]
 fn requests_must_be_local_and_name_a_local_host() {
-    let database = sqlite();
-    let program = Program::with_database(&database.url);
-    program.ok(&["db", "create"]);
+    let program = Program::new();
+    program.ok("db create");
     let served = Served::start(&program);
     let port = served.address.port();
     let under = |host: &str| {
@@ -54,8 +52,7 @@ fn requests_must_be_local_and_name_a_local_host() {
 
 #[test]
 fn cross_site_requests_can_open_pages_but_change_nothing() {
-    let database = sqlite();
-    let program = labelled(&database, &posts(4));
+    let program = labelled(Program::new(), &posts(4));
     let served = Served::with(&program, &["--review"]);
     let from = |site: &str, path: &str| {
         let header = format!("Sec-Fetch-Site: {site}\r\n");
@@ -74,9 +71,8 @@ fn cross_site_requests_can_open_pages_but_change_nothing() {
 
 #[test]
 fn remote_requests_need_the_token() {
-    let database = sqlite();
-    let program = Program::with_database(&database.url);
-    program.ok(&["db", "create"]);
+    let program = Program::new();
+    program.ok("db create");
     let at = ["serve", "--listen", "0.0.0.0:0"];
     program.run(&at).expect_exit(2, "--token-file");
     let short = program.write("short.txt", "hush\n");
@@ -122,8 +118,7 @@ fn remote_requests_need_the_token() {
 
 #[test]
 fn a_shared_review_page_asks_for_the_annotators_name() {
-    let database = sqlite();
-    let program = labelled(&database, &posts(4));
+    let program = labelled(Program::new(), &posts(4));
     let file = program.write("token.txt", TOKEN);
     let served = Served::with(&program, &["--token-file", &file, "--review"]);
     let page = |path: &str| {
@@ -137,8 +132,7 @@ fn a_shared_review_page_asks_for_the_annotators_name() {
 
 #[test]
 fn unknown_paths_and_methods_are_reported() {
-    let database = sqlite();
-    let program = labelled(&database, &posts(4));
+    let program = labelled(Program::new(), &posts(4));
     let served = Served::start(&program);
     for path in [
         "/nothing",
@@ -183,8 +177,7 @@ fn unknown_paths_and_methods_are_reported() {
 
 #[test]
 fn slow_clients_do_not_delay_others() {
-    let database = sqlite();
-    let program = labelled(&database, &posts(4));
+    let program = labelled(Program::new(), &posts(4));
     let served = Served::start(&program);
     // Some send no complete head, and others do not read their response.
     let slow: Vec<TcpStream> = (0..100)
@@ -201,9 +194,8 @@ fn slow_clients_do_not_delay_others() {
 
 #[test]
 fn a_signal_stops_the_server_despite_idle_clients() {
-    let database = sqlite();
-    let program = Program::with_database(&database.url);
-    program.ok(&["db", "create"]);
+    let program = Program::new();
+    program.ok("db create");
     for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
         let mut served = Served::start(&program);
         served.page("/");
@@ -220,27 +212,23 @@ fn a_signal_stops_the_server_despite_idle_clients() {
 
 #[test]
 fn a_missing_or_incompatible_database_is_reported() {
-    let database = sqlite();
-    let program = labelled(&database, &posts(4));
+    let program = labelled(Program::new(), &posts(4));
     let served = Served::start(&program);
     assert_eq!(served.get("/healthz").status, 200);
-    let runtime = tokio::runtime::Runtime::new().unwrap();
     let later = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
                  VALUES (9999, 'later', TRUE, '', 0)";
-    runtime.block_on(database.run(later));
+    program.execute(later);
     let health = served.get("/healthz");
     assert_eq!(health.status, 503, "{}", health.body);
-    assert!(!health.body.contains(&database.url), "{}", health.body);
+    assert!(!health.body.contains("topicmill.db"), "{}", health.body);
     let newer = program.run(&["serve", "--listen", "127.0.0.1:0"]);
     assert_eq!(newer.code, 4, "{}", newer.stderr);
-    runtime.block_on(database.run("DELETE FROM _sqlx_migrations WHERE version = 9999"));
+    program.execute("DELETE FROM _sqlx_migrations WHERE version = 9999");
     assert_eq!(served.get("/healthz").status, 200);
-    if let Some(path) = database.url.strip_prefix("sqlite:") {
-        std::fs::remove_file(path).unwrap();
-        assert_eq!(served.get("/healthz").status, 503);
-        let missing = program.run(&["serve"]);
-        assert_eq!(missing.code, 4, "{}", missing.stderr);
-    }
+    std::fs::remove_file(program.path("topicmill.db")).unwrap();
+    assert_eq!(served.get("/healthz").status, 503);
+    let missing = program.run("serve");
+    assert_eq!(missing.code, 4, "{}", missing.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]

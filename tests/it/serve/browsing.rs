@@ -3,7 +3,7 @@
 use super::pages::evil;
 use super::{Served, labelled, posts};
 use crate::support::browser::{Browser, Scheme, WIDTHS};
-use crate::support::postgres::sqlite;
+use crate::support::program::Program;
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "deep: browser widths"]
@@ -11,8 +11,7 @@ async fn every_page_fits_its_viewport_and_loads_nothing_external() {
     let Some(browser) = Browser::start().await else {
         return;
     };
-    let database = sqlite();
-    let program = labelled(&database, &(posts(80) + evil().as_str()));
+    let program = labelled(Program::new(), &(posts(80) + evil().as_str()));
     let served = Served::start(&program);
     for (name, path) in [
         ("overview", "/"),
@@ -49,8 +48,7 @@ async fn a_user_can_search_filter_and_page() {
     let Some(browser) = Browser::start().await else {
         return;
     };
-    let database = sqlite();
-    let program = labelled(&database, &posts(130));
+    let program = labelled(Program::new(), &posts(130));
     let served = Served::start(&program);
     browser.open(&served.url("/"), 1400, Scheme::Light).await;
     browser.click(".outcomes a").await;

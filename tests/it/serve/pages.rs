@@ -6,7 +6,6 @@ use serde_json::json;
 use topicmill_core::table;
 
 use super::{Served, escaped, labelled, names, posts, resolved};
-use crate::support::postgres::{databases, sqlite};
 use crate::support::program::Program;
 
 const NEWEST: &str = "created_at DESC, fullname DESC";
@@ -27,16 +26,16 @@ impl Served {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn lists_equal_the_rows_of_the_views() {
-    for database in databases() {
-        let program = labelled(&database, &posts(130));
+#[test]
+fn lists_equal_the_rows_of_the_views() {
+    for program in Program::on_each_database() {
+        let program = labelled(program, &posts(130));
         // Many posts have the same time or the same score.
         let updates = "UPDATE classifications SET score = 0.5 + 0.1 * (CAST(substr(fullname, 9) AS INTEGER) % 3), \
                          other = substr(fullname, 8) = '17', abstained = substr(fullname, 9) = '7'; \
                        UPDATE things SET created_at = '2023-11-14T00:00:00+00:00' WHERE substr(fullname, 7) >= '070'; \
                        DELETE FROM classifications WHERE substr(fullname, 9) = '5'";
-        database.run(updates).await;
+        program.execute(updates);
         let served = Served::start(&program);
         for (query, condition, order) in table! {
             "", "TRUE", NEWEST;
@@ -60,7 +59,7 @@ async fn lists_equal_the_rows_of_the_views() {
             let wanted: Vec<&str> = rows.lines().skip(1).collect();
             assert_eq!(wanted.is_empty(), query.starts_with("topic"), "{query}");
             let listed = served.list(query, || ());
-            assert_eq!(listed, wanted, "{query} in {}", database.url);
+            assert_eq!(listed, wanted, "{query}");
         }
         // The number next to each outcome.
         let sql = "SELECT COALESCE(outcome, 'unlabelled') AS outcome, COUNT(*) AS posts FROM labeled_posts GROUP BY 1";
@@ -106,8 +105,7 @@ async fn lists_equal_the_rows_of_the_views() {
 
 #[test]
 fn search_treats_every_character_as_text() {
-    for database in databases() {
-        let program = Program::with_database(&database.url);
+    for program in Program::on_each_database() {
         let titles = [
             "Cats & dogs at 50% off",
             "say \"hello world\" 🎉",
@@ -148,8 +146,7 @@ fn search_treats_every_character_as_text() {
 
 #[test]
 fn a_post_is_found_by_its_id() {
-    let database = sqlite();
-    let program = labelled(&database, &posts(4));
+    let program = labelled(Program::new(), &posts(4));
     let served = Served::start(&program);
     let page = served.page("/posts/t3_k00003");
     assert!(page.contains("href=\"https://www.reddit.com/r/x/comments/k00003/t/\""));
@@ -193,8 +190,7 @@ pub fn evil() -> String {
 
 #[test]
 fn post_text_is_escaped_on_every_page() {
-    let database = sqlite();
-    let program = labelled(&database, &evil());
+    let program = labelled(Program::new(), &evil());
     let served = Served::start(&program);
     let posts = (0..6).map(|i| format!("/posts/t3_e{i}"));
     for path in posts.chain(["/posts".to_owned(), "/".to_owned()]) {
@@ -224,13 +220,12 @@ fn post_text_is_escaped_on_every_page() {
 
 #[test]
 fn pages_show_new_posts_and_no_purged_ones() {
-    let database = sqlite();
-    let program = labelled(&database, &posts(20));
+    let program = labelled(Program::new(), &posts(20));
     let served = Served::start(&program);
     let chicken = || names(&served.page("/posts?q=chicken")).len();
     assert!(served.page("/").contains("roast a chicken 1<"));
     assert_eq!(chicken(), 4);
-    program.ok(&["import", &program.write("more.ndjson", posts(26))]);
+    program.import(&posts(26));
     assert_eq!(chicken(), 5);
     assert_eq!(names(&served.page("/posts?outcome=unlabelled")).len(), 6);
 
@@ -243,9 +238,8 @@ fn pages_show_new_posts_and_no_purged_ones() {
 
 #[test]
 fn empty_and_unlabelled_databases_have_pages() {
-    let database = sqlite();
-    let program = Program::with_database(&database.url);
-    program.ok(&["db", "create"]);
+    let program = Program::new();
+    program.ok("db create");
     let served = Served::start(&program);
     for path in [
         "/",
@@ -255,7 +249,7 @@ fn empty_and_unlabelled_databases_have_pages() {
     ] {
         assert!(names(&served.page(path)).is_empty(), "{path}");
     }
-    program.ok(&["import", &program.write("posts.ndjson", posts(3))]);
+    program.import(&posts(3));
     assert_eq!(names(&served.page("/posts")).len(), 3);
     assert_eq!(names(&served.page("/posts?sort=score")).len(), 0);
     served.page("/");

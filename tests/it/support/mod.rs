@@ -14,6 +14,7 @@
 //! ```
 //!
 //! A test of the program runs on one database (SQLite), unless the difference between the databases is its subject.
+//! Cases are rows of [`table!`](topicmill_core::table), and a test that must wait for something uses [`wait`].
 
 pub mod arctic_shift;
 pub mod browser;

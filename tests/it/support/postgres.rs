@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
-use topicmill_store::{Access, Store, Target};
+use topicmill_store::{Access, Store};
 
 use super::engine::repository;
 
@@ -138,24 +138,6 @@ impl TestDatabase {
     /// Runs SQL without the store.
     pub async fn run(&self, sql: &str) {
         run_sql(&self.url, sql).await;
-    }
-
-    /// Runs a statement with a target and a fullname as its parameters, without the store.
-    pub async fn execute(&self, sql: &'static str, target: Target, fullname: &str) {
-        use sqlx::Connection;
-        macro_rules! run {
-            ($connection:ty) => {{
-                let mut connection = <$connection>::connect(&self.url).await.unwrap();
-                let query = sqlx::query(sql).bind(target.model).bind(target.label_set);
-                query.bind(fullname).execute(&mut connection).await.unwrap();
-                connection.close().await.unwrap();
-            }};
-        }
-        if self.url.starts_with("sqlite:") {
-            run!(sqlx::SqliteConnection);
-        } else {
-            run!(sqlx::PgConnection);
-        }
     }
 }
 

@@ -1,7 +1,9 @@
 //! The program under test, with its own working directory and environment.
 
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -220,6 +222,12 @@ impl Program {
         }
     }
 
+    /// Returns the rows of `labeled_posts`.
+    #[track_caller]
+    pub fn labelled_posts(&self) -> Value {
+        self.json("sql 'SELECT * FROM labeled_posts ORDER BY fullname'")
+    }
+
     /// Writes `posts.ndjson` and imports it.
     #[track_caller]
     pub fn import(&self, posts: &str) -> RunOutput {
@@ -343,6 +351,19 @@ pub fn signal(child: &Child, name: &str) {
     let pid = child.id().to_string();
     let sent = Command::new("kill").args([name, &pid]).status();
     assert!(sent.unwrap().success(), "{name}");
+}
+
+/// Starts a server; returns the address that it logs after these words.
+pub fn start_server(mut command: Command, words: &str) -> (Child, SocketAddr) {
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let address = lines.by_ref().map_while(Result::ok).find_map(|line| {
+        let (_, rest) = line.split_once(words)?;
+        rest.split('/').next()?.parse().ok()
+    });
+    // Keep reading, so that its log does not fill the pipe.
+    std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+    (child, address.expect("the server logs its address"))
 }
 
 /// Splits a command line at spaces.
