@@ -264,7 +264,7 @@ pub(super) fn privilege_advice(message: &str) -> &'static str {
         "run the command as that user, or as a member of that role"
     } else {
         "have its owner grant your user the privilege: packaging/postgresql/roles.sql has roles for collecting, \
-         labelling and reading"
+         labelling, reviewing and reading"
     }
 }
 

@@ -216,11 +216,12 @@ impl Frame {
             1 => "; 1 random answer would cover them".to_owned(),
             n => format!("; {n} random answers would cover them"),
         };
-        format!(
-            ", of the {} posts{until} ({} later posts are not covered{answers})",
-            thousands(size.posts),
-            thousands(size.not_covered)
-        )
+        let later = match size.not_covered {
+            1 => "1 later post is".to_owned(),
+            n => format!("{} later posts are", thousands(n)),
+        };
+        let posts = thousands(size.posts);
+        format!(", of the {posts} posts{until} ({later} not covered{answers})")
     }
 
     /// Estimates accuracy, and the precision of the assigned labels, of the sampled posts in the frame: of the sample
