@@ -89,7 +89,7 @@ pub async fn collect(
     let mut read = Ok(());
     let concurrency = match source.paging() {
         Paging::Listing(_) => options.concurrency.max(1),
-        // An archive gets one request at a time. Topics that wait for their turn would repeat all tries after one fails.
+        // An archive gets one request at a time, and none while another is waiting to be retried.
         Paging::Archive(_) => 1,
     };
     // The comments on a topic's posts are read once its posts are stored.

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 use reqwest::{Client, RequestBuilder, redirect};
-use tokio::sync::Mutex;
 
 use super::error::HttpError;
 use super::proxy::{certificate_problem, check_proxies};
@@ -106,8 +105,6 @@ pub struct PoliteClient {
     meter: Arc<Meter>,
     wait_budget: Duration,
     tries: u32,
-    /// Held during a request with [`Site::one_at_a_time`].
-    turn: Mutex<()>,
 }
 
 /// Installs ring as the process's TLS provider. Idempotent.
@@ -147,8 +144,7 @@ impl PoliteClient {
         let meter = Arc::<Meter>::default();
         let wait_budget = settings.wait_budget;
         let per_minute = NonZeroU32::new(settings.requests_per_minute).unwrap_or(NonZeroU32::MIN);
-        // A burst of one spaces requests evenly.
-        let burst = if site.one_at_a_time {
+        let burst = if site.evenly_spaced {
             NonZeroU32::MIN
         } else {
             per_minute
@@ -161,7 +157,6 @@ impl PoliteClient {
             meter,
             wait_budget,
             tries: settings.tries,
-            turn: Mutex::default(),
         })
     }
 
@@ -195,12 +190,6 @@ impl PoliteClient {
         let refused = |error| self.http_error(what, error);
         let mut backoff = backoff(self.tries);
         let mut tries = 0;
-        // Locked until the request ends, so that no other request is sent while this one is waiting to be retried.
-        let _turn = if self.site.one_at_a_time {
-            Some(self.turn.lock().await)
-        } else {
-            None
-        };
         loop {
             self.quota.acquire().await.map_err(refused)?;
             self.meter.count_request(purpose == Purpose::Token);

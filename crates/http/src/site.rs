@@ -7,7 +7,6 @@ pub struct Site {
     pub name: &'static str,
     /// Section in the settings: `arctic_shift`.
     pub section: &'static str,
-    /// True to send requests one at a time and evenly spaced: none is sent while another is in flight or is waiting to
-    /// be retried.
-    pub one_at_a_time: bool,
+    /// True to send requests evenly spaced, without bursts.
+    pub evenly_spaced: bool,
 }

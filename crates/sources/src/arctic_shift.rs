@@ -3,8 +3,8 @@
 //! The input is a subreddit's name and a time. The output is a [`TimePage`], or a [`SourceError`] with its [`Outcome`].
 //! The archive needs no key and can be read only in order of creation time.
 //!
-//! The archive is free and run by one person, so requests are sent one at a time and evenly spaced, and any wait that
-//! its headers request is added. If the archive reports that a page is too large, a smaller one is requested.
+//! The archive is free and run by one person, so requests are evenly spaced, `collect` sends them one at a time, and any
+//! wait that its headers request is added. If the archive reports that a page is too large, a smaller one is requested.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;

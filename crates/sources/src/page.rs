@@ -63,7 +63,7 @@ pub const fn site_for(kind: SourceKind) -> Site {
     Site {
         name: about.title,
         section: about.section,
-        one_at_a_time: matches!(kind, SourceKind::ArcticShift),
+        evenly_spaced: matches!(kind, SourceKind::ArcticShift),
     }
 }
 
