@@ -67,8 +67,10 @@ pub fn init(format: LogFormat, verbosity: i8) {
         1 => "warn,topicmill=debug",
         _ => "info,topicmill=trace",
     };
-    // ONNX Runtime warns about every graph, and the pool logs errors that the caller reports as well.
-    let default = format!("{default},ort=error,sqlx_core::pool::connection=error");
+    // ONNX Runtime warns about every graph. The pool and the TLS library log errors that the caller reports as well.
+    let default = format!(
+        "{default},ort=error,sqlx_core::pool::connection=error,rustls_platform_verifier=off"
+    );
     let filter =
         EnvFilter::try_from_env("TOPICMILL_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     // `sqlx` logs the values of unknown connection parameters and lines from the password file, which may be secrets.

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use topicmill_core::FailureKind;
-use topicmill_http::certificate_problem;
+use topicmill_http::Refusal;
 use topicmill_score::folder::ModelError;
 
 /// Reasons why a model was not downloaded.
@@ -52,11 +52,8 @@ impl PullError {
                     "the token in HF_TOKEN or HF_HOME contains invalid characters: copy it again";
                 return Self::Message(FailureKind::Policy, text.to_owned());
             }
-            if let Some(why) = certificate_problem(&error) {
-                let text = format!(
-                    "the TLS certificate for `{what}` was rejected ({why}): if your organisation's proxy signs it, \
-                     name the file of its CA certificates in SSL_CERT_FILE"
-                );
+            if let Some(why) = Refusal::of(&error) {
+                let text = format!("cannot fetch `{what}`: {why}");
                 return Self::Message(FailureKind::Usage, text);
             }
             Self::temporary(what, &cause.to_string())

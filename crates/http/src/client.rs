@@ -8,7 +8,7 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use reqwest::{Client, RequestBuilder, redirect};
 
 use super::error::HttpError;
-use super::proxy::{certificate_problem, check_proxies};
+use super::proxy::{Refusal, check_proxies};
 use super::quota::{Quota, QuotaError};
 use super::response::{HttpResponse, MAX_RESPONSE_BYTES, MIN_WAIT};
 use super::shared_quota::SharedQuota;
@@ -214,9 +214,9 @@ impl PoliteClient {
                 }
                 Err(error) => {
                     self.meter.count_no_answer();
-                    if let Some(detail) = certificate_problem(&error) {
+                    if let Some(why) = Refusal::of(&error) {
                         let (site, what) = (self.site, what.to_owned());
-                        return Err(HttpError::Certificate { site, what, detail }.into());
+                        return Err(HttpError::Refused { site, what, why }.into());
                     }
                     RetryableFailure::without_response(error)
                 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::proxy::Refusal;
 use super::shared_quota::SharedQuotaError;
 use super::site::Site;
 use topicmill_core::FailureKind;
@@ -11,7 +12,8 @@ use topicmill_core::FailureKind;
 pub enum HttpError {
     /// The HTTP client could not be built.
     #[error(
-        "the HTTPS client cannot start: check that CA certificates are installed (Debian package `ca-certificates`)"
+        "the HTTPS client cannot start: check that CA certificates are installed (Debian package \
+         `ca-certificates`), and that SSL_CERT_FILE and SSL_CERT_DIR name them if they are set"
     )]
     Client(#[source] reqwest::Error),
     /// A variable does not name a proxy. The message does not show its value, which may contain a password.
@@ -19,18 +21,15 @@ pub enum HttpError {
         "{0} does not name a proxy: write it as `http://host:port`, without quotes; SOCKS is not supported"
     )]
     Proxy(&'static str),
-    /// A certificate was rejected.
-    #[error(
-        "the TLS certificate for {what} from {} was rejected ({detail}): if your organisation's proxy signs it, name \
-         the file of its CA certificates in SSL_CERT_FILE", .site.name
-    )]
-    Certificate {
+    /// A retry would not reach the site either.
+    #[error("cannot reach {} for {what}: {why}", .site.name)]
+    Refused {
         /// Site.
         site: Site,
         /// Description of the request.
         what: String,
         /// The reason.
-        detail: String,
+        why: Refusal,
     },
     /// The site requests a longer wait than the settings allow.
     #[error(
@@ -84,7 +83,7 @@ impl HttpError {
     /// Returns the kind of the error, which determines the exit code.
     pub const fn kind(&self) -> FailureKind {
         match self {
-            Self::Client(_) | Self::Proxy(_) | Self::Certificate { .. } => FailureKind::Usage,
+            Self::Client(_) | Self::Proxy(_) | Self::Refused { .. } => FailureKind::Usage,
             Self::WaitTooLong { .. } | Self::GaveUp { .. } => FailureKind::Temporary,
             Self::SharedQuota(error) => error.kind,
             Self::TooLarge { .. } => FailureKind::Unfinished,
@@ -99,7 +98,7 @@ impl HttpError {
     /// Returns true if no connection to the site could be made.
     pub fn is_unreachable(&self) -> bool {
         match self {
-            Self::Certificate { .. } => true,
+            Self::Refused { .. } => true,
             Self::GaveUp { source, .. } => source.as_ref().is_some_and(reqwest::Error::is_connect),
             _ => false,
         }

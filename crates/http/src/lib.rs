@@ -25,7 +25,7 @@ pub use base_url::{InvalidUrl, Payload, append_path, base_url, is_loopback};
 pub use client::{ClientSettings, PoliteClient, Timeouts, install_tls};
 pub use client::{Purpose, RetryDecision, RetryableFailure, backoff};
 pub use error::HttpError;
-pub use proxy::{certificate_problem, check_proxies};
+pub use proxy::{Refusal, check_proxies};
 pub use response::{HttpResponse, rate_limit_wait, retry_after};
 pub use site::Site;
 pub use traffic::Meter;

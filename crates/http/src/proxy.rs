@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::ffi::OsString;
+use std::{fmt, io};
 
 use http::Uri;
 
@@ -35,31 +36,71 @@ fn check(variable: impl Fn(&str) -> Option<OsString>) -> Result<(), HttpError> {
     Ok(())
 }
 
-/// Returns true if the HTTP library uses this value. A value without a scheme stands for `http://`.
+/// Returns true if the HTTP library uses this value as it is meant. A value without a scheme stands for `http://`. The
+/// library connects to the default port instead of an invalid one, and sends a part of a password that contains `@`.
 fn is_proxy(value: &str) -> bool {
-    let Ok(uri) = value.parse::<Uri>() else {
+    let uri = value.parse::<Uri>().ok();
+    let Some(place) = uri.as_ref().and_then(Uri::authority) else {
         return false;
     };
-    let scheme = uri.scheme_str().unwrap_or("http");
-    ["http", "https"].contains(&scheme) && uri.host().is_some_and(|host| !host.is_empty())
+    let scheme = uri.as_ref().and_then(Uri::scheme_str).unwrap_or("http");
+    let (login, server) = place
+        .as_str()
+        .rsplit_once('@')
+        .unwrap_or(("", place.as_str()));
+    let (host, port) = (place.host(), place.port_u16());
+    ["http", "https"].contains(&scheme)
+        && !host.is_empty()
+        && !login.contains('@')
+        && (server.len() == host.len() || port.is_some_and(|port| port > 0))
 }
 
-/// Returns the reason if a server's or a proxy's certificate was rejected.
-pub fn certificate_problem(error: &reqwest::Error) -> Option<String> {
-    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(next) = cause {
-        let inner = next.downcast_ref::<std::io::Error>();
-        let inner = inner.and_then(std::io::Error::get_ref);
-        let tls = match inner {
-            Some(inner) => inner.downcast_ref::<rustls::Error>(),
-            None => next.downcast_ref::<rustls::Error>(),
-        };
-        if let Some(rustls::Error::InvalidCertificate(why)) = tls {
-            return Some(why.to_string());
+/// A reason why a server cannot be reached that a retry does not change.
+#[derive(Debug)]
+pub enum Refusal {
+    /// A certificate was rejected, for this reason.
+    Certificate(String),
+    /// The proxy rejected the login, or requires one.
+    ProxyLogin,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Certificate(why) => write!(
+                f,
+                "the TLS certificate was rejected ({why}); if your organisation's proxy signs it, name the file of its \
+                 CA certificates in SSL_CERT_FILE"
+            ),
+            Self::ProxyLogin => f.write_str(
+                "the proxy requires a user and a password: write it as `http://user:password@host:port`, and `@` in \
+                 the password as `%40`",
+            ),
         }
-        cause = next.source();
     }
-    None
+}
+
+impl Refusal {
+    /// Returns the refusal among the causes of an error.
+    pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
+        // An I/O error's source is not the error that it wraps, but the source of that one.
+        if let Some(inner) = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref)
+        {
+            return Self::of(inner);
+        }
+        match error.downcast_ref::<rustls::Error>() {
+            Some(rustls::Error::InvalidCertificate(why)) => {
+                Some(Self::Certificate(why.to_string()))
+            }
+            // The type of this error is private.
+            _ if error.to_string() == "tunnel error: proxy authorization required" => {
+                Some(Self::ProxyLogin)
+            }
+            _ => Self::of(error.source()?),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -86,6 +127,9 @@ mod tests {
             "http://u:p ss@proxy:3128",
             "http://",
             "/proxy",
+            "http://proxy:port3128",
+            "http://proxy:93128",
+            "http://u:p@ss@proxy:3128",
             " http://proxy:3128",
         ] {
             for name in VARIABLES.into_iter().flatten() {
@@ -95,5 +139,15 @@ mod tests {
                 assert!(!error.to_string().contains("3128"), "{error}");
             }
         }
+    }
+    #[test]
+    fn a_rejected_certificate_is_found_in_nested_errors() {
+        let rejected = rustls::Error::InvalidCertificate(rustls::CertificateError::Expired);
+        let nested = io::Error::other(io::Error::other(rejected));
+        assert!(matches!(
+            Refusal::of(&nested),
+            Some(Refusal::Certificate(_))
+        ));
+        assert!(Refusal::of(&io::Error::other("reset")).is_none());
     }
 }
