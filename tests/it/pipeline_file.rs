@@ -246,17 +246,6 @@ fn labels_new_writes_a_valid_file_and_overwrites_nothing() {
 }
 
 #[test]
-fn a_full_disk_leaves_no_partial_pipeline_file() {
-    let program = Program::new();
-    let new = ["labels", "new", "my.toml", "gaming", "food"];
-    program
-        .run_on_full_disk(&new)
-        .expect_exit(1, "free some space");
-    assert_eq!(program.folder.path().read_dir().unwrap().count(), 0);
-    program.ok(&new);
-}
-
-#[test]
 fn labels_new_can_start_from_a_stored_set() {
     let program = Program::new().with_default_model();
     let file = program.write("posts.ndjson", posts());

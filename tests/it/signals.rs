@@ -63,7 +63,7 @@ impl Holder {
 }
 
 /// Returns true if a process has a file open, which happens after its signal handlers are installed.
-fn has_open(child: &Child, file: &str) -> bool {
+pub fn has_open(child: &Child, file: &str) -> bool {
     let Ok(open) = std::fs::read_dir(format!("/proc/{}/fd", child.id())) else {
         return false;
     };

@@ -11,7 +11,9 @@ use sqlx::database::HasStatementCache;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::types::Json;
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{ColumnIndex, Database, Decode, Encode, Executor, IntoArguments, Pool, Type};
+use sqlx::{
+    ColumnIndex, Connection, Database, Decode, Encode, Executor, IntoArguments, Pool, Type,
+};
 
 pub use migrations::File;
 pub(super) use migrations::migrator as migrator_from;
@@ -171,7 +173,7 @@ pub trait Dialect:
     /// Returns the number of rows that a statement changed.
     fn rows_affected(done: &Self::QueryResult) -> u64;
     /// Returns the device and inode of the file that now has the database's name; `None` if there is no such file.
-    fn file_id(_pool: &Pool<Self>) -> Option<(u64, u64)> {
+    fn file_id(_options: &<Self::Connection as Connection>::Options) -> Option<(u64, u64)> {
         None
     }
     /// Returns who holds the lock that a statement of this process is waiting for, or, on PostgreSQL, the statement of

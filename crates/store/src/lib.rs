@@ -140,10 +140,15 @@ impl Store {
     }
 
     /// Prepares for a request of a long-lived reader, whose connections may be out of date.
-    pub fn refresh(&self) {
+    ///
+    /// # Errors
+    /// [`StoreError::Replaced`]: the connections would read a file that was moved, deleted or replaced.
+    pub fn refresh(&self) -> Result<()> {
         if let Self::Sqlite(store) = self {
+            store.check_same_file()?;
             store.refresh();
         }
+        Ok(())
     }
 
     /// Checks that the database exists, responds, and still has the schema that this program expects.

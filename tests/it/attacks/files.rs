@@ -1,7 +1,5 @@
 //! Attacks on database files: remaining bytes, incomplete copies, full disks.
 
-use std::io::Write;
-use std::process::Stdio;
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqliteConnection};
@@ -10,7 +8,7 @@ use topicmill_core::{Post, SourceKind};
 
 use crate::purge::{Scene, holds, post, some};
 use crate::support::postgres::{TestDatabase, postgres, sqlite};
-use crate::support::program::{Program, finished, run_limited};
+use crate::support::program::{Program, run_limited};
 
 fn path(database: &TestDatabase) -> String {
     database.url.trim_start_matches("sqlite:").to_owned()
@@ -377,32 +375,4 @@ async fn a_run_whose_end_is_only_in_the_wal_warns() {
     reader.execute("COMMIT").await.unwrap();
     let output = program.ok(&purge).stderr;
     assert!(!output.contains("db backup"), "{output}");
-}
-
-#[test]
-fn rows_in_a_file_that_was_moved_are_not_reported_as_imported() {
-    let way: [fn(&std::path::Path); 3] = [
-        |file| std::fs::remove_file(file).unwrap(),
-        |file| std::fs::rename(file, file.with_extension("old")).unwrap(),
-        |file| {
-            std::fs::copy(file, file.with_extension("new")).unwrap();
-            std::fs::rename(file.with_extension("new"), file).unwrap();
-        },
-    ];
-    for change in way {
-        let program = Program::new();
-        program.ok("db create");
-        let mut command = program.command("import -");
-        let piped = command.stdin(Stdio::piped()).stderr(Stdio::piped());
-        let mut running = piped.spawn().unwrap();
-        let mut input = running.stdin.take().unwrap();
-        let rows = crate::support::builders::lines(2, 2);
-        input.write_all(rows.as_bytes()).unwrap();
-        // The program has opened the file once its run has begun.
-        program.wait_for("runs", 1);
-        change(&program.path("topicmill.db"));
-        drop(input);
-        let ran = finished(running.wait_with_output().unwrap());
-        assert_eq!(ran.code, 4, "{}", ran.stderr);
-    }
 }

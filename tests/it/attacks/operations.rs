@@ -1,19 +1,24 @@
 //! Failures in operation: migrations, copies, exit codes, logs, settings.
 
-use std::process::Command;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use topicmill::cli::Exit;
 use topicmill::pipeline::Context;
 use topicmill_core::RunStatus;
+use topicmill_core::clock::SystemClock;
 use wiremock::matchers::method;
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use crate::collect::topic;
+use crate::signals::has_open;
 use crate::support::builders::lines;
 use crate::support::postgres::databases;
-use crate::support::program::{Program, RunOutput, finished, limited, on_reddit, words};
+use crate::support::program::{Program, RunOutput, finished, on_reddit, run_limited, signal};
+use crate::support::proxy::Proxy;
 use crate::support::reddit;
 use crate::support::scene::READ_OPTIONS;
 
@@ -195,7 +200,7 @@ mod logs {
     use wiremock::matchers::path;
     use wiremock::{Mock, MockServer, ResponseTemplate};
 
-    use crate::support::program::{Program, RunOutput, finished, on_reddit};
+    use crate::support::program::{Program, RunOutput, finished, on_reddit, run_limited, signal};
     use crate::support::reddit::{page, server};
 
     const TWO: &str = "name = \"two\"\nmode = \"single\"\n\
@@ -278,9 +283,13 @@ mod logs {
     }
 }
 
+/// A pipeline with a schedule that is due each minute.
+const MINUTELY: &str = "name = \"s\"\nlabels = [\"food\", \"games\"]\n\n\
+    [[schedule]]\nname = \"n\"\ncron = \"* * * * *\"\nstages = [\"purge --retention 2\"]\n";
+
 /// A command, and whether it prints to stdout.
-const COMMANDS: [(&str, bool); 17] = [
-    ("sql SELECT_1", true),
+const COMMANDS: [(&str, bool); 18] = [
+    ("sql 'SELECT 1'", true),
     ("sql --schema", true),
     ("status", true),
     ("db info", true),
@@ -294,74 +303,146 @@ const COMMANDS: [(&str, bool); 17] = [
     ("labels validate", true),
     ("schedule list --pipeline s.toml", true),
     ("report out.html", false),
+    ("labels new my.toml food games", false),
     ("import more.ndjson", false),
     ("purge --ids ids.txt", false),
     ("collect --source sample --limit 3", false),
 ];
-/// The commands of [`COMMANDS`] that use no database.
-const ALONE: [&str; 7] = [
-    "sql --schema",
-    "config show",
-    "completions bash",
-    "help",
-    "--version",
-    "model list",
-    "labels validate",
-];
-
 #[test]
-fn a_command_whose_output_or_database_is_lost_does_not_succeed() {
+fn a_command_whose_output_is_lost_does_not_succeed() {
     let program = Program::new().imported(5);
     program.write("more.ndjson", lines(20, 20));
     program.write("ids.txt", "t3_k00001\n");
-    let due =
-        "[[schedule]]\nname = \"n\"\ncron = \"0 4 * * *\"\nstages = [\"purge --retention 2\"]\n";
-    program.write(
-        "s.toml",
-        format!("name = \"s\"\nlabels = [\"food\", \"games\"]\n\n{due}"),
-    );
-    let command = |line: &str| {
-        let words = words(line).into_iter().map(|word| word.replace('_', " "));
-        program.command(
-            &words
-                .collect::<Vec<_>>()
-                .iter()
-                .map(String::as_str)
-                .collect::<Vec<_>>()[..],
-        )
-    };
-    let failed = |mut command: Command, why: &str| {
-        let ran = finished(command.output().unwrap());
-        assert!(
-            ran.code > 0,
-            "{why}: {:?}: {} {}",
-            command.get_args(),
-            ran.code,
-            ran.stderr
-        );
-        assert_ne!(
-            ran.code,
-            i32::from(Exit::Bug.code()),
-            "{why}: {}",
-            ran.stderr
-        );
-        ran.code
+    program.write("s.toml", MINUTELY);
+    let failed = |line: &str, limit: &str| {
+        let ran = run_limited(&program.command(line), limit);
+        let (code, error) = (ran.code, ran.stderr);
+        assert!(code > 0, "{limit}: {line}: {code} {error}");
+        assert_ne!(code, i32::from(Exit::Bug.code()), "{limit}: {error}");
+        code
     };
     for (line, prints) in COMMANDS {
-        let full = limited(&command(line), "ulimit -f 0 && exec >full.txt");
-        failed(full, "a full disk");
-        let full = limited(&command(line), "ulimit -f 0 && exec >/dev/full 2>/dev/full");
-        failed(full, "a full stderr");
+        failed(line, "ulimit -f 0 && exec >full.txt");
+        failed(line, "ulimit -f 0 && exec >/dev/full 2>/dev/full");
         if prints {
             // The writer of the pipe starts after its reader has ended.
-            let closed = "exec > >(exec true) && sleep 0.3";
-            let code = failed(limited(&command(line), closed), "a closed pipe");
+            let code = failed(line, "exec > >(exec true) && sleep 0.3");
             assert_eq!(code, 141, "{line}");
         }
-        if !ALONE.contains(&line) {
-            let mut lost = command(line);
-            lost.env("DATABASE_URL", "postgres://me@127.0.0.1:1/lost");
-            assert_eq!(failed(lost, "a lost database"), 4, "{line}");
+    }
+    let files = program.folder.path().read_dir().unwrap();
+    let files = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let given = [
+        "topicmill.db",
+        "posts.ndjson",
+        "more.ndjson",
+        "ids.txt",
+        "s.toml",
+        "full.txt",
+        ".cache",
+    ];
+    let made: Vec<_> = files
+        .filter(|file| !given.iter().any(|given| file.starts_with(given)))
+        .collect();
+    assert!(made.is_empty(), "{made:?}");
+}
+
+/// Commands that use the database from their start to their end.
+const MIDWAY: [&str; 12] = [
+    "sql --named topics",
+    "export out.csv --overwrite",
+    "report out.html --overwrite",
+    "status",
+    "db check",
+    "import more.ndjson",
+    "purge --ids ids.txt",
+    "purge --retention 1",
+    "collect --source sample --limit 3",
+    "classify --pipeline first.toml",
+    "run --source sample --limit 3",
+    "schedule run --once --pipeline s.toml",
+];
+
+/// Returns once a command has exited, or earlier if `is_reached`; returns true in that case.
+async fn reaches(child: &mut Child, is_reached: impl Fn(&Child) -> bool) -> bool {
+    while child.try_wait().unwrap().is_none() {
+        if is_reached(child) {
+            return true;
+        }
+        SystemClock::shared()
+            .sleep(Duration::from_micros(200))
+            .await;
+    }
+    false
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_loses_its_database_midway_does_not_succeed() {
+    for program in Program::on_each_database() {
+        let program = program.labelled(6);
+        program.write("more.ndjson", lines(20, 20));
+        program.write("ids.txt", "t3_k00001\n");
+        program.write("s.toml", MINUTELY);
+        let spawn = |program: &Program, line: &str| {
+            let mut command = program.command(line);
+            command
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
+        };
+        let url = program.url();
+        if let Some(file) = url.strip_prefix("sqlite:") {
+            let (file, old, log) = (Path::new(file), program.path("old"), format!("{file}-shm"));
+            for (line, is_replaced) in MIDWAY.iter().flat_map(|line| [(line, false), (line, true)])
+            {
+                program.execute("DELETE FROM scheduled_runs");
+                let mut child = spawn(&program, line);
+                assert!(
+                    reaches(&mut child, |child| has_open(child, &log)).await,
+                    "{line}"
+                );
+                signal(&child, "-STOP");
+                std::fs::rename(file, &old).unwrap();
+                if is_replaced {
+                    std::fs::copy(&old, file).unwrap();
+                }
+                signal(&child, "-CONT");
+                let ran = finished(child.wait_with_output().unwrap());
+                assert_eq!(ran.code, 4, "{line}: {}", ran.stderr);
+                std::fs::rename(&old, file).unwrap();
+            }
+            continue;
+        }
+        let proxy = Proxy::in_front_of(&url).await;
+        let through = Program::with_database(&proxy.url(&url));
+        for name in ["more.ndjson", "ids.txt", "s.toml", "first.toml"] {
+            through.write(name, program.read(name));
+        }
+        for line in MIDWAY {
+            let mut lost = 0;
+            for steps in (0..).map(|n| 1 << n) {
+                program.execute("DELETE FROM scheduled_runs");
+                proxy.gate.pause_after(steps);
+                let mut child = spawn(&through, line);
+                let is_lost =
+                    reaches(&mut child, |_| proxy.gate.paused_statement().is_some()).await;
+                proxy.set_down(is_lost);
+                proxy.gate.resume();
+                let ran = finished(child.wait_with_output().unwrap());
+                proxy.set_down(false);
+                assert_eq!(
+                    ran.code,
+                    if is_lost { 4 } else { 0 },
+                    "{line}, {steps}: {}",
+                    ran.stderr
+                );
+                if !is_lost {
+                    break;
+                }
+                lost += 1;
+            }
+            assert!(lost > 3, "{line}");
         }
     }
 }

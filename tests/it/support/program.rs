@@ -295,11 +295,6 @@ impl Program {
         finished(command.output().unwrap())
     }
 
-    /// Runs with a file size limit of zero, which simulates a full disk.
-    pub fn run_on_full_disk(&self, line: &(impl CommandLine + ?Sized)) -> RunOutput {
-        run_limited(&self.command(line), "ulimit -f 0")
-    }
-
     /// Runs and expects success.
     #[track_caller]
     pub fn ok(&self, line: &(impl CommandLine + ?Sized)) -> RunOutput {
@@ -389,15 +384,11 @@ pub fn wrapped(words: &[&str], command: &Command) -> Command {
     all
 }
 
-/// Runs a command under a limit such as `ulimit -f 100`, in KiB, which simulates a full disk.
+/// Runs a command after a shell's command, such as `ulimit -f 100`, in KiB, which simulates a full disk.
 pub fn run_limited(command: &Command, limit: &str) -> RunOutput {
-    finished(limited(command, limit).output().unwrap())
-}
-
-/// Returns a command that runs under a limit, or after other commands of the shell.
-pub fn limited(command: &Command, limit: &str) -> Command {
     let shell = format!("{limit} && exec \"$@\"");
-    wrapped(&["bash", "-c", &shell, "bash"], command)
+    let command = &mut wrapped(&["bash", "-c", &shell, "bash"], command);
+    finished(command.output().unwrap())
 }
 
 pub fn finished(output: Output) -> RunOutput {

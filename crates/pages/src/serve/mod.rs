@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
 use tokio::net::TcpListener;
@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::guard::Guard;
+use self::pages::PageError;
 pub use self::review::{FitOutcome, Fitter, ReviewOptions};
 use crate::listener::{self, BindError};
 use topicmill_core::Label;
@@ -168,8 +169,11 @@ impl Server {
 }
 
 async fn refresh(State(serving): State<Shared>, request: Request, next: Next) -> Response {
-    serving.store.refresh();
-    next.run(request).await
+    match serving.store.refresh() {
+        // A health check reports it without the database's name.
+        Err(error) if request.uri().path() != "/healthz" => PageError::from(error).into_response(),
+        _ => next.run(request).await,
+    }
 }
 
 fn router(serving: Shared, guard: Arc<Guard>, review: Router<Shared>) -> Router {

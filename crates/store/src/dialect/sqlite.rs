@@ -84,8 +84,7 @@ impl Dialect for Sqlite {
     // All processes that use the file share the machine's clock.
     const TIME: Option<&'static str> = None;
 
-    fn file_id(pool: &Pool<Self>) -> Option<(u64, u64)> {
-        let options = pool.connect_options();
+    fn file_id(options: &SqliteConnectOptions) -> Option<(u64, u64)> {
         let found = std::fs::metadata(options.get_filename()).ok()?;
         Some((found.dev(), found.ino()))
     }

@@ -59,7 +59,7 @@ impl SqlStore<Postgres> {
         // VACUUM silently skips the tables of other owners.
         let owns = sqlx::query_scalar(OWNS_TABLES);
         if !owns.fetch_one(&mut *connection).await.context(WHAT)? {
-            let message = "only the owner of table posts may rewrite it".to_owned();
+            let message = "only the owner of the tables may rewrite them".to_owned();
             return Err(StoreError::Denied(message));
         }
         // Tested first, because a rewrite is useless while an old snapshot is in use.

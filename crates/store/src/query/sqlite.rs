@@ -66,9 +66,9 @@ impl SqlStore<Sqlite> {
         let path = self.pool.connect_options().get_filename().to_owned();
         tokio::select! {
             ended = tokio::task::spawn_blocking(move || work(&path)) => {
-                let end = ended.unwrap_or_else(|error| Err(query_error(error)))?;
+                // Checked first: without its file, a query fails with an error of its own.
                 self.check_same_file()?;
-                Ok(end)
+                ended.unwrap_or_else(|error| Err(query_error(error)))
             }
             // The thread ends soon. This call does not wait for it, because one instruction may be slow.
             () = stop.cancelled() => Ok(QueryEnd::Cancelled),

@@ -47,7 +47,7 @@ use std::sync::Arc;
 
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{AssertSqlSafe, Encode, Pool, QueryBuilder, Row, Transaction, Type};
+use sqlx::{AssertSqlSafe, Connection, Encode, Pool, QueryBuilder, Row, Transaction, Type};
 
 pub(super) use self::text_rule::TEXTS;
 use super::dialect::{Dialect, File, migrator_from};
@@ -187,9 +187,13 @@ impl<DB: Dialect> SqlStore<DB> {
 
     async fn try_open(url: &str, access: Access, more: &[File]) -> Result<Self> {
         let migrator = migrator_from(DB::MIGRATIONS.iter().chain(more).copied());
+        // Read before the file is opened, so that a file that is replaced in between is noticed.
+        let options = url.parse::<<DB::Connection as Connection>::Options>().ok();
+        let file = options.and_then(|options| DB::file_id(&options));
         let pool = DB::open(url, access).await?;
         let store = Self {
-            file: DB::file_id(&pool),
+            // A new file exists only now.
+            file: file.or_else(|| DB::file_id(&pool.connect_options())),
             pool,
             url: redact_url(url),
             uses_caller_time: false,
@@ -333,7 +337,7 @@ impl<DB: Dialect> SqlStore<DB> {
     /// or deleted.
     pub(super) fn check_same_file(&self) -> Result<()> {
         // A database in memory has no file.
-        if self.file.is_none() || DB::file_id(&self.pool) == self.file {
+        if self.file.is_none() || DB::file_id(&self.pool.connect_options()) == self.file {
             return Ok(());
         }
         Err(StoreError::Replaced(self.url.clone()))

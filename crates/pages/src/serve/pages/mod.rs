@@ -125,6 +125,7 @@ impl From<StoreError> for PageError {
         let status = match &error {
             StoreError::Denied(_) => StatusCode::FORBIDDEN,
             StoreError::Newer { .. }
+            | StoreError::Replaced(_)
             | StoreError::NoTables(_)
             | StoreError::NotMigrated(_)
             | StoreError::Open { .. }
