@@ -232,7 +232,8 @@ async fn speed(store: &Store, stage: Stage) -> Option<Finding> {
     Some(finding(what, Ok(limited)))
 }
 
-fn is_missing_file(url: &str) -> bool {
+/// Returns true if a URL names a SQLite file that does not exist.
+pub fn is_missing_file(url: &str) -> bool {
     matches!(Address::parse(url), Ok(Address::File(path)) if !path.exists())
 }
 

@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use super::app::{App, PipelineFlags, RunFlags};
+use super::doctor::is_missing_file;
 use super::output::{self, OutputFormat};
 use super::purge::read_ids;
 use super::source::{self, SourceFlag};
@@ -72,7 +73,7 @@ pub struct Import {
     #[arg(hide_short_help = true, long)]
     again: bool,
     /// Store nothing, and print the first three posts of each file as they would be stored
-    #[arg(long)]
+    #[arg(long, conflicts_with = "run_json")]
     dry_run: bool,
     /// With --format ids, also look up posts that are already stored
     #[arg(help_heading = "Ids", hide_short_help = true, long)]
@@ -148,7 +149,7 @@ impl Import {
             bytes += dump::check(path, &reading)?;
         }
         if self.dry_run {
-            return self.show(app, &reading, &pipeline.topics);
+            return self.show(app, &reading, &pipeline.topics).await;
         }
         let order = ImportOrder {
             files: &self.files,
@@ -169,18 +170,56 @@ impl Import {
         self.record.record(app, Access::Create, import).await
     }
 
-    /// Prints the first posts of each file as they would be stored.
-    fn show(&self, app: &App, reading: &FileOptions, topics: &[Topic]) -> Result<Exit, CliError> {
+    /// Prints the first posts of each file as they would be stored, without purged ones.
+    async fn show(
+        &self,
+        app: &App,
+        reading: &FileOptions,
+        topics: &[Topic],
+    ) -> Result<Exit, CliError> {
+        let store = match app.store(Access::ReadOnly).await {
+            Ok(store) => Some(store),
+            Err(error) => {
+                if !is_missing_file(app.settings().database.url.reveal()) {
+                    tracing::warn!("posts that were purged are shown as well: {error}");
+                }
+                None
+            }
+        };
         let store_author = app.settings().collect.store_author;
-        let (mut posts, mut rejected) = (Vec::new(), 0);
+        let (mut posts, mut rejected, mut purged) = (Vec::new(), 0, 0);
         for path in &self.files {
             let block = dump::blocks(path, reading)?.next_block();
             rejected += block.rejected.len();
             for Rejected { at, reason } in block.rejected.iter().take(PREVIEWED) {
                 tracing::error!(file = %path.display(), %at, "skipped: {reason}");
             }
-            let shown = |record| preview(record, topics, self.topics_from_subreddits, store_author);
-            posts.extend(block.records.into_iter().filter_map(shown).take(PREVIEWED));
+            let end = posts.len() + PREVIEWED;
+            for record in block.records {
+                if posts.len() == end {
+                    break;
+                }
+                let names = [
+                    Some(&record.post.fullname),
+                    record.post.crosspost_parent.as_ref(),
+                ];
+                let names: Vec<_> = names.into_iter().flatten().cloned().collect();
+                if let Some(store) = &store
+                    && store.purging().count_tombstones(&names).await? > 0
+                {
+                    purged += 1;
+                    continue;
+                }
+                posts.extend(preview(
+                    record,
+                    topics,
+                    self.topics_from_subreddits,
+                    store_author,
+                ));
+            }
+        }
+        if purged > 0 {
+            tracing::info!(tombstoned = purged, "purged posts would not be stored");
         }
         output::print_json(&Value::Array(posts), OutputFormat::Json)?;
         Ok(Exit::done_if(rejected == 0))
@@ -204,7 +243,7 @@ impl Import {
         }
         let mut ids = Vec::new();
         for file in &self.files {
-            ids.extend(read_ids(file)?.into_iter().map(|(fullname, _)| fullname));
+            ids.extend(read_ids(file)?.into_iter().map(|listed| listed.fullname));
         }
         let source = source::open(app, self.source.choose_and_log(app)).await?;
         let refill = async |context: &Context| {

@@ -12,7 +12,7 @@ use crate::purge::{Check, PurgePlan, Retention};
 use crate::telemetry::Progress;
 use topicmill_core::record::PurgeCounts;
 use topicmill_core::{Fullname, PurgeReason, RunStatus, SourceKind, UnknownVariant, author_name};
-use topicmill_store::Access;
+use topicmill_store::{Access, Store};
 
 /// The four kinds of purge, which can be combined.
 const USAGE: &str = "\
@@ -71,7 +71,7 @@ pub struct Purge {
     older_than_hours: u32,
     /// Purge the posts listed in FILE
     ///
-    /// Each line contains an id, a fullname (`t3_…`) or a URL, optionally followed by a comma and a reason. A first
+    /// Each line contains an id, a fullname (`t3_…`, `t1_…`) or a URL, optionally followed by a comma and a reason. A first
     /// line such as `fullname`, `id` or `url` is a header.
     #[arg(help_heading = "What to purge", long, value_name = "FILE")]
     ids: Option<PathBuf>,
@@ -115,8 +115,12 @@ impl Purge {
             let why = "retention.hours is 0, which keeps post text forever: set it, or use `--retention HOURS`";
             return Err(CliError::Usage(why.to_owned()));
         }
+        let ids = ids.unwrap_or_default();
         let plan = PurgePlan {
-            ids: ids.unwrap_or_default(),
+            ids: ids
+                .iter()
+                .map(|listed| (listed.fullname.clone(), listed.reason))
+                .collect(),
             authors: self.author,
             retention,
             check: self.check_deleted.then_some(Check {
@@ -131,6 +135,7 @@ impl Purge {
             Some(_) => Some(source::open(app, self.source.choose_and_log(app)).await?),
         };
         let purge = async |context: &Context| {
+            check_bare(&context.store, &ids).await?;
             let bar = Progress::counter("purge", "posts");
             let on_checked = |posts| bar.add(posts);
             let purged = context.purge(&plan, source.as_deref(), &on_checked).await;
@@ -198,9 +203,31 @@ pub(super) fn log_result(report: &PurgeCounts) {
 /// Column names that mark a header line. Most of them would also be valid ids.
 const HEADINGS: &str = "fullname id ids post posts post_id name url link permalink";
 
+/// A line of a file of ids.
+pub(super) struct ListedId {
+    pub fullname: Fullname,
+    reason: PurgeReason,
+    /// True for an id without its prefix, which is taken as a post's.
+    is_bare: bool,
+}
+
+/// Checks that no bare id is the id of a stored comment, which would stay in the database.
+async fn check_bare(store: &Store, ids: &[ListedId]) -> Result<(), CliError> {
+    let bare = ids.iter().filter(|listed| listed.is_bare);
+    let comments = bare.filter_map(|listed| Fullname::comment(listed.fullname.id()).ok());
+    let comments: Vec<Fullname> = comments.collect();
+    match store.posts().text_hashes(&comments).await?.first() {
+        None => Ok(()),
+        Some((comment, _)) => Err(CliError::Usage(format!(
+            "`{id}` is the id of a stored comment: write `{comment}` to purge the comment, or `t3_{id}` to purge a post",
+            id = comment.id()
+        ))),
+    }
+}
+
 /// Reads a file of post ids with their purge reasons. One bad line rejects the whole file, because a typo must not
 /// leave a post in the database that was meant to be purged.
-pub(super) fn read_ids(path: &Path) -> Result<Vec<(Fullname, PurgeReason)>, CliError> {
+pub(super) fn read_ids(path: &Path) -> Result<Vec<ListedId>, CliError> {
     let shown = path.display();
     let text = std::fs::read_to_string(path)
         .map_err(|error| CliError::Usage(format!("cannot read the ids in `{shown}`: {error}")))?;
@@ -222,14 +249,19 @@ pub(super) fn read_ids(path: &Path) -> Result<Vec<(Fullname, PurgeReason)>, CliE
                 "cannot read the ids in `{shown}`: line {number}: {error}"
             ))
         };
-        let id = Fullname::from_url(id).map_err(|error| failed(&error))?;
+        let is_bare = !id.contains(['_', '/']);
+        let fullname = Fullname::from_url(id).map_err(|error| failed(&error))?;
         let reason = match reason {
             "" => PurgeReason::Requested,
             word => word
                 .parse()
                 .map_err(|error: UnknownVariant| failed(&error))?,
         };
-        posts.push((id, reason));
+        posts.push(ListedId {
+            fullname,
+            reason,
+            is_bare,
+        });
     }
     Ok(posts)
 }
