@@ -151,6 +151,8 @@ fn a_purge_takes_a_comment_and_leaves_its_replies() {
             "ids.txt",
             "t1_C1\nhttps://www.reddit.com/r/food/comments/p1/rye/c3/\n",
         );
+        program.write("bare.txt", "c3\n");
+        program.run("purge --ids bare.txt").expect_exit(2, "t1_c3");
         program.ok("purge --ids ids.txt");
         let left = "SELECT fullname FROM things ORDER BY fullname";
         assert_eq!(
@@ -160,7 +162,6 @@ fn a_purge_takes_a_comment_and_leaves_its_replies() {
         // The dump does not bring it back.
         program.ok("import RC_2023-11.zst --subreddit food --again");
         assert_eq!(program.count("comments"), 3);
-        program.write("names.txt", "author_c2\nbaker\n");
         program.ok("purge --author author_c2");
         program.ok("purge --author baker");
         assert_eq!(program.rows(left), json!([["t1_c4"], ["t1_c5"]]));
@@ -174,7 +175,7 @@ fn a_purge_takes_a_comment_and_leaves_its_replies() {
 }
 
 /// Files with the same two comments, and the names of what each adds.
-fn layouts() -> [(&'static str, String, Value); 6] {
+fn layouts() -> [(&'static str, String, Value); 7] {
     let thing = |kind: &str, data: Value| json!({"kind": kind, "data": data});
     let mut reply = comment("c2", "t1_c1", "I tried.");
     reply["replies"] = json!("");
@@ -214,6 +215,19 @@ fn layouts() -> [(&'static str, String, Value); 6] {
              p1,p1,1700000000,Dense.,My rye bread,baker,food,,9\np1,c1,1700000100,Use rye.,,ada,food,p1,1\n\
              p1,c2,1700000200,I tried.,,ben,food,c1,1\n"
                 .to_owned(),
+            all.clone(),
+        ),
+        (
+            "urs.json",
+            json!({"scrape_settings": {"style": "raw"}, "data": {
+                "submission_metadata": {"title": "My rye bread", "is_original_content": false, "nsfw": false, "spoiler":
+                    false, "created_utc": "11-14-2023 22:13:20", "permalink": "https://www.reddit.com/r/food/comments/p1/rye/"},
+                "comments": [
+                    {"id": "c1", "body": "Use rye.", "link_id": "t3_p1", "parent_id": "t3_p1", "created_utc":
+                     "11-14-2023 22:15:00"},
+                    {"id": "c2", "body": "I tried.", "link_id": "t3_p1", "parent_id": "t1_c1", "created_utc":
+                     "11-14-2023 22:16:40"}]}})
+            .to_string(),
             all,
         ),
         (
@@ -231,15 +245,15 @@ fn layouts() -> [(&'static str, String, Value); 6] {
         ),
         (
             "names.csv",
-            "name,body,subreddit,created_utc,parent_id,link_id\nt1_c1,Use rye.,food,1700000100,t3_p1,t3_p1\n\
-             t1_c2,I tried.,food,1700000200,t1_c1,t3_p1\n"
+            "kind,id,body,subreddit,created_utc,parent_id,link_id\nt1,c1,Use rye.,food,1700000100,t3_p1,t3_p1\n\
+             t1,c2,I tried.,food,1700000200,t1_c1,t3_p1\n"
                 .to_owned(),
             comments.clone(),
         ),
         (
             "addresses.tsv",
-            "kind\tpermalink\tbody\tcreated_utc\tparent\nt1\t/r/food/comments/p1/rye/c1/\tUse rye.\t1700000100\tt3_p1\n\
-             t1\t/r/food/comments/p1/rye/c2/\tI tried.\t1700000200\tt1_c1\n"
+            "title\tpermalink\tbody\tcreated_utc\tparent\nRe: Rye\t/r/food/comments/p1/rye/c1/\tUse rye.\t1700000100\tt3_p1\n\
+             Re: Rye\t/r/food/comments/p1/rye/c2/\tI tried.\t1700000200\tt1_c1\n"
                 .to_owned(),
             comments,
         ),

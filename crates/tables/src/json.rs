@@ -7,7 +7,7 @@ mod records;
 #[cfg(test)]
 mod tests;
 
-pub use self::members::{Members, unwrap_records};
+pub use self::members::{Members, is_blank, unwrap_records};
 pub use self::records::{JsonItem, JsonPosition, JsonRecords};
 use crate::NOT_UTF8;
 use crate::lines::MAX_LINE_BYTES;

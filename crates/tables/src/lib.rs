@@ -161,14 +161,15 @@ impl Row {
         found.map(|(_, cell)| cell)
     }
 
-    /// Returns true if the row has cells, and all are blank, as in the rows that spreadsheets append to a table.
+    /// Returns true if all cells are blank, as in the rows that spreadsheets append to a table.
     pub fn is_blank(&self) -> bool {
         let is_blank = |cell: &Cell| match cell {
             Cell::Null => true,
             Cell::Text(text) => text.trim().is_empty(),
-            Cell::Json(_) | Cell::Bytes(_) => false,
+            Cell::Json(json) => json == "\"\"",
+            Cell::Bytes(_) => false,
         };
-        !self.cells.is_empty() && self.cells.iter().all(|(_, cell)| is_blank(cell))
+        self.problem.is_none() && self.cells.iter().all(|(_, cell)| is_blank(cell))
     }
 
     fn broken(line: u64, problem: impl Into<String>) -> Self {

@@ -283,7 +283,7 @@ type OtherFile = (
     Value,
 );
 
-fn other_files() -> [OtherFile; 12] {
+fn other_files() -> [OtherFile; 13] {
     let time = "2023-01-15 08:30";
     [
         (
@@ -357,7 +357,8 @@ fn other_files() -> [OtherFile; 12] {
         ),
         (
             "praw.ndjson",
-            r#"{"id":"10ca1","title":"Flour?","body":"I tried.","subreddit":"Cooking","created":1673771400,"comms_num":5}"#,
+            "{}\nnull\n{\"id\":\"10ca1\",\"title\":\"Flour?\",\"body\":\"I tried.\",\"subreddit\":\"Cooking\",\
+             \"created\":1673771400,\"comms_num\":5}\n{\"id\":null,\"title\":\"\"}\n",
             "",
             "`comms_num` as `num_comments`",
             json!(["t3_10ca1", "Cooking", "I tried.", 5, time]),
@@ -377,6 +378,14 @@ fn other_files() -> [OtherFile; 12] {
             "",
             "`date` as `created_utc`",
             json!(["t3_10ca1", "u_ada", "2.5", null, time]),
+        ),
+        (
+            "pandas.json",
+            r#"{"id": {"0": "10ca1"}, "title": {"0": "Flour?"}, "selftext": {"0": "I tried."}, "subreddit": {"0":
+            "Cooking"}, "created_utc": {"0": 1673771400}}"#,
+            "",
+            "",
+            json!(["t3_10ca1", "Cooking", "I tried.", null, time]),
         ),
         (
             "elsewhere.ndjson",
@@ -400,7 +409,7 @@ fn files_of_other_tools_are_imported() {
             .ok(&format!("import {name} {flags}"))
             .expect_stderr(word);
         let mut shown = shown.json();
-        // Comments are tested below.
+        // Comments are tested in `comments.rs`.
         let rows = shown.as_array_mut().unwrap();
         rows.retain(|row| row["fullname"].as_str().unwrap().starts_with("t3_"));
         let columns = shown[0].as_object_mut().unwrap();
@@ -416,26 +425,14 @@ fn files_of_other_tools_are_imported() {
 }
 
 #[test]
-fn comments_in_files_of_other_tools_are_recognised() {
-    let program = Program::new();
-    for table in [
-        "kind,id,title,selftext,parent_id\nt3,b1,One,,\nt1,b2,,Use rye.,t3_b1\n",
-        "id,parent,title,selftext\nb3,,One,\nb4,b3,,Use rye.\n",
-        "id,title,permalink,text\nb5,One,/r/food/comments/b5/one/,\nb6,Re: One,/r/food/comments/b5/one/b6/,Rye.\n",
-    ] {
-        program.write("posts.csv", table);
-        program.ok("import posts.csv --set subreddit=food --set created_utc=1700000000");
-    }
-    let names = program.rows("SELECT fullname FROM things ORDER BY fullname");
-    assert_eq!(
-        names,
-        json!([
-            ["t1_b2"],
-            ["t1_b4"],
-            ["t1_b6"],
-            ["t3_b1"],
-            ["t3_b3"],
-            ["t3_b5"]
-        ])
-    );
+fn a_preview_shows_no_purged_post() {
+    let program = Program::new().imported(5);
+    program.write("ids.txt", "t3_k00001\n");
+    program.ok("purge --ids ids.txt");
+    let shown = program.ok("import posts.ndjson --dry-run").json();
+    let shown = shown.as_array().unwrap().iter();
+    let names: Vec<&Value> = shown.map(|post| &post["fullname"]).collect();
+    assert_eq!(names, ["t3_k00000", "t3_k00002", "t3_k00003"]);
+    let both = program.run("import posts.ndjson --dry-run --run-json run.json");
+    both.expect_exit(2, "--run-json");
 }

@@ -15,10 +15,10 @@ use super::table::DefaultValue;
 use crate::listing::{parse_fields, replies_in, without_more};
 use crate::page::Rejected;
 use crate::post::decode_post;
-use topicmill_core::{RejectReason, SourceKind};
+use topicmill_core::{Fullname, RejectReason, SourceKind};
 use topicmill_tables::bytes::TextReader;
 use topicmill_tables::json::{
-    JsonItem, JsonPosition, JsonRecords, parse_record, too_long, unwrap_records,
+    JsonItem, JsonPosition, JsonRecords, is_blank, parse_record, too_long, unwrap_records,
 };
 
 /// The rows in a JSON file.
@@ -50,6 +50,7 @@ impl JsonPosts {
                 given: options.given.clone(),
                 layout: None,
                 mapped: HashSet::new(),
+                thread: None,
                 nulls: 0,
             },
             inner: 0,
@@ -94,6 +95,7 @@ impl JsonPosts {
                 // Nearly every record is a post, so wrapped records are checked for only here.
                 Err(reason) => match unwrap_records(self.records.record()) {
                     Some(inner) if self.inner == 0 => self.records.push_inner(without_more(inner)),
+                    None if self.inner == 0 && is_blank(self.records.record()) => {}
                     _ => return Ok(Some(self.rejected(reason))),
                 },
             }
@@ -174,6 +176,8 @@ struct Decoder {
     layout: Option<Layout>,
     /// The fields of `columns` that a post has had so far.
     mapped: HashSet<&'static str>,
+    /// The last post with other names, and its subreddit, which URS does not repeat in comments.
+    thread: Option<(Fullname, String)>,
     nulls: u64,
 }
 
@@ -188,18 +192,29 @@ impl Decoder {
             let record: Value = serde_json::from_str(text).unwrap_or_default();
             let is_thing = fields.data.object().is_some();
             let post = if is_thing { &record["data"] } else { &record };
-            let layout = fields.with_post(|fields| fill(fields, post, &self.columns));
+            let earlier = self.layout.as_ref();
+            let layout = fields.with_post(|fields| fill(fields, post, &self.columns, earlier));
             Ok((fields, Some(layout)))
         };
         let (mut fields, layout) = parse_record(json, parse, &mut self.nulls)?;
         for DefaultValue { field, value } in &self.given {
             fields.with_post(|post| post.set_default(field, value));
         }
+        if let Some((name, subreddit)) = &self.thread {
+            fields.with_post(|thing| {
+                if thing.reply().post.as_ref() == Some(name) {
+                    thing.set_default("subreddit", subreddit);
+                }
+            });
+        }
         let topic = fields.topic.str().and_then(parse_topic);
         let post = decode_post(fields, SourceKind::Import, None)?;
         if let Some(layout) = layout {
             self.mapped.extend(&layout.mapped);
             self.layout.get_or_insert(layout);
+            if !post.fullname.is_comment() {
+                self.thread = Some((post.fullname.clone(), post.subreddit.clone()));
+            }
         }
         Ok(Record { post, topic })
     }

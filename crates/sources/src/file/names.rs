@@ -232,11 +232,17 @@ impl<'a> Names<'a> {
 }
 
 /// Sets the fields that `wanted` names, and those that a record lacks, from members with other names. Returns the
-/// layout of the record.
-pub(super) fn fill(fields: &mut Fields, record: &Value, wanted: &[Column]) -> Layout {
+/// layout of the record. The tool that made an earlier record of the file, if any, made this one too.
+pub(super) fn fill(
+    fields: &mut Fields,
+    record: &Value,
+    wanted: &[Column],
+    earlier: Option<&Layout>,
+) -> Layout {
     let members = record.as_object().into_iter().flatten();
     let names = Names::new(members.map(|(name, _)| name.as_str()));
     let mut layout = names.layout();
+    layout.tool = layout.tool.or(earlier.and_then(|layout| layout.tool));
     let scalar = |value: &Value| (!value.is_object() && !value.is_array()).then(|| value.clone());
     for field in FIELDS.into_iter().chain(KINDS) {
         let value = if let Some(column) = wanted.iter().find(|column| column.field == field) {

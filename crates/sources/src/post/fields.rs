@@ -381,7 +381,7 @@ impl Fields {
     }
 
     /// Returns what a comment replies to. Some files have ids without their prefix.
-    pub(super) fn reply(&self) -> Reply {
+    pub(crate) fn reply(&self) -> Reply {
         fn name(field: &Field) -> Option<&str> {
             field.str().map(str::trim).filter(|name| !is_null(name))
         }

@@ -63,6 +63,17 @@ impl<'de> Visitor<'de> for MembersVisitor {
     }
 }
 
+fn is_number(key: &str) -> bool {
+    key.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Returns true for `null` and for an object of which every member is null or empty, as a program writes a blank row.
+pub fn is_blank(json: &[u8]) -> bool {
+    let blank = |value: &RawValue| ["null", "\"\""].contains(&value.get());
+    serde_json::from_slice::<Option<Members>>(json)
+        .is_ok_and(|row| row.is_none_or(|row| row.0.iter().all(|(_, value)| blank(value))))
+}
+
 /// Returns the records in an API response, such as `{"data": [{…}, {…}]}` or a Reddit listing; `None` if the object is
 /// itself a record.
 pub fn unwrap_records(json: &[u8]) -> Option<VecDeque<Box<RawValue>>> {
@@ -81,6 +92,9 @@ impl Members {
     }
 
     pub(super) fn wrapped(&self) -> Option<VecDeque<Box<RawValue>>> {
+        if let Some(rows) = self.table_rows() {
+            return Some(rows);
+        }
         if RECORD_MEMBERS.iter().any(|name| self.get(name).is_some()) {
             return None;
         }
@@ -97,11 +111,50 @@ impl Members {
             .or_else(|| self.keyed())
     }
 
+    /// Returns the rows of a table that pandas wrote by column, `{"id": {"0": "1a2b"}}`, or as `split`,
+    /// `{"columns": ["id"], "data": [["1a2b"]]}`.
+    fn table_rows(&self) -> Option<VecDeque<Box<RawValue>>> {
+        let (names, rows): (Vec<String>, Vec<Vec<Box<RawValue>>>) =
+            if let Some(names) = self.get("columns") {
+                let rows = serde_json::from_str(self.get("data")?.get()).ok()?;
+                (serde_json::from_str(names.get()).ok()?, rows)
+            } else {
+                let column = |(_, cells): &(String, Box<RawValue>)| {
+                    let cells = serde_json::from_str::<Self>(cells.get()).ok()?;
+                    cells
+                        .0
+                        .iter()
+                        .all(|(row, _)| is_number(row))
+                        .then_some(cells)
+                };
+                let columns: Vec<Self> = self.0.iter().map(column).collect::<Option<_>>()?;
+                let row = |(row, _): &(String, Box<RawValue>)| {
+                    let cell = |column: &Self| column.get(row).map(ToOwned::to_owned);
+                    columns.iter().map(cell).collect::<Option<_>>()
+                };
+                let first = columns.first().filter(|cells| !cells.0.is_empty())?;
+                let rows = first.0.iter().map(row);
+                let names = self.0.iter().map(|(name, _)| name.clone());
+                (names.collect(), rows.collect::<Option<_>>()?)
+            };
+        let record = |cells: Vec<Box<RawValue>>| {
+            let member = |(name, cell): (&String, Box<RawValue>)| {
+                format!("{}:{}", super::quoted(name), cell.get())
+            };
+            let members: Vec<String> = names.iter().zip(cells).map(member).collect();
+            RawValue::from_string(format!("{{{}}}", members.join(","))).ok()
+        };
+        rows.into_iter().map(record).collect()
+    }
+
     /// Returns the records of an object of id → record, or of name → records. A record without an id gets its key,
-    /// unless the keys are row numbers.
+    /// unless the keys are row numbers or words such as `post`.
     fn keyed(&self) -> Option<VecDeque<Box<RawValue>>> {
-        let is_number = |key: &str| key.bytes().all(|byte| byte.is_ascii_digit());
-        let are_numbers = self.0.iter().all(|(key, _)| is_number(key));
+        let has_digit = |key: &str| key.bytes().any(|byte| byte.is_ascii_digit());
+        let are_objects = self.0.iter().all(|(_, value)| value.get().starts_with('{'));
+        let are_ids = are_objects
+            && self.0.iter().any(|(key, _)| has_digit(key))
+            && !self.0.iter().all(|(key, _)| is_number(key));
         let mut records = VecDeque::new();
         for (key, value) in &self.0 {
             if WRAPPERS.contains(&&**key) {
@@ -114,7 +167,7 @@ impl Members {
                 b'{' => {
                     let record: Self = serde_json::from_str(value.get()).ok()?;
                     let has_id = record.get("id").or(record.get("name")).is_some();
-                    records.push_back(if has_id || are_numbers {
+                    records.push_back(if has_id || !are_ids {
                         value.clone()
                     } else {
                         let comma = if record.0.is_empty() { "" } else { "," };
