@@ -651,18 +651,27 @@ fn answers_of_other_tools_are_read_and_named() {
         let task = json!({"meta": {"id": id}, "accept": ["food"], "answer": answer, "_task_hash": 1, "_annotator_id": "bo"});
         task.to_string() + "\n"
     };
-    let prodigy = ["accept", "reject", "ignore"].map(|answer| prodigy("k00000", answer));
+    let prodigy = ["accept", "REJECT", "ignore"].map(|answer| prodigy("k00000", answer));
     let argilla = json!({
         "id": "t3_k00000", "status": "completed", "text": "x", "topic.responses": ["food", "music", "music"],
         "topic.responses.users": ["bo", "cy", "di"], "topic.responses.status": ["submitted", "discarded", "draft"],
         "topic.suggestion": "music",
     });
+    let nested = json!([{
+        "id": "t3_k00000", "fields": {"text": "x"}, "suggestions": {"topic": {"value": "music"}}, "_server_id": "1",
+        "responses": {"topic": [{"value": "food", "user_id": "bo"}]},
+    }]);
     let doccano = "{\"id\":7,\"text\":\"x\",\"label\":[\"food\"],\"Comments\":[],\"fullname\":\"t3_k00000\"}\n\
         {\"id\":8,\"text\":\"x\",\"label\":[],\"Comments\":[],\"fullname\":\"t3_k00001\"}\n";
     let link = "https://www.reddit.com/r/x/comments/k00000/title/";
     for (tool, text) in [
         ("Prodigy", prodigy.concat()),
         ("Argilla", argilla.to_string()),
+        ("Argilla", nested.to_string()),
+        (
+            "Argilla",
+            "id,topic.responses,topic.responses.users\nk00000,['food'],['bo']\n".to_owned(),
+        ),
         ("doccano", doccano.to_owned()),
         (
             "",
@@ -670,6 +679,10 @@ fn answers_of_other_tools_are_read_and_named() {
         ),
         ("", format!("id,label\n{link},\"[\"\"food\"\"]\"\n")),
         ("", "{\"k00000\": {\"label\": \"food\"}}".to_owned()),
+        (
+            "",
+            "{}\n{\"id\": \"k00000\", \"label\": \"food\"}\n{\"id\": \"\"}\n".to_owned(),
+        ),
     ] {
         let program = Program::on(sqlite()).labelled_in_turn(12);
         program.write("gold.csv", text);

@@ -127,9 +127,9 @@ fn tool_of(row: &Row) -> Option<(&'static str, &'static str, &'static str)> {
         .map(|(name, _, read, export)| (*name, *read, *export))
 }
 
-/// Returns true for Argilla's column of answers to a question.
+/// Returns true for Argilla's column of answers to a question, or to all questions in its JSON.
 fn is_responses(column: &str) -> bool {
-    column.ends_with(".responses")
+    column == "responses" || column.ends_with(".responses")
 }
 
 /// Parses a row. A table row contains one answer, or none; a Label Studio task contains any number.
@@ -146,7 +146,11 @@ fn parse_row(row: &Row) -> Result<Vec<GoldRow>, String> {
         );
     }
     // Prodigy keeps the examples that an annotator rejected or ignored.
-    let is_refused = |answer: &str| ["reject", "ignore"].contains(&answer);
+    let is_refused = |answer: &str| {
+        ["reject", "ignore"]
+            .iter()
+            .any(|word| answer.eq_ignore_ascii_case(word))
+    };
     if text(row, "answer").is_ok_and(|answer| answer.as_deref().is_some_and(is_refused)) {
         return Ok(Vec::new());
     }
@@ -203,9 +207,16 @@ fn parse_row(row: &Row) -> Result<Vec<GoldRow>, String> {
 fn labels(row: &Row) -> Result<Vec<(String, Option<String>)>, String> {
     let mut columns = row.cells.iter().map(|(name, _)| &**name);
     if let Some(column) = columns.find(|name| is_responses(name)) {
-        let responses = json(row, column)?;
         let of = |what: &str| json(row, &format!("{column}.{what}"));
-        let (users, status) = (of("users")?, of("status")?);
+        let (responses, users, status) = match json(row, column)? {
+            Value::Object(questions) => {
+                let answers = questions.into_iter().next().unwrap_or_default().1;
+                let answers = answers.as_array().cloned().unwrap_or_default();
+                let of = |what: &str| answers.iter().map(|one| one[what].clone()).collect();
+                (of("value"), of("user_id"), of("status"))
+            }
+            responses => (responses, of("users")?, of("status")?),
+        };
         let responses = responses.as_array().into_iter().flatten().enumerate();
         // A draft is unfinished, and a discarded answer is none.
         let submitted = responses.filter(|(at, _)| {
@@ -337,7 +348,11 @@ fn json(row: &Row, name: &str) -> Result<Value, String> {
     let Some(Cell::Json(json) | Cell::Text(json)) = cell(row, name) else {
         return Ok(Value::Null);
     };
-    serde_json::from_str(json).map_err(|_| format!("`{name}` is not valid JSON"))
+    // A table may contain a list as Python prints it.
+    let parsed = serde_json::from_str(json);
+    parsed
+        .or_else(|_| serde_json::from_str(&json.replace('\'', "\"")))
+        .map_err(|_| format!("`{name}` is not valid JSON"))
 }
 
 /// Parses a time with a UTC offset; fractions of seconds are dropped.
