@@ -9,13 +9,14 @@ use toml_edit::{DocumentMut, value};
 use super::figures::quality_table;
 use super::rescoring::{NeededOutput, Rescoring};
 use super::{
-    NamedSet, Printout, WhichModel, find_stored_model, settings_json, short_hash, write_file,
+    NamedSet, Printout, WhichModel, find_stored_model, retain_kind, settings_json, short_hash,
+    write_file,
 };
 use crate::atomic_file::IfExists;
 use crate::cli::app::PipelineFlags;
 use crate::cli::{App, CliError, Exit, OutputFormat};
 use crate::pipeline_file::{SIXTEEN_TOPICS, read_text};
-use topicmill_core::{CALIBRATED, Fullname, LabelSet, Mode};
+use topicmill_core::{CALIBRATED, Fullname, LabelSet, Mode, ThingKind};
 use topicmill_review::calibrate::{
     Calibration, FOLDS, GoldEvidence, MIN_ANSWERED, Setting, TEMPERATURES, calibrate,
 };
@@ -246,7 +247,7 @@ impl Calibrate {
         let gold = gold.keep_random_sample(MIN_ROWS);
         let is_random = gold.is_random();
         let mut gold = gold.resolve(&[set], self.others_out_of_scope)?;
-        gold.posts.retain(|post| !post.id.is_comment());
+        retain_kind(&mut gold.posts, ThingKind::Post);
         let mut texts = rescoring
             .gold_texts(gold, None, MIN_ROWS, NeededOutput::Any)
             .await?;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::estimates::{add_groups_of, add_shares, notes};
 use super::figures::{estimate, labels_table, share};
 use super::side::Side;
-use super::{NONE, Printout, no_labels_yet, rows_from_objects, short_hash};
+use super::{NONE, Printout, no_labels_yet, retain_kind, rows_from_objects, short_hash};
 use crate::cli::{App, CliError, Exit, Kind, OutputFormat, output};
 use topicmill_core::{Fullname, LabelSet, Mode};
 use topicmill_review::evaluate::{
@@ -101,7 +101,7 @@ impl Evaluate {
         let sample = labels.sample_for_estimates().cloned();
         let known_random = labels.drawn();
         let mut gold = labels.resolve(&sets, self.others_out_of_scope)?;
-        gold.posts.retain(|post| post.id.kind() == self.kind.of());
+        retain_kind(&mut gold.posts, self.kind.of());
         let posts: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
         let mut labellings = Vec::new();
         for (side, held_out) in sides.iter().zip(&crossed) {
