@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use topicmill_core::table;
 
-use crate::support::engine::repository;
+use crate::attacks::models::field;
+use crate::support::engine::{has_onnx_runtime, repository};
 use crate::support::hub::{Fault, Hub};
 use crate::support::program::{Program, RunOutput, finished};
 
@@ -190,6 +191,20 @@ fn model_folders_that_other_tools_leave_are_read_or_explained() {
     let swapped = r#""label2id": {"contradiction": 0, "neutral": 1, "entailment": 2}, "x": {"#;
     let ran = scored(&|dir| replace(dir, "config.json", r#""label2id": {"#, swapped));
     ran.expect_exit(0, "contradicts itself");
+    let ran = scored(&|dir| {
+        change(dir, "model.onnx", false, |bytes| {
+            // The output of the last node gets a new name and goes through a softmax, which is appended.
+            let at = bytes.windows(6).position(|name| name == b"logits").unwrap();
+            let names = [
+                field(1, b"before"),
+                field(2, b"logits"),
+                field(4, b"Softmax"),
+            ];
+            let graph = field(7, &field(1, &names.concat()));
+            [&bytes[..at], b"before", &bytes[at + 6..], &graph].concat()
+        });
+    });
+    ran.expect_exit(0, "probabilities");
     // Some weights are NaN; the texts are not to blame.
     let ran = scored(&|dir| {
         change(dir, "model.onnx", false, |bytes| {

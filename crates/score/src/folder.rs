@@ -329,7 +329,9 @@ fn required(dir: &Path, file: &str) -> Result<PathBuf, ModelError> {
 
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, ModelError> {
     let bytes = bounds::read(path)?;
-    serde_json::from_slice(&bytes).map_err(|error| {
+    // Some editors write a byte order mark.
+    let json = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+    serde_json::from_slice(json).map_err(|error| {
         ModelError::File(format!(
             "cannot read `{}` of the model: {error}; the file is damaged, copy or export it again",
             path.display()

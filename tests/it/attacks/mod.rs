@@ -7,7 +7,7 @@ mod clocks;
 mod credentials;
 mod files;
 mod hub;
-mod models;
+pub mod models;
 mod operations;
 mod poolers;
 mod purge;

@@ -134,7 +134,7 @@ fn oversized_model_files_are_not_read() {
 }
 
 /// Encodes a protobuf field of bytes.
-fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+pub fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let length = u8::try_from(bytes.len()).unwrap();
     assert!(length < 128 && number < 16);
     [&[number << 3 | 2, length], bytes].concat()

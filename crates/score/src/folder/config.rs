@@ -199,15 +199,15 @@ impl Config {
     /// Returns (name, index) of each class, in the order of `label2id`, like the reference.
     fn classes(&self) -> Result<Vec<(String, usize)>, String> {
         let pairs: Option<Vec<_>> = match (&self.label2id, &self.id2label) {
-            (Some(map), _) => map
+            (Some(map), names) if !map.is_empty() || names.is_none() => map
                 .iter()
                 .map(|(name, id)| Some((name.clone(), usize::try_from(id.as_u64()?).ok()?)))
                 .collect(),
-            (None, Some(map)) => map
+            (_, Some(map)) => map
                 .iter()
                 .map(|(id, name)| Some((name.as_str()?.to_owned(), id.parse().ok()?)))
                 .collect(),
-            (None, None) => {
+            (_, None) => {
                 return Err(
                     "it has neither `label2id` nor `id2label` nor a block `zero_shot`; use a model trained on NLI, \
                      such as facebook/bart-large-mnli, or a classifier".to_owned(),

@@ -56,6 +56,8 @@ fn classes_are_selected_like_the_reference() {
     }
     let two = nli(r#"{"id2label":{"0":"not_entailment","1":"entailment"}}"#).unwrap();
     assert_eq!(two.entailment, 1);
+    let empty = nli(r#"{"label2id":{},"id2label":{"0":"Entailment (yes)","1":"no"}}"#).unwrap();
+    assert_eq!(empty.entailment, 0);
     assert!(
         of(r#"{"positive":0,"negative":1}"#)
             .unwrap_err()
