@@ -66,23 +66,28 @@ impl Timetable {
         Ok(timetable)
     }
 
-    /// Returns a warning about a step that does not divide the hour or the day: cron starts again at each of them, so
-    /// `*/90` is due every hour.
+    /// Returns a warning about a step that does not divide the hour, day, month or year: cron starts again at each of
+    /// them, so `*/90` is due every hour.
     pub fn caveat(&self) -> Option<String> {
-        let ranges = [(60, "minutes", "hour"), (24, "hours", "day")];
+        let ranges = [
+            (0..60, "minutes", "hour"),
+            (0..24, "hours", "day"),
+            (1..32, "days", "month"),
+            (1..13, "months", "year"),
+        ];
         let mut steps = self
             .line
             .split(' ')
             .zip(ranges)
             .filter_map(|(field, range)| {
                 let step: usize = field.strip_prefix("*/")?.parse().ok()?;
-                (range.0 % step != 0).then_some((field, step, range))
+                (range.0.len() % step != 0).then_some((field, step, range))
             });
         let (field, step, (whole, units, range)) = steps.next()?;
-        let due: Vec<String> = (0..whole).step_by(step).map(|n| n.to_string()).collect();
+        let due: Vec<String> = whole.step_by(step).map(|n| n.to_string()).collect();
         let due = due.join(", ");
         Some(format!(
-            "`{field}` starts again with every {range}: it is due at the {units} {due}"
+            "`{field}` starts again with every {range}: it is due only at {units} {due}"
         ))
     }
 
@@ -139,7 +144,9 @@ mod tests {
             assert!(error.contains(says), "{line}: {error}");
         }
         for (line, due) in [
-            ("0 0 */2 * ?", None),
+            ("0 0 */31 * ?", None),
+            ("0 0 */9 * ?", Some("days 1, 10, 19, 28")),
+            ("0 0 1 */5 *", Some("months 1, 6, 11")),
             ("*/20 */6 * * 1-5", None),
             ("@daily", None),
             ("*/90 * * * *", Some("minutes 0")),

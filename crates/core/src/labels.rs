@@ -141,7 +141,7 @@ pub enum LabelSetError {
     /// Two labels have the same slug.
     #[error("label `{0}` occurs twice: remove one")]
     Twice(String),
-    /// Two slugs differ only in hyphens and underscores, so their columns would have the same name.
+    /// Two slugs differ only in case, hyphens and underscores, so their columns would have the same name.
     #[error("labels `{0}` and `{1}` would have the same column: use a different slug")]
     SameColumn(String, String),
     /// The slug is the name of an outcome.
@@ -195,7 +195,10 @@ impl LabelSet {
             faults.push(LabelSetError::Raw);
         }
         if !(0.001..=1000.0).contains(&self.temperature) {
-            faults.push(LabelSetError::Temperature(self.temperature.to_string()));
+            faults.push(LabelSetError::Temperature(format!(
+                "{:?}",
+                self.temperature
+            )));
         }
         if let Some(Err(error)) = self.background.as_ref().map(Background::validate) {
             faults.push(LabelSetError::Background(error));
@@ -207,11 +210,13 @@ impl LabelSet {
         {
             faults.push(LabelSetError::Fitted(error));
         }
+        // Databases and data frames compare names of columns without case.
+        let column = |slug: &str| slug.replace('-', "_").to_lowercase();
         let mut seen = std::collections::HashMap::new();
         for (i, label) in self.labels.iter().enumerate() {
             if label.label.trim().is_empty() || label.slug.trim().is_empty() {
                 faults.push(LabelSetError::Blank(i + 1));
-            } else if let Some(first) = seen.insert(label.slug.replace('-', "_"), &label.slug) {
+            } else if let Some(first) = seen.insert(column(&label.slug), &label.slug) {
                 faults.push(if *first == label.slug {
                     LabelSetError::Twice(label.slug.clone())
                 } else {
@@ -228,7 +233,7 @@ impl LabelSet {
             }
             // A classifier's labels have the names that its model gives them.
             let is_own = self.template == CLASS_TEMPLATE && self.background.is_none();
-            if ["other", "unsure"].contains(&label.slug.as_str()) && !is_own {
+            if ["other", "unsure"].contains(&&*label.slug.to_lowercase()) && !is_own {
                 faults.push(LabelSetError::Taken(label.slug.clone()));
             }
         }
@@ -479,6 +484,12 @@ mod tests {
         let template = LabelSetError::Template("no braces".into());
         assert_eq!(fault(&["a"], "no braces"), template);
         assert_eq!(fault(&["a", "a"], "{}"), LabelSetError::Twice("a".into()));
+        let same = LabelSetError::SameColumn("a-b".into(), "A_b".into());
+        assert_eq!(fault(&["a-b", "A_b"], "{}"), same);
+        assert_eq!(
+            fault(&["Other"], "{}"),
+            LabelSetError::Taken("Other".into())
+        );
         assert_eq!(fault(&["a", " "], "{}"), LabelSetError::Blank(2));
         for (temperature, good) in [(0.5, true), (0.0, false), (-1.0, false), (f64::NAN, false)] {
             let mut set = set(&["a"], "{}");
