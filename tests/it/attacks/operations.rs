@@ -1,10 +1,10 @@
 //! Failures in operation: migrations, copies, exit codes, logs, settings.
 
-use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
+use sqlx::{Connection, Executor, SqliteConnection};
 use tokio_util::sync::CancellationToken;
 use topicmill::cli::Exit;
 use topicmill::pipeline::Context;
@@ -17,7 +17,7 @@ use crate::collect::topic;
 use crate::signals::has_open;
 use crate::support::builders::lines;
 use crate::support::postgres::databases;
-use crate::support::program::{Program, RunOutput, finished, on_reddit, run_limited, signal};
+use crate::support::program::{Program, RunOutput, finished, on_reddit, run_limited};
 use crate::support::proxy::Proxy;
 use crate::support::reddit;
 use crate::support::scene::READ_OPTIONS;
@@ -200,7 +200,7 @@ mod logs {
     use wiremock::matchers::path;
     use wiremock::{Mock, MockServer, ResponseTemplate};
 
-    use crate::support::program::{Program, RunOutput, finished, on_reddit, run_limited, signal};
+    use crate::support::program::{Program, RunOutput, finished, on_reddit, run_limited};
     use crate::support::reddit::{page, server};
 
     const TWO: &str = "name = \"two\"\nmode = \"single\"\n\
@@ -393,21 +393,24 @@ async fn a_command_that_loses_its_database_midway_does_not_succeed() {
         };
         let url = program.url();
         if let Some(file) = url.strip_prefix("sqlite:") {
-            let (file, old, log) = (Path::new(file), program.path("old"), format!("{file}-shm"));
+            let old = program.path("old");
             for (line, is_replaced) in MIDWAY.iter().flat_map(|line| [(line, false), (line, true)])
             {
                 program.execute("DELETE FROM scheduled_runs");
+                // The command opens the file and waits for this lock.
+                let mut holder = SqliteConnection::connect(&url).await.unwrap();
+                let lock = "PRAGMA locking_mode = EXCLUSIVE; BEGIN IMMEDIATE; COMMIT";
+                holder.execute(lock).await.unwrap();
                 let mut child = spawn(&program, line);
                 assert!(
-                    reaches(&mut child, |child| has_open(child, &log)).await,
+                    reaches(&mut child, |child| has_open(child, file)).await,
                     "{line}"
                 );
-                signal(&child, "-STOP");
                 std::fs::rename(file, &old).unwrap();
                 if is_replaced {
                     std::fs::copy(&old, file).unwrap();
                 }
-                signal(&child, "-CONT");
+                holder.close().await.unwrap();
                 let ran = finished(child.wait_with_output().unwrap());
                 assert_eq!(ran.code, 4, "{line}: {}", ran.stderr);
                 std::fs::rename(&old, file).unwrap();
