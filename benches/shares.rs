@@ -417,6 +417,7 @@ fn estimates(sample: &[(usize, usize)], assigned: &[f64]) -> Vec<Estimate> {
         best: *given,
         score: 0.5,
         abstained: false,
+        weight: 1.0,
     });
     // The last share is that of posts without a label.
     let shares: Vec<f64> = assigned.iter().copied().chain([0.0]).collect();

@@ -411,8 +411,9 @@ fn judge_with<'a>(
     }
     let given = judged.iter().filter(|(.., is_given)| *is_given);
     let in_scope = judged.iter().filter(|(row, ..)| !row.right.is_empty());
-    let (calibration_error, bins) =
-        reliability((given.clone()).map(|(_, score, is_right, _)| (*score, *is_right)));
+    let (calibration_error, bins) = reliability(
+        (given.clone()).map(|(row, score, is_right, _)| (*score, *is_right, row.weight)),
+    );
     Quality {
         accuracy: Proportion::weighted(judged.iter().map(|one| (one.2, one.0.weight))),
         precision: Proportion::weighted(given.map(|one| (one.2, one.0.weight))),
@@ -428,33 +429,34 @@ fn judge_with<'a>(
     }
 }
 
-/// Returns the expected calibration error and the reliability bins of (score, is correct) pairs.
-pub fn reliability(rows: impl Iterator<Item = (f64, bool)>) -> (f64, Vec<ReliabilityBin>) {
-    let mut all = 0;
-    let mut bins = [(0.0, 0, 0); BINS];
-    for (score, is_right) in rows {
-        all += 1;
+/// Returns the expected calibration error and the reliability bins of (score, is correct, weight) rows.
+pub fn reliability(rows: impl Iterator<Item = (f64, bool, f64)>) -> (f64, Vec<ReliabilityBin>) {
+    let mut bins = [const { Vec::new() }; BINS];
+    for (score, is_right, weight) in rows {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "a score is 0 to 1"
         )]
-        let bin = &mut bins[((score * float(BINS)) as usize).min(BINS - 1)];
-        *bin = (bin.0 + score, bin.1 + 1, bin.2 + usize::from(is_right));
+        let bin: &mut Vec<_> = &mut bins[((score * float(BINS)) as usize).min(BINS - 1)];
+        bin.push((score, is_right, weight));
     }
-    let apart =
-        |(sum, n, right): &(f64, usize, usize)| (sum - float(*right)).abs() * f64::from(*n > 0);
-    let error = bins.iter().map(apart).sum::<f64>() / float(all).max(1.0);
-    let bins = bins
-        .iter()
-        .enumerate()
-        .map(|(i, (sum, n, right))| ReliabilityBin {
+    let (mut error, mut all) = (0.0, 0.0);
+    let bins = bins.iter().enumerate().map(|(i, rows)| {
+        let weight: f64 = rows.iter().map(|row| row.2).sum();
+        let sum: f64 = rows.iter().map(|row| row.0 * row.2).sum();
+        let right = Proportion::weighted(rows.iter().map(|row| (row.1, row.2)));
+        error += (sum - right.share.unwrap_or(0.0) * weight).abs();
+        all += weight;
+        ReliabilityBin {
             from: float(i) / float(BINS),
             to: float(i + 1) / float(BINS),
-            mean_score: sum / float(*n).max(1.0),
-            right: Proportion::new(*right, *n),
-        });
-    (error, bins.collect())
+            mean_score: if rows.is_empty() { 0.0 } else { sum / weight },
+            right,
+        }
+    });
+    let bins = bins.collect();
+    (if all > 0.0 { error / all } else { 0.0 }, bins)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of rows")]

@@ -43,6 +43,8 @@ pub struct EvaluatedPost {
     pub score: f64,
     /// True if the post gets no label.
     pub abstained: bool,
+    /// The number of posts that this one stands for, relative to the others.
+    pub weight: f64,
 }
 
 impl EvaluatedPost {
@@ -228,40 +230,60 @@ pub(crate) fn accuracy(rows: &[EvaluatedPost]) -> (Proportion, Proportion) {
 }
 
 fn evaluate_decided(rows: &[EvaluatedPost], labels: usize) -> Evaluation {
-    let count = |of: &dyn Fn(&EvaluatedPost) -> bool| rows.iter().filter(|row| of(row)).count();
-    let (in_scope, out) = (
-        count(&|row| !row.right.is_empty()),
-        count(&|row| row.right.is_empty()),
-    );
-    let given = count(&|row| !row.abstained);
-    let covered = count(&|row| !row.abstained && !row.right.is_empty());
-    let right = count(&|row| !row.abstained && row.is_right());
-    let left = count(&|row| row.abstained && row.right.is_empty());
+    type Is = fn(&EvaluatedPost) -> bool;
+    let share = |of: Is, all: Is| {
+        let rows = rows.iter().filter(|row| all(row));
+        Proportion::weighted(rows.map(|row| (of(row), row.weight)))
+    };
+    let is_given: Is = |row| !row.abstained;
+    let is_in_scope: Is = |row| !row.right.is_empty();
     let cells: Vec<Cell> = rows.iter().map(|row| row.cell(labels)).collect();
-    let scores = rows.iter().filter(|row| !row.abstained);
-    let (error, bins) = reliability(scores.map(|row| (row.score, row.is_right())));
-    let of_places = |places: &[usize]| Tally::of(&cells, places, labels).macro_f1();
+    let given = rows.iter().filter(|row| is_given(row));
+    let (error, bins) = reliability(given.map(|row| (row.score, row.is_right(), row.weight)));
+    let macro_f1 = |places: &[usize]| Tally::of(&cells, rows, places, labels).macro_f1();
     let all: Vec<usize> = (0..cells.len()).collect();
-    let tally = Tally::of(&cells, &all, labels);
-    let (low, high) = resampled(cells.len(), &of_places);
+    let (low, high) = resampled(&waves(rows), &macro_f1);
+    let tally = Tally::of(&cells, rows, &all, labels);
+    let label = |label: usize| {
+        let share = |is_of: &dyn Fn(&Cell) -> bool| {
+            let rows = cells.iter().zip(rows).filter(|(cell, _)| is_of(cell));
+            Proportion::weighted(rows.map(|(cell, row)| (cell.0 == cell.1, row.weight)))
+        };
+        LabelQuality {
+            precision: share(&|cell| cell.1 == label),
+            recall: share(&|cell| cell.0 == label),
+            f1: tally.f1(label),
+        }
+    };
     Evaluation {
-        outcome: Proportion::new(right + left, rows.len()),
-        in_scope: Proportion::new(right, in_scope),
-        in_scope_labelled: Proportion::new(covered, in_scope),
-        coverage: Proportion::new(given, rows.len()),
-        out_of_scope: Proportion::new(left, out),
-        precision: Proportion::new(right, given),
-        precision_in_scope: Proportion::new(right, covered),
+        outcome: share(EvaluatedPost::is_right, |_| true),
+        in_scope: share(|row| !row.abstained && row.is_right(), is_in_scope),
+        in_scope_labelled: share(is_given, is_in_scope),
+        coverage: share(is_given, |_| true),
+        out_of_scope: share(|row| row.abstained, |row| row.right.is_empty()),
+        precision: share(EvaluatedPost::is_right, is_given),
+        precision_in_scope: share(EvaluatedPost::is_right, |row| {
+            !row.abstained && !row.right.is_empty()
+        }),
         macro_f1: Estimate {
             value: tally.macro_f1(),
             low,
             high,
         },
-        calibration_error: (given > 0).then_some(error),
+        calibration_error: rows.iter().any(is_given).then_some(error),
         reliability: bins,
-        labels: (0..labels).map(|label| tally.label(label)).collect(),
+        labels: (0..labels).map(label).collect(),
         confusion: confusion(&cells),
     }
+}
+
+/// Returns the positions of the posts of each wave, which stand for equally many posts each.
+fn waves(rows: &[EvaluatedPost]) -> Vec<Vec<usize>> {
+    let mut waves: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+    for (place, row) in rows.iter().enumerate() {
+        waves.entry(row.weight.to_bits()).or_default().push(place);
+    }
+    waves.into_values().collect()
 }
 
 /// Estimates the share of each gold label among all posts, then the share that is out of scope, from a random sample.
@@ -358,12 +380,12 @@ pub fn difference(
     };
     let (a, b) = (cells(first), cells(second));
     let gain = |places: &[usize]| {
-        let before = Tally::of(&a, places, first.1).macro_f1()?;
-        let after = Tally::of(&b, places, second.1).macro_f1()?;
+        let before = Tally::of(&a, first.0, places, first.1).macro_f1()?;
+        let after = Tally::of(&b, second.0, places, second.1).macro_f1()?;
         Some(after - before)
     };
     let all: Vec<usize> = (0..posts).collect();
-    let (low, high) = resampled(posts, &gain);
+    let (low, high) = resampled(&waves(first.0), &gain);
     Difference {
         differ,
         only_first,
@@ -388,46 +410,38 @@ fn confusion(cells: &[Cell]) -> Vec<Confusion> {
         .collect()
 }
 
+/// The weights of posts by gold label, by assigned label, and where these are the same.
 struct Tally {
-    right: Vec<usize>,
-    given: Vec<usize>,
-    both: Vec<usize>,
+    right: Vec<f64>,
+    given: Vec<f64>,
+    both: Vec<f64>,
 }
 
 impl Tally {
-    /// Counts the cells at these positions, with repetition.
-    fn of(cells: &[Cell], places: &[usize], labels: usize) -> Self {
+    /// Adds the cells at these positions, with repetition.
+    fn of(cells: &[Cell], rows: &[EvaluatedPost], places: &[usize], labels: usize) -> Self {
         // The last position means no label.
-        let zeros = || vec![0; labels + 1];
+        let zeros = || vec![0.0; labels + 1];
         let (mut right, mut given, mut both) = (zeros(), zeros(), zeros());
         for place in places {
-            let (gold, got) = cells[*place];
-            right[gold] += 1;
-            given[got] += 1;
-            both[gold] += usize::from(gold == got);
+            let ((gold, got), weight) = (cells[*place], rows[*place].weight);
+            right[gold] += weight;
+            given[got] += weight;
+            both[gold] += if gold == got { weight } else { 0.0 };
         }
         Self { right, given, both }
     }
 
-    fn label(&self, label: usize) -> LabelQuality {
-        let (both, right, given) = (self.both[label], self.right[label], self.given[label]);
-        LabelQuality {
-            precision: Proportion::new(both, given),
-            recall: Proportion::new(both, right),
-            f1: self.f1(label),
-        }
-    }
-
     fn f1(&self, label: usize) -> Option<f64> {
         let all = self.right[label] + self.given[label];
-        (all > 0).then(|| 2.0 * float(self.both[label]) / float(all))
+        (all > 0.0).then(|| 2.0 * self.both[label] / all)
     }
 
     /// Returns the mean F1 of labels with at least one gold post.
     fn macro_f1(&self) -> Option<f64> {
         let labels = self.right.len() - 1;
         // The recall of a label without gold posts is undefined.
-        let some = (0..labels).filter(|label| self.right[*label] > 0);
+        let some = (0..labels).filter(|label| self.right[*label] > 0.0);
         let (sum, n) = some
             .filter_map(|label| self.f1(label))
             .fold((0.0, 0), |(sum, n), f1| (sum + f1, n + 1));

@@ -335,6 +335,7 @@ fn evaluated_post(
         best: best.unwrap_or_default(),
         score: prediction.score,
         abstained: prediction.abstained || best.is_none(),
+        weight: 1.0,
     }
 }
 

@@ -20,8 +20,7 @@ pub fn notes(sample: &RandomSample) -> String {
     let size = sample.size().filter(|size| size.waves > 1);
     if let Some(size) = size {
         notes.push(format!(
-            "Accuracy, precision and label shares are weighted by {} waves, because later posts have fewer or more \
-             answers per post.",
+            "The figures are weighted by {} waves, because later posts have fewer or more answers per post.",
             size.waves
         ));
     }

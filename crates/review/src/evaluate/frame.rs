@@ -48,6 +48,8 @@ pub struct Frame {
     cells: Vec<FrameCell>,
     /// True for each covered wave.
     covered: Vec<bool>,
+    /// The number of posts that a sampled post of each wave stands for, relative to one of the wave with most answers.
+    weights: Vec<f64>,
     /// Number of answers after which the other waves are covered.
     needed: usize,
 }
@@ -141,6 +143,11 @@ impl Frame {
         let missing: usize = missing.map(|wave| wanted(wave) - sampled[wave]).sum();
         // Posts that the review page draws in its order are covered once it has caught up.
         self.needed = if late > 0 { missing.min(late) } else { missing };
+        let per_answer = |wave: usize| share(posts[wave], 1) / float(sampled[wave]).max(1.0);
+        if posts[most] > 0 {
+            let relative = |wave: usize| per_answer(wave) / per_answer(most);
+            self.weights = (0..waves).map(relative).collect();
+        }
     }
 
     /// Returns the number of sampled posts in each wave.
@@ -175,11 +182,8 @@ impl Frame {
     /// Returns the number of posts that a sampled post stands for, relative to the others.
     pub fn weight(&self, post: &Fullname) -> f64 {
         let wave = self.stored_at.get(post).map(|at| self.wave(*at));
-        let Some(wave) = wave.filter(|_| !self.cells.is_empty()) else {
-            return 1.0;
-        };
-        let of_sample = float(self.sampled()[wave]) / float(self.stored_at.len().max(1));
-        self.share_of(wave, |_| true) / of_sample
+        let weight = wave.and_then(|wave| self.weights.get(wave));
+        weight.copied().unwrap_or(1.0)
     }
 
     /// Returns the size of the frame; `None` if all posts are one wave, which was not counted.
@@ -508,6 +512,7 @@ mod tests {
             best: 0,
             score: 0.5,
             abstained: false,
+            weight: frame.weight(posts[id]),
         };
         let rows: Vec<EvaluatedPost> = (0..140).map(row).collect();
         let (outcome, precision) = frame.accuracy(&posts, &rows);

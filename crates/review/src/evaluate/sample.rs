@@ -47,7 +47,12 @@ impl RandomSample {
     ) -> Result<Self, StoreError> {
         let posts = drawn.posts.iter().map(|post| &post.id);
         let frame = Frame::find(store, target, answers, posts, counted).await?;
-        let held = drawn.filtered(|post| frame.contains(post));
+        let mut held = drawn.filtered(|post| frame.contains(post));
+        for rows in &mut held.rows {
+            for (row, post) in rows.iter_mut().zip(&held.posts) {
+                row.weight = frame.weight(&post.id);
+            }
+        }
         let mut mixes = Vec::new();
         if counted == Counted::All {
             let posts: Vec<Fullname> = held.posts.iter().map(|post| post.id.clone()).collect();

@@ -48,6 +48,7 @@ fn rows(fixture: &Value, at: usize) -> Vec<EvaluatedPost> {
         best: number(&row[at]),
         score: row[at + 1].as_f64().unwrap(),
         abstained: row[at + 2].as_bool().unwrap(),
+        weight: 1.0,
     };
     list(&fixture["rows"]).iter().map(row).collect()
 }
@@ -129,6 +130,7 @@ fn row(right: &[usize], best: usize, abstained: bool) -> EvaluatedPost {
         best,
         score: 0.75,
         abstained,
+        weight: 1.0,
     }
 }
 
@@ -260,4 +262,80 @@ fn a_post_on_which_annotators_disagree_widens_the_bounds_and_stays_in_the_sample
     let other = cells(&[(0, 0, 30), (1, 1, 30), (0, 1, 25)]);
     let found = difference((&posts, 3), (&other[..], 3), 25);
     assert_eq!((found.only_first, found.only_second), (0, 0));
+}
+
+#[test]
+fn a_weight_counts_like_as_many_posts_and_waves_are_resampled_apart() {
+    let early = cells(&[(0, 0, 12), (1, 0, 3), (1, 1, 5)]);
+    let late = cells(&[(0, 1, 4), (1, 1, 6)]);
+    let heavy = late.iter().map(|row| EvaluatedPost {
+        weight: 3.0,
+        ..row.clone()
+    });
+    let weighted = evaluate(&early.iter().cloned().chain(heavy).collect::<Vec<_>>(), 2);
+    let repeated = evaluate(&[&early[..], &late, &late, &late].concat(), 2);
+    let figures = |of: &Evaluation| {
+        [
+            of.outcome.share,
+            of.in_scope.share,
+            of.labels[1].precision.share,
+            of.labels[1].f1,
+            of.macro_f1.value,
+            of.calibration_error,
+        ]
+        .map(Option::unwrap)
+    };
+    for (found, expected) in figures(&weighted).into_iter().zip(figures(&repeated)) {
+        assert!((found - expected).abs() < 1e-12, "{found} {expected}");
+    }
+    assert_eq!((weighted.outcome.of, weighted.outcome.all), (23, 30));
+    assert!(weighted.outcome.low < repeated.outcome.low);
+    // All posts of a wave are alike, so each resample of the waves is the sample.
+    let mut sure = cells(&[(0, 0, 20), (0, 1, 10)]);
+    sure[20..].iter_mut().for_each(|row| row.weight = 3.0);
+    let Estimate { value, low, high } = evaluate(&sure, 2).macro_f1;
+    // Label 0 has 20 true and 30 missed posts; label 1 has no gold label.
+    assert!((value.unwrap() - 40.0 / 70.0).abs() < 1e-12, "{value:?}");
+    assert_eq!(
+        [low, high].map(f64::to_bits),
+        [value.unwrap(); 2].map(f64::to_bits)
+    );
+}
+
+#[test]
+fn intervals_of_simulated_waves_and_disagreements_cover_the_truth() {
+    let mut random = fastrand::Rng::with_seed(5);
+    let runs = 400;
+    let (mut weighted, mut bounded) = (0, 0);
+    for _ in 0..runs {
+        // 64 % of the labels are right among the early posts, and 20 % among as many later ones.
+        let waves = [(100, 0.64), (30, 0.2)].map(|(sampled, share)| {
+            let right = (0..sampled).filter(|_| random.f64() < share).count();
+            Stratum {
+                weight: 0.5,
+                sampled,
+                least: right,
+                most: right,
+                assumed: 0.5,
+            }
+        });
+        let found = stratified_share(&waves);
+        weighted += usize::from(found.low <= 0.42 && 0.42 <= found.high);
+        // Ada is always right. Ben disagrees about two in five of the hard posts, which are labelled worse.
+        let mut rows = cells(&[(0, 0, 100)]);
+        for row in &mut rows {
+            let is_hard = random.bool();
+            if random.f64() > if is_hard { 0.2 } else { 0.65 } {
+                row.right = vec![1];
+            }
+            if is_hard && random.f64() < 0.4 {
+                row.ties = vec![vec![1 - row.right[0]]];
+            }
+        }
+        let found = accuracy(&rows).0;
+        let truth = f64::midpoint(0.65, 0.2);
+        bounded += usize::from(found.low <= truth && truth <= found.high);
+    }
+    // The bounds allow for any decision of the disagreements.
+    assert!(weighted >= 370 && bounded >= 390, "{weighted} {bounded}");
 }

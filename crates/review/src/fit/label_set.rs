@@ -187,6 +187,7 @@ fn label_figures(
             best: scores.best,
             score: scores.scores[scores.best],
             abstained: scores.abstained,
+            weight: row.weight,
         }
     };
     let posts: Vec<EvaluatedPost> = held_out.iter().map(post).collect();

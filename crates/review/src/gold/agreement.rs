@@ -71,8 +71,9 @@ pub fn alpha(answers: &[StoredGold]) -> Option<Alpha> {
         let by_chance = (all * all - same) / (all - 1.0);
         (by_chance > 0.0).then(|| 1.0 - disagreements / by_chance)
     };
-    let value = of(&(0..posts.len()).collect::<Vec<_>>())?;
-    let (low, high) = resampled(posts.len(), &of);
+    let all: Vec<usize> = (0..posts.len()).collect();
+    let value = of(&all)?;
+    let (low, high) = resampled(&[all], &of);
     let posts = posts.len();
     Some(Alpha {
         value,

@@ -91,6 +91,7 @@ impl Frame {
                 counted: self.counted,
                 cuts: self.cuts.clone(),
                 covered: self.covered.clone(),
+                weights: self.weights.clone(),
                 stored_at: part.stored_at,
                 cells: part.cells,
                 needed: 0,
@@ -162,8 +163,9 @@ mod tests {
     use super::*;
     use topicmill_core::{Label, Mode, Timestamp};
 
-    /// Simulates random answers about two groups with 1,000 posts each, and returns how often the intervals of the
-    /// difference contain the true one, how often any label differs significantly, and how often the first does.
+    /// Simulates random answers about two groups with 1,000 posts each, and returns how often the intervals of shares and
+    /// of the difference contain the true ones, at the least, how often any label differs significantly, and how often
+    /// the first does.
     fn simulate(answers: usize, shares: [[f64; 4]; 2]) -> (f64, f64, f64) {
         let mut random = fastrand::Rng::with_seed(3);
         let mut draw = |shares: &[f64; 4]| {
@@ -188,7 +190,7 @@ mod tests {
         });
         let mut random = fastrand::Rng::with_seed(4);
         let runs = 300;
-        let (mut covered, mut any, mut of_first) = (0, 0, 0);
+        let (mut covered, mut shares_covered, mut any, mut of_first) = (0, 0, 0, 0);
         for _ in 0..runs {
             let groups = pools.each_ref().map(|pool| {
                 let sample = random.choose_multiple(pool, answers);
@@ -200,6 +202,7 @@ mod tests {
                         best: *given,
                         score: 0.5,
                         abstained: false,
+                        weight: 1.0,
                     })
                     .collect();
                 let share = |label| float(pool.iter().filter(|post| post.1 == label).count()) / 1e3;
@@ -226,6 +229,11 @@ mod tests {
                             .count(),
                     ) / 1e3
                 };
+                for (group, shares) in groups.iter().enumerate() {
+                    let share = shares.shares[one.label].1.unwrap();
+                    let is_covered = share.low <= truth(group) && truth(group) <= share.high;
+                    shares_covered += usize::from(is_covered);
+                }
                 let truth = truth(1) - truth(0);
                 covered += usize::from(one.difference.low <= truth && truth <= one.difference.high);
             }
@@ -233,7 +241,7 @@ mod tests {
             of_first += usize::from(found[0].p_holm < 0.05);
         }
         (
-            float(covered) / float(4 * runs),
+            (float(covered) / float(4 * runs)).min(float(shares_covered) / float(8 * runs)),
             float(any) / float(runs),
             float(of_first) / float(runs),
         )
@@ -301,6 +309,7 @@ mod tests {
             best: 0,
             score: 0.5,
             abstained: false,
+            weight: 1.0,
         };
         let rows: Vec<EvaluatedPost> = (0..60).map(row).collect();
         let group_of = |id: usize| Some(if id.is_multiple_of(10) { "b" } else { "a" }.to_owned());
