@@ -271,13 +271,15 @@ pub async fn of_current_labels(
     Ok(Some(quality))
 }
 
-/// Returns the posts whose answers a label set may have been fitted to: the posts answered before the fit.
+/// Returns the posts whose answers a label set may have been fitted to: the posts answered before the fit. Fits do not
+/// learn from comments.
 pub fn used_in_fit(set: &LabelSet, answers: &[StoredGold]) -> BTreeSet<Fullname> {
     let Some(at) = fitted_at(set) else {
         return BTreeSet::new();
     };
-    let used = answers.iter().filter(|one| one.answer.answered_at <= at);
-    used.map(|one| one.answer.fullname.clone()).collect()
+    let used = answers.iter().map(|one| &one.answer);
+    let used = used.filter(|one| one.answered_at <= at && !one.fullname.is_comment());
+    used.map(|one| one.fullname.clone()).collect()
 }
 
 /// Returns the time when a fitted label set was fitted.

@@ -9,7 +9,7 @@ use toml_edit::{DocumentMut, value};
 use super::figures::quality_table;
 use super::rescoring::{NeededOutput, Rescoring};
 use super::{
-    NamedSet, Printout, WhichModel, find_stored_model, retain_kind, settings_json, short_hash,
+    NamedSet, Printout, WhichModel, find_stored_model, settings_json, short_hash,
     write_file,
 };
 use crate::atomic_file::IfExists;
@@ -238,7 +238,7 @@ impl Calibrate {
         // Close calls are harder than most posts, so a fit to them alone would underestimate the quality of the labels.
         let gold = GoldLabels::read(
             store,
-            &self.gold,
+            (&self.gold, ThingKind::Post),
             self.decides.as_deref(),
             &[set],
             |_, _| false,
@@ -246,8 +246,7 @@ impl Calibrate {
         .await?;
         let gold = gold.keep_random_sample(MIN_ROWS);
         let is_random = gold.is_random();
-        let mut gold = gold.resolve(&[set], self.others_out_of_scope)?;
-        retain_kind(&mut gold.posts, ThingKind::Post);
+        let gold = gold.resolve(&[set], self.others_out_of_scope)?;
         let mut texts = rescoring
             .gold_texts(gold, None, MIN_ROWS, NeededOutput::Any)
             .await?;

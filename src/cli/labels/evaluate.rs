@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::estimates::{add_groups_of, add_shares, notes};
 use super::figures::{estimate, labels_table, share};
 use super::side::Side;
-use super::{NONE, Printout, no_labels_yet, retain_kind, rows_from_objects, short_hash};
+use super::{NONE, Printout, no_labels_yet, rows_from_objects, short_hash};
 use crate::cli::{App, CliError, Exit, Kind, OutputFormat, output};
 use topicmill_core::{Fullname, LabelSet, Mode};
 use topicmill_review::evaluate::{
@@ -95,13 +95,13 @@ impl Evaluate {
         }
         let is_crossed = |post: &Fullname| crossed.iter().any(|side| side.contains_key(post));
         let kept = |side: usize, post: &Fullname| crossed[side].contains_key(post);
-        let labels = GoldLabels::read(&store, &self.gold, decides, &sets, kept).await?;
+        let labels =
+            GoldLabels::read(&store, (&self.gold, self.kind.of()), decides, &sets, kept).await?;
         let caveat = labels.caveat.clone();
         let is_sample = labels.is_sample();
         let sample = labels.sample_for_estimates().cloned();
         let known_random = labels.drawn();
-        let mut gold = labels.resolve(&sets, self.others_out_of_scope)?;
-        retain_kind(&mut gold.posts, self.kind.of());
+        let gold = labels.resolve(&sets, self.others_out_of_scope)?;
         let posts: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
         let mut labellings = Vec::new();
         for (side, held_out) in sides.iter().zip(&crossed) {

@@ -10,7 +10,7 @@ use crate::classify::check_no_label_is_lost;
 use crate::cli::app::{ModelFlags, run_blocking};
 use crate::cli::{App, CliError, Exit, OutputFormat, backlog};
 use crate::pipeline::Context;
-use topicmill_core::{FitTarget, LabelSet, Provenance};
+use topicmill_core::{FitTarget, LabelSet, Provenance, ThingKind};
 use topicmill_review::fit::{FittedSet, fit_label_set};
 use topicmill_review::gold::{GoldLabels, TOPIC};
 use topicmill_store::{Access, LabelSetRow, Store, StoreError, Target};
@@ -145,7 +145,7 @@ impl FitLabels {
         let model = find_stored_model(store, &folder).await?;
         let gold = GoldLabels::read(
             store,
-            &self.gold,
+            (&self.gold, ThingKind::Post),
             self.decides.as_deref(),
             &[&base],
             |_, _| false,

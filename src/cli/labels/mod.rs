@@ -31,8 +31,7 @@ use super::{CliError, Exit};
 use crate::atomic_file::{self, IfExists};
 use crate::classify::model_row;
 use topicmill_core::labels::hypothesis;
-use topicmill_core::{Background, LabelSet, Mode, ThingKind, short_hash};
-use topicmill_review::gold::GoldPost;
+use topicmill_core::{Background, LabelSet, Mode, short_hash};
 use topicmill_review::hypotheses;
 use topicmill_score::folder::ModelFolder;
 use topicmill_store::{Access, Cost, DropTarget, LabelSetRow, ModelRow, Store};
@@ -402,19 +401,4 @@ fn rows_from_objects(list: &Value, keys: &[&str]) -> Vec<Value> {
     };
     let row = |object: &Value| keys.iter().map(|key| cell(key, &object[*key])).collect();
     list.as_array().into_iter().flatten().map(row).collect()
-}
-
-/// Leaves out the gold labels of things of another kind, with a warning.
-fn retain_kind(posts: &mut Vec<GoldPost>, kind: ThingKind) {
-    let all = posts.len();
-    posts.retain(|post| post.id.kind() == kind);
-    let left_out = all - posts.len();
-    match kind {
-        _ if left_out == 0 => {}
-        ThingKind::Post => tracing::warn!(
-            left_out,
-            "gold labels of comments are left out; `labels evaluate --kind comments` reads them"
-        ),
-        ThingKind::Comment => tracing::warn!(left_out, "gold labels of posts are left out"),
-    }
 }

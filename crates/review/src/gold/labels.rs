@@ -7,7 +7,7 @@ use super::{GoldError, GoldRow, ResolvedGold};
 use crate::REVIEW_COMMAND;
 use crate::join;
 use crate::quality;
-use topicmill_core::{Fullname, LabelSet};
+use topicmill_core::{Fullname, LabelSet, ThingKind};
 use topicmill_store::Store;
 
 /// `--gold topic`: the topics that posts were collected for.
@@ -36,22 +36,23 @@ pub struct GoldLabels {
 }
 
 impl GoldLabels {
-    /// Reads gold labels for `sets` from `topic`, `db` or a file. An existing file called `db` takes precedence. If
-    /// annotators disagree about a post in the database, the answer of the annotator `decides` counts. Leaves out the
-    /// posts that one of the sets was fitted to, except those that are `kept` for the set at this position.
+    /// Reads gold labels of a kind of things for `sets` from `topic`, `db` or a file. An existing file called `db` takes
+    /// precedence. If annotators disagree about a post in the database, the answer of the annotator `decides` counts.
+    /// Leaves out the posts that one of the sets was fitted to, except those that are `kept` for the set at this
+    /// position.
     ///
     /// # Errors
     /// Returns [`GoldError`] if the source cannot be read, or if no gold label can be used.
     pub async fn read(
         store: &Store,
-        word: &str,
+        (word, kind): (&str, ThingKind),
         decides: Option<&str>,
         sets: &[&LabelSet],
         kept: impl Fn(usize, &Fullname) -> bool,
     ) -> Result<Self, GoldError> {
         let path = Path::new(word);
         let mut labels = match word {
-            DB if !path.exists() => Self::answers(store, decides).await?,
+            DB if !path.exists() => Self::answers(store, kind, decides).await?,
             _ if decides.is_some() => {
                 return Err(GoldError::Unusable(
                     "--decides names an annotator whose answers are in the database: use it with `--gold db`".into(),
@@ -68,6 +69,7 @@ impl GoldLabels {
                 }
             }
         };
+        retain_kind(&mut labels.rows, kind, |row| row.id.kind());
         labels.hold_out(store, sets, kept).await?;
         labels.leave_out_partly_offered(store, sets).await?;
         Ok(labels)
@@ -102,8 +104,13 @@ impl GoldLabels {
     }
 
     /// Reads the gold labels in the database.
-    async fn answers(store: &Store, decides: Option<&str>) -> Result<Self, GoldError> {
-        let answers = store.gold().answers().await?;
+    async fn answers(
+        store: &Store,
+        kind: ThingKind,
+        decides: Option<&str>,
+    ) -> Result<Self, GoldError> {
+        let mut answers = store.gold().answers().await?;
+        retain_kind(&mut answers, kind, |stored| stored.answer.fullname.kind());
         if let Some(name) = decides
             && answers.iter().all(|one| one.answer.annotator != name)
         {
@@ -331,5 +338,20 @@ impl GoldLabels {
             tracing::info!(rows = gold.duplicates, "repeated gold labels count once");
         }
         Ok(gold)
+    }
+}
+
+/// Leaves out the gold labels of things of another kind, with a warning.
+fn retain_kind<T>(labels: &mut Vec<T>, kind: ThingKind, kind_of: impl Fn(&T) -> ThingKind) {
+    let all = labels.len();
+    labels.retain(|label| kind_of(label) == kind);
+    let left_out = all - labels.len();
+    match kind {
+        _ if left_out == 0 => {}
+        ThingKind::Post => tracing::warn!(
+            left_out,
+            "gold labels of comments are left out; `labels evaluate --kind comments` reads them"
+        ),
+        ThingKind::Comment => tracing::warn!(left_out, "gold labels of posts are left out"),
     }
 }
