@@ -85,7 +85,8 @@ fn total(table: &Table) -> String {
     let (posts, agreed) = (sum(1), sum(2));
     let percent = (200 * agreed + posts) / (2 * posts.max(1));
     format!(
-        "\n{agreed} of {posts} posts ({percent} %) are labelled as the topic of their subreddit.\n"
+        "\n{agreed} of {posts} posts ({percent} %) are labelled as the topic of their subreddit. This is no accuracy: subreddits \
+         contain other posts too.\n"
     )
 }
 

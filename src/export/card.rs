@@ -251,10 +251,18 @@ fn shares(quality: &MeasuredQuality) -> String {
     if quality.shares.is_empty() {
         return String::new();
     }
-    let mut text = "## Label shares\n\nOf the labelled posts in the database: the share with this label (assigned), and \
-                    the share whose right label it is (estimated from random answers, with the 95 % interval).\n\n\
-                    | label | assigned | estimated |\n|---|---|---|\n"
-        .to_owned();
+    let frame = quality.frame.as_ref();
+    let posts = match frame.filter(|frame| frame.not_covered > 0) {
+        Some(frame) => format!(
+            "the {} labelled posts that the estimate speaks of",
+            frame.posts
+        ),
+        None => "the labelled posts in the database".to_owned(),
+    };
+    let mut text = format!(
+        "## Label shares\n\nOf {posts}: the share with this label (assigned), and the share whose right label it is \
+         (estimated from random answers, with the 95 % interval).\n\n| label | assigned | estimated |\n|---|---|---|\n"
+    );
     for one in quality.shares.iter().take(MOST_ROWS) {
         let [assigned, value, low, high] = [
             one.assigned,

@@ -74,7 +74,7 @@ fn the_demo_runs_end_to_end_and_its_suggested_commands_work() {
     let agreed = program.json(query)[0]["n"].as_u64().unwrap();
     let percent = (200 * agreed + 512) / 1_024;
     let total = format!(
-        "\n{agreed} of 512 posts ({percent} %) are labelled as the topic of their subreddit.\n"
+        "\n{agreed} of 512 posts ({percent} %) are labelled as the topic of their subreddit."
     );
     assert!(demo.stdout.contains(&total), "{}", demo.stdout);
     for line in commands {

@@ -154,7 +154,7 @@ fn percentages_name_their_total_and_what_is_left_out() {
         program.scalar("SELECT SUM(agreed) FROM topic_agreement"),
         33
     );
-    let agreement = "<dt>of 40 posts are labelled as their topic; 50 others have no topic among the labels</dt><dd>82 %</dd>";
+    let agreement = "<dt>of 40 posts have their topic as label (not accuracy); 50 others have no topic among the labels</dt><dd>82 %</dd>";
     assert!(report(&program).contains(agreement));
 }
 

@@ -249,7 +249,7 @@ pub fn summary(report: &Report) -> Value {
             json["p_corrected"] = json!(change.p);
             json
         });
-        let estimated = report.estimate_of(&line.slug);
+        let estimated = report.estimate_of(&line.slug).map(|one| one.estimated);
         json!({
             "label": line.slug, "posts": line.posts, "assigned": line.share, "estimated": estimated, "change": change,
         })

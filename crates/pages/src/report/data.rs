@@ -5,7 +5,7 @@ use crate::display::single_line;
 use topicmill_core::{Fullname, Timestamp};
 use topicmill_review::change::{SIGNIFICANCE, ShareChange};
 use topicmill_review::coverage::Covered;
-use topicmill_review::evaluate::{Estimate, GroupShares, LabelShare};
+use topicmill_review::evaluate::{GroupShares, LabelShare};
 use topicmill_review::quality::MeasuredQuality;
 use topicmill_store::{
     Gap, Grouping, PeriodCell, PostOutcome, SkippedSubreddits, TopicKeywords, TwoPeriods,
@@ -284,11 +284,18 @@ impl Report {
         (!shares.is_empty()).then_some(shares)
     }
 
-    /// Returns the estimated share of a label.
-    pub fn estimate_of(&self, label: &str) -> Option<&Estimate> {
-        let shares = self.estimates()?;
-        let share = shares.iter().find(|share| share.label == label);
-        share.map(|share| &share.estimated)
+    /// Returns a label's shares of the posts that the estimates speak of.
+    pub fn estimate_of(&self, label: &str) -> Option<&LabelShare> {
+        self.estimates()?.iter().find(|share| share.label == label)
+    }
+
+    /// Returns the number of later posts that the estimates do not speak of.
+    pub fn not_covered(&self) -> u64 {
+        let frame = self
+            .quality
+            .as_ref()
+            .and_then(|quality| quality.frame.as_ref());
+        frame.map_or(0, |frame| frame.not_covered)
     }
 
     /// Returns the number of posts with this kind of outcome.

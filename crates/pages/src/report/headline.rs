@@ -89,7 +89,7 @@ fn name_of(report: &Report, slug: &str) -> String {
 fn spread(report: &Report) -> String {
     let fits = |line: &&OutcomeStats| {
         let estimate = report.estimate_of(&line.slug);
-        line.posts > 0 || estimate.is_some_and(|one| one.value > Some(0.0))
+        line.posts > 0 || estimate.is_some_and(|one| one.estimated.value > Some(0.0))
     };
     let labels: Vec<&OutcomeStats> = report.labels().filter(fits).collect();
     match &labels[..] {

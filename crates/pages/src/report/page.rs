@@ -14,7 +14,7 @@ use super::time;
 use crate::display::{self, interval, percent, points, thousands};
 use topicmill_review::REVIEW_COMMAND;
 use topicmill_review::drift::as_f64;
-use topicmill_review::evaluate::{ENOUGH_ANSWERS, NO_LABEL};
+use topicmill_review::evaluate::{ENOUGH_ANSWERS, LabelShare, NO_LABEL};
 use topicmill_store::PostOutcome;
 
 /// Maximum number of rows in the label table.
@@ -50,6 +50,8 @@ struct Row {
     class: &'static str,
     posts: String,
     share: String,
+    /// The share of the posts that the estimates speak of, if these are not all.
+    covered: Option<String>,
     /// The estimated share and its interval.
     estimated: Option<[String; 2]>,
     bar: String,
@@ -174,7 +176,7 @@ fn figures(report: &Report) -> Vec<Figure> {
             ),
         };
         let name = format!(
-            "of {} posts are labelled as their topic{left_out}",
+            "of {} posts have their topic as label (not accuracy){left_out}",
             thousands(comparable)
         );
         figures.push(figure(share(agreed, comparable), name));
@@ -250,6 +252,7 @@ fn rows(report: &Report) -> Vec<Row> {
         .max()
         .unwrap_or(0);
     let row = |line: &OutcomeStats| {
+        let shares = report.estimate_of(&line.slug);
         let (change, change_class) = match line.change {
             None => ("–".to_owned(), "flat"),
             Some(change) => {
@@ -271,7 +274,10 @@ fn rows(report: &Report) -> Vec<Row> {
             },
             posts: thousands(line.posts),
             share: percent(line.share),
-            estimated: report.estimate_of(&line.slug).map(|one| {
+            covered: shares
+                .filter(|_| report.not_covered() > 0)
+                .map(|one| percent(one.assigned)),
+            estimated: shares.map(|LabelShare { estimated: one, .. }| {
                 let value = one.value.map_or_else(|| "–".to_owned(), percent);
                 [value, interval(one.low, one.high)]
             }),
@@ -316,14 +322,12 @@ fn about_shares(report: &Report) -> String {
         "{assigned} Estimated: the share whose right label it is, with its 95 % interval, from {} random answers.",
         thousands(report.sampled as u64)
     );
-    let quality = report.quality.as_ref();
-    let size = quality.and_then(|quality| quality.frame.as_ref());
-    if let Some(size) = size.filter(|size| size.not_covered > 0) {
-        let later = thousands(size.not_covered);
+    if report.not_covered() > 0 {
+        let later = thousands(report.not_covered());
         text.extend([
             " The estimates leave out ",
             &later,
-            " posts, which were stored later.",
+            " posts, which were stored later; “covered” is the assigned share of the others.",
         ]);
     }
     if let Some(none) = shares.iter().find(|share| share.label == NO_LABEL) {
