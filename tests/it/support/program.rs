@@ -7,7 +7,6 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use topicmill_core::clock::SystemClock;
 use topicmill_store::{Access, Store};
 
 use super::builders::{LABELS, lines, pipeline};
