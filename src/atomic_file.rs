@@ -44,10 +44,8 @@ pub fn folder_of(path: &Path) -> &Path {
 pub fn temp_prefix(path: &Path) -> io::Result<String> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
     let name = name.to_string_lossy();
-    Ok(format!(
-        ".{}.",
-        &name[..name.floor_char_boundary(LONGEST_NAME)]
-    ))
+    let end = name.floor_char_boundary(LONGEST_NAME);
+    Ok(format!(".{}.", &name[..end]))
 }
 
 /// Creates a temporary file next to `path`, to be written and then [persisted](persist). Dropping it deletes the file.
@@ -70,8 +68,8 @@ pub fn temp_file(path: &Path) -> io::Result<NamedTempFile> {
 pub fn persist(file: NamedTempFile, path: &Path, if_exists: IfExists) -> io::Result<()> {
     file.as_file().sync_all()?;
     // A replaced file's permissions may be wider than the umask allows for a new one.
-    if let Ok(there) = fs::metadata(path) {
-        fs::set_permissions(file.path(), there.permissions())?;
+    if let Ok(replaced) = fs::metadata(path) {
+        fs::set_permissions(file.path(), replaced.permissions())?;
     }
     let placed = match if_exists {
         IfExists::Replace => file.persist(path),
@@ -88,8 +86,8 @@ pub fn persist(file: NamedTempFile, path: &Path, if_exists: IfExists) -> io::Res
 /// File-system errors. A file that was already at `path` is left unchanged.
 pub fn write(path: &Path, content: impl AsRef<[u8]>, if_exists: IfExists) -> io::Result<()> {
     if if_exists == IfExists::Replace && is_device_or_pipe(path) {
-        let mut there = File::options().append(true).open(path)?;
-        return there.write_all(content.as_ref());
+        let mut device = File::options().append(true).open(path)?;
+        return device.write_all(content.as_ref());
     }
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let mut file = temp_file(&path)?;
@@ -112,8 +110,10 @@ fn is_device_or_pipe(path: &Path) -> bool {
 
 /// Returns the permissions of the file at `path`, or those of a new file, from which the system subtracts the umask.
 fn permissions(path: &Path) -> fs::Permissions {
-    let there = fs::metadata(path).map(|there| there.permissions());
-    there.unwrap_or_else(|_| fs::Permissions::from_mode(0o666))
+    fs::metadata(path).map_or_else(
+        |_| fs::Permissions::from_mode(0o666),
+        |replaced| replaced.permissions(),
+    )
 }
 
 #[cfg(test)]

@@ -113,17 +113,12 @@ pub async fn backup(
     let copied = copy(store, from, file, part, overwrite, stop).await;
     // SQLite leaves its journal behind on a full disk.
     let _ = fs::remove_file(journal);
-    // An error that follows a cancellation is only its consequence.
-    copied.map_or_else(
-        |error| {
-            if stop.is_cancelled() {
-                Ok(false)
-            } else {
-                Err(error)
-            }
-        },
-        |()| Ok(true),
-    )
+    match copied {
+        Ok(()) => Ok(true),
+        // An error that follows a cancellation is only its consequence.
+        Err(_) if stop.is_cancelled() => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Copies the database to the temporary file and renames it into place.

@@ -62,16 +62,14 @@ pub fn of_classify(done: &ClassifyCounts) -> Option<Bottleneck> {
     if all <= 0.0 || done.posts + done.failed == 0 {
         return None;
     }
-    let on_gpu = done
-        .settings
-        .devices
-        .iter()
-        .any(|it| it.starts_with("cuda"));
-    let device = if on_gpu { Limit::Gpu } else { Limit::Cpu };
-    let (idle, blocked) = (
-        times.engine_idle_secs / all,
-        times.engine_blocked_secs / all,
-    );
+    let mut devices = done.settings.devices.iter();
+    let device = if devices.any(|name| name.starts_with("cuda")) {
+        Limit::Gpu
+    } else {
+        Limit::Cpu
+    };
+    let idle = times.engine_idle_secs / all;
+    let blocked = times.engine_blocked_secs / all;
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let found = |limit, why, change| Some(Bottleneck { limit, why, change });
     if idle <= MAX_WAITING_SHARE && blocked <= MAX_WAITING_SHARE {
@@ -116,11 +114,8 @@ const FASTER_DATABASE: &str = "put it on a fast local disk, or, on PostgreSQL, c
 
 /// Returns what limited a run of `collect`.
 fn of_collect(done: &CollectCounts, seconds: f64) -> Option<Bottleneck> {
-    let waits = done
-        .traffic
-        .values()
-        .map(|traffic| traffic.waits.total().sum);
-    let waited: f64 = waits.map(|sum| sum.as_secs_f64()).sum();
+    let waits = done.traffic.values().map(|traffic| traffic.waits.total());
+    let waited: f64 = waits.map(|total| total.sum.as_secs_f64()).sum();
     (waited > 0.0 && waited >= MIN_SOURCE_SHARE * seconds).then(|| Bottleneck {
         limit: Limit::Source,
         why: format!("{waited:.0} of {seconds:.0} s were waits for its rate limits"),

@@ -126,6 +126,13 @@ pub struct Loaded {
     pub warnings: Vec<String>,
 }
 
+impl Loaded {
+    /// Returns the origin of the setting `key`, a `section.key` of the defaults.
+    pub fn origin(&self, key: &str) -> &Origin {
+        &self.values[key].1
+    }
+}
+
 /// Returns true if the value of a setting must not be shown.
 pub fn is_secret(key: &str) -> bool {
     matches!(
@@ -153,28 +160,27 @@ pub fn load(
     let mut warnings = Vec::new();
     if let Some(path) = settings_file(file)? {
         let mut layer = read_layer(&path)?;
-        let folder = std::path::absolute(&path).ok();
-        let folder = folder.as_deref().and_then(Path::parent);
-        warnings.extend(secret_file::read_files(&mut layer, folder)?);
-        resolve(&mut layer, &path)?;
+        let absolute = std::path::absolute(&path).unwrap_or_default();
+        warnings.extend(secret_file::read_files(&mut layer, absolute.parent())?);
+        resolve(&mut layer, &absolute)?;
         layers.push(layer);
     }
-    let mut shared = database_url(&env);
-    warnings.extend(secret_file::read_files(&mut shared, None)?);
-    layers.push(shared);
-    // Not `try_parsing`: it would turn the secret "00123" into the number 123.
-    let own = Environment::with_prefix(PREFIX)
+    let shared_variables = database_url(&env);
+    // `try_parsing` is not set, because it would turn the secret "00123" into the number 123.
+    let own_variables = Environment::with_prefix(PREFIX)
         .prefix_separator("__")
         .separator("__")
         .source(Some(env));
-    let mut own = collect(|key| Origin::Environment(variable(key)), &own)?;
-    warnings.extend(secret_file::read_files(&mut own, None)?);
-    layers.push(own);
-    let flags = flags.iter().map(|(key, value)| {
+    let own_variables = collect(|key| Origin::Environment(variable(key)), &own_variables)?;
+    for mut layer in [shared_variables, own_variables] {
+        warnings.extend(secret_file::read_files(&mut layer, None)?);
+        layers.push(layer);
+    }
+    let flag = |(key, value): &(&str, String)| {
         let value = Value::from(value.clone());
         ((*key).to_owned(), (value, Origin::Flag))
-    });
-    layers.push(flags.collect());
+    };
+    layers.push(flags.iter().map(flag).collect());
 
     let shape = |error| ConfigError::Shape(Box::new(error));
     let mut builder = config::Config::builder();
@@ -188,9 +194,8 @@ pub fn load(
         values.insert(key, (text, origin));
     }
     let settings = builder.build().and_then(config::Config::try_deserialize);
-    let settings = settings.map_err(|error| wrong_value(error, &values))?;
     Ok(Loaded {
-        settings,
+        settings: settings.map_err(|error| wrong_value(error, &values))?,
         values,
         warnings,
     })
@@ -231,13 +236,9 @@ fn read_layer(path: &Path) -> Result<Layer, ConfigError> {
     collect(|_| layer(), &File::from_str(&text, FileFormat::Toml))
 }
 
-/// Resolves relative paths against the folder of the settings file.
+/// Resolves relative paths against the folder of the settings file, whose absolute path is given.
 fn resolve(layer: &mut Layer, file: &Path) -> Result<(), ConfigError> {
-    let file = std::path::absolute(file).ok();
-    let folder = file
-        .as_deref()
-        .and_then(Path::parent)
-        .and_then(Path::to_str);
+    let folder = file.parent().and_then(Path::to_str);
     for key in [
         "pipeline",
         "database.url",
@@ -282,9 +283,9 @@ fn sqlite_url_in_folder(folder: &str, url: &str) -> String {
     if path.is_empty() || path.starts_with(['/', '?', ':']) {
         return url.to_owned();
     }
-    // Percent-encoded, because the driver decodes the path.
-    let folder = folder.replace('%', "%25").replace('?', "%3F");
-    format!("sqlite:{}/{path}", folder.trim_end_matches('/'))
+    // The folder is percent-encoded, because the driver decodes the path.
+    let encoded = folder.replace('%', "%25").replace('?', "%3F");
+    format!("sqlite:{}/{path}", encoded.trim_end_matches('/'))
 }
 
 fn variable(key: &str) -> String {
@@ -307,30 +308,28 @@ fn collect(origin: impl Fn(&str) -> Origin, source: &dyn Source) -> Result<Layer
             flatten(&key, value, layer);
         }
     }
-    let read = source.collect().map_err(|error| ConfigError::Read {
-        layer: origin("…"),
-        // Drop the other lines of a parser error, which repeat the input and may contain a secret.
-        detail: error
-            .to_string()
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .to_owned(),
+    let read = source.collect().map_err(|error| {
+        let message = error.to_string();
+        ConfigError::Read {
+            layer: origin("…"),
+            // The other lines of a parser error repeat the input, which may contain a secret.
+            detail: message.lines().next().unwrap_or_default().to_owned(),
+        }
     })?;
     let mut flat = Vec::new();
     flatten("", read.into(), &mut flat);
-    let flat = flat.into_iter().map(|(key, value)| {
+    let with_origin = |(key, value): (String, Value)| {
         let origin = origin(&key);
         (key, (value, origin))
-    });
-    Ok(flat.collect())
+    };
+    Ok(flat.into_iter().map(with_origin).collect())
 }
 
 fn unknown_key(key: String, layer: Origin, defaults: &Layer) -> ConfigError {
-    let known = defaults
+    let known: Vec<String> = defaults
         .keys()
-        .flat_map(|key| std::iter::once(key.clone()).chain(secret_file::file_key(key)));
-    let known: Vec<String> = known.collect();
+        .flat_map(|key| std::iter::once(key.clone()).chain(secret_file::file_key(key)))
+        .collect();
     let mut sections: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (section, key) in known.iter().filter_map(|known| known.split_once('.')) {
         sections.entry(section).or_default().push(key);
@@ -350,9 +349,11 @@ fn unknown_key(key: String, layer: Origin, defaults: &Layer) -> ConfigError {
             .map_or(String::new(), |meant| format!("did you mean `{meant}`? "));
         format!("{meant}[{section}] has {}", keys.join(", "))
     } else {
-        let sections: Vec<&str> = sections.into_keys().collect();
-        let sections = sections.join(", ");
-        format!("the sections are {sections}; `pipeline` goes above them")
+        let names: Vec<&str> = sections.into_keys().collect();
+        format!(
+            "the sections are {}; `pipeline` goes above them",
+            names.join(", ")
+        )
     };
     ConfigError::UnknownKey { key, layer, hint }
 }
@@ -427,14 +428,11 @@ fn check_kind(
             let wrong = format!("{shown} is not a whole number from {least} to {most}");
             (number.map(|number| number.to_string()), wrong)
         }
-        (ValueKind::Boolean(_), _) => (
-            value
-                .clone()
-                .into_bool()
-                .map(|is_so| is_so.to_string())
-                .ok(),
-            format!("{shown} is neither true nor false"),
-        ),
+        (ValueKind::Boolean(_), _) => {
+            let read = value.clone().into_bool().ok();
+            let wrong = format!("{shown} is neither true nor false");
+            (read.map(|is_set| is_set.to_string()), wrong)
+        }
         (_, kind) => {
             use ValueKind::{Boolean, Float, I64, String};
             // `batch_tokens = 512` means the same as `"512"`.

@@ -49,11 +49,11 @@ fn check_with(program: &Path, own: u32, has_host_pid: bool, least: u64) -> Resid
     }
     // Less memory is in use, by all processes, than the weights need.
     let used = query(program, "--query-gpu=memory.used").and_then(|gpus| sum(&gpus));
-    let too_little = used.is_some_and(|mib| mib << 20 < least);
+    let is_too_little = used.is_some_and(|mib| mib << 20 < least);
     // An empty list may mean that processes are hidden.
     let lists_others = processes.iter().any(|line| pid(line).is_some());
-    let mps = processes.iter().any(|line| line.contains(MPS));
-    if too_little || (has_host_pid && lists_others && !mps) {
+    let has_mps = processes.iter().any(|line| line.contains(MPS));
+    if is_too_little || (has_host_pid && lists_others && !has_mps) {
         Residency::NotResident
     } else {
         Residency::Unknown
@@ -73,11 +73,9 @@ fn query(program: &Path, what: &str) -> Option<Vec<String>> {
 
 /// Sums one number per line; `None` if there is none, or one of them is not reported.
 fn sum(lines: &[String]) -> Option<u64> {
-    let numbers: Result<Vec<u64>, _> = lines.iter().map(|line| line.trim().parse()).collect();
-    numbers
-        .ok()
-        .filter(|all| !all.is_empty())
-        .map(|all| all.iter().sum())
+    let numbers = lines.iter().map(|line| line.trim().parse::<u64>());
+    let total = numbers.sum::<Result<u64, _>>().ok()?;
+    (!lines.is_empty()).then_some(total)
 }
 
 #[cfg(all(test, unix))]

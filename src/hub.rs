@@ -55,15 +55,17 @@ impl Hub {
         clock: SharedClock,
     ) -> Result<Self, PullError> {
         install_tls();
-        let url = Url::parse(endpoint).ok();
-        let url = url.filter(|url| matches!(url.scheme(), "http" | "https"));
-        // The message does not show the value, which may contain a password.
-        let endpoint = url.ok_or_else(|| {
-            let text = "HF_ENDPOINT is not the URL of a hub: write it as `https://huggingface.co`";
-            PullError::Message(FailureKind::Usage, text.to_owned())
-        })?;
-        check_proxies()
-            .map_err(|error| PullError::Message(FailureKind::Usage, error.to_string()))?;
+        let usage = |text: String| PullError::Message(FailureKind::Usage, text);
+        let endpoint = match Url::parse(endpoint) {
+            Ok(url) if matches!(url.scheme(), "http" | "https") => url,
+            // The message does not show the value, which may contain a password.
+            _ => {
+                let text =
+                    "HF_ENDPOINT is not the URL of a hub: write it as `https://huggingface.co`";
+                return Err(usage(text.to_owned()));
+            }
+        };
+        check_proxies().map_err(|error| usage(error.to_string()))?;
         let client = Client::builder()
             .user_agent(concat!("topicmill/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(Duration::from_secs(30))
@@ -79,7 +81,7 @@ impl Hub {
         Ok(Self {
             client,
             endpoint,
-            token: token.filter(|_| !has_login),
+            token: if has_login { None } else { token },
             clock,
             bar: Progress::bytes("pull", 0),
         })
@@ -111,8 +113,9 @@ impl Hub {
                 to.display()
             ));
         }
-        let listing = self.retry(|| 0, async || self.listing(repo, revision).await);
-        let listing = listing.await?;
+        let listing = self
+            .retry(|| 0, async || self.listing(repo, revision).await)
+            .await?;
         // This is checked before any large download, and before a folder is created.
         let mut files = listing.files_besides_graphs()?;
         // The name of the temporary folder contains the commit so that versions are not mixed.
@@ -127,11 +130,12 @@ impl Hub {
         self.download(&listing, &folder, &files).await?;
         // This is checked before gigabytes of weights are downloaded because the configuration may be unsupported.
         let label_vectors = check_config(&folder)?;
-        let label_vectors = label_vectors.map(|name| listing.file(&name)).transpose()?;
         // The manifest is one of these files and lists the graphs.
         let manifest = Manifest::read(&folder)?;
         let mut large = listing.graph_files(precision, manifest.as_ref())?;
-        large.extend(label_vectors);
+        if let Some(name) = label_vectors {
+            large.push(listing.file(&name)?);
+        }
         large.retain(|file| !files.contains(file));
         files.extend(&large);
         self.bar.expect(listing.check(&files)?);
@@ -217,11 +221,11 @@ impl Hub {
         }
         let path = format!("{repo}/resolve/{sha}/{name}");
         let mut response = self.get(repo, &path, have, name).await?;
+        let resumes = response.status() == StatusCode::PARTIAL_CONTENT;
+        let start = format!("bytes {have}-");
         let range = response.headers().get(CONTENT_RANGE);
-        let range = range.and_then(|range| range.to_str().ok());
-        let resumes = range.is_some_and(|range| range.starts_with(&format!("bytes {have}-")));
         let write = PullError::write(to);
-        if response.status() == StatusCode::PARTIAL_CONTENT && !resumes {
+        if resumes && !range.is_some_and(|range| range.as_bytes().starts_with(start.as_bytes())) {
             // The next attempt requests the whole file. A failed request for the whole file leaves nothing to remove.
             if have > 0 {
                 fs::remove_file(to).map_err(write)?;
@@ -231,7 +235,6 @@ impl Hub {
                 "the hub does not resume the download",
             ));
         }
-        let resumes = response.status() == StatusCode::PARTIAL_CONTENT;
         let mut out = File::options()
             .create(true)
             .append(resumes)

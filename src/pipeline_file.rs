@@ -121,8 +121,11 @@ impl Pipeline {
     /// # Errors
     /// [`PipelineError::NoSubreddits`] if no topic is left, or a requested one is removed.
     pub fn skip_unread(&mut self, all: bool) -> Result<Vec<String>, PipelineError> {
-        let unread = self.topics.iter().filter(|t| t.subreddits.is_empty());
-        let unread: Vec<String> = unread.map(|topic| topic.slug.clone()).collect();
+        let topics = self.topics.iter();
+        let unread: Vec<String> = topics
+            .filter(|topic| topic.subreddits.is_empty())
+            .map(|topic| topic.slug.clone())
+            .collect();
         if unread.len() == self.topics.len() || all && !unread.is_empty() {
             return Err(PipelineError::NoSubreddits(self.name.clone(), unread));
         }
@@ -135,35 +138,38 @@ impl Pipeline {
     pub fn reads(&self, comments: u32) -> Vec<Topic> {
         let of_comments = self.topics.iter().filter_map(|topic| {
             let of_posts = *self.comments.get(&topic.slug)?;
-            Some(Topic {
+            let mut comments = Topic {
                 kind: ThingKind::Comment,
                 of_posts,
-                // A keyword in a post also selects the comments on it.
-                keywords: Some(topic.keywords.clone())
-                    .filter(|_| !of_posts)
-                    .unwrap_or_default(),
                 listing: Listing::New,
                 limit: comments,
                 ..topic.clone()
-            })
-        });
-        let all: Vec<Topic> = self.topics.iter().cloned().chain(of_comments).collect();
-        let reads = all.iter().flat_map(|topic| {
-            let shares = self.shares.get(&topic.slug);
-            let Some(shares) = shares.filter(|_| !topic.of_posts) else {
-                return vec![topic.clone()];
             };
-            let limits = apportioned(topic.limit, shares);
-            let each = topic.subreddits.iter().zip(limits);
-            each.filter(|(_, limit)| *limit > 0)
-                .map(|(subreddit, limit)| Topic {
-                    subreddits: vec![subreddit.clone()],
-                    limit,
-                    ..topic.clone()
-                })
-                .collect()
+            if of_posts {
+                // A keyword in a post also selects the comments on it.
+                comments.keywords = Keywords::default();
+            }
+            Some(comments)
         });
-        reads.collect()
+        let mut reads = Vec::new();
+        for topic in self.topics.iter().cloned().chain(of_comments) {
+            match self.shares.get(&topic.slug) {
+                Some(shares) if !topic.of_posts => {
+                    let limits = apportioned(topic.limit, shares);
+                    for (subreddit, limit) in topic.subreddits.iter().zip(limits) {
+                        if limit > 0 {
+                            reads.push(Topic {
+                                subreddits: vec![subreddit.clone()],
+                                limit,
+                                ..topic.clone()
+                            });
+                        }
+                    }
+                }
+                _ => reads.push(topic),
+            }
+        }
+        reads
     }
 
     /// Keeps only these topics for collection; the label set is unchanged.
@@ -171,13 +177,10 @@ impl Pipeline {
     /// # Errors
     /// [`PipelineError::NoTopic`].
     pub fn keep_topics(&mut self, slugs: &[String]) -> Result<(), PipelineError> {
-        let known = || self.topics.iter().map(|topic| topic.slug.as_str());
-        if let Some(slug) = slugs
-            .iter()
-            .find(|slug| known().all(|known| known != **slug))
-        {
-            let known = known().collect::<Vec<_>>().join(", ");
-            return Err(PipelineError::NoTopic(slug.clone(), known));
+        let topics = self.topics.iter().map(|topic| topic.slug.as_str());
+        let known: Vec<&str> = topics.collect();
+        if let Some(slug) = slugs.iter().find(|slug| !known.contains(&slug.as_str())) {
+            return Err(PipelineError::NoTopic(slug.clone(), known.join(", ")));
         }
         if !slugs.is_empty() {
             self.topics.retain(|topic| slugs.contains(&topic.slug));
@@ -246,10 +249,10 @@ enum Which {
 fn read(text: &str, path: &Path, listing: Listing, limit: u32) -> Result<Pipeline, String> {
     let stem = path.file_stem().unwrap_or(path.as_os_str());
     let folder = path.parent().unwrap_or(Path::new(""));
-    let label_set = label_file::read(text, &stem.to_string_lossy(), |path| {
+    let read_label_set = label_file::read(text, &stem.to_string_lossy(), |path| {
         read_below(folder, path)
     });
-    let label_set = label_set.map_err(|error| match error {
+    let label_set = read_label_set.map_err(|error| match error {
         LabelFileError::Toml(error) => describe(&error, text),
         error => error.to_string(),
     })?;
@@ -268,11 +271,10 @@ fn read(text: &str, path: &Path, listing: Listing, limit: u32) -> Result<Pipelin
             Comments::All(all) => all.then_some(false),
             Comments::Some(OfPosts::OfPosts) => Some(true),
         };
-        let set = [
+        for (key, is_set) in [
             ("match", !keys.keywords.is_empty()),
             ("comments", of_posts.is_some()),
-        ];
-        for (key, is_set) in set {
+        ] {
             if subreddits.is_empty() && is_set {
                 return Err(wrong(format!("`{key}` needs `subreddits`")));
             }
@@ -313,9 +315,10 @@ fn read(text: &str, path: &Path, listing: Listing, limit: u32) -> Result<Pipelin
 }
 
 fn has_nul(label: &Label) -> bool {
-    let texts = [&label.slug, &label.label].into_iter();
-    let mut texts = texts.chain(&label.descriptions);
-    texts.any(|text| text.contains('\0'))
+    let names = [&label.slug, &label.label].into_iter();
+    names
+        .chain(&label.descriptions)
+        .any(|text| text.contains('\0'))
 }
 
 fn read_below(folder: &Path, path: &str) -> Result<String, String> {
@@ -368,25 +371,19 @@ fn shares_of(
 /// Splits a limit by shares into integers with the same sum (largest remainder method; earlier parts win ties).
 fn apportioned(limit: u32, shares: &[u32]) -> Vec<u32> {
     let all: u64 = shares.iter().map(|share| u64::from(*share)).sum();
-    let parts = shares
+    let part = |share: &u32| u64::from(limit) * u64::from(*share);
+    let mut limits: Vec<u32> = shares
         .iter()
-        .map(|share| u64::from(limit) * u64::from(*share));
-    let parts: Vec<(u64, u64)> = parts.map(|part| (part / all, part % all)).collect();
-    let left = u64::from(limit) - parts.iter().map(|(whole, _)| whole).sum::<u64>();
-    let mut order: Vec<usize> = (0..parts.len()).collect();
-    // Stable: on equal remainders the earlier part wins.
-    order.sort_by_key(|&i| std::cmp::Reverse(parts[i].1));
-    let mut limits: Vec<u64> = parts.into_iter().map(|(whole, _)| whole).collect();
-    for i in order
-        .into_iter()
-        .take(usize::try_from(left).unwrap_or_default())
-    {
+        .map(|share| u32::try_from(part(share) / all).expect("a part of the whole"))
+        .collect();
+    let rest = limit - limits.iter().sum::<u32>();
+    let mut order: Vec<usize> = (0..shares.len()).collect();
+    // The sort is stable, so that the earlier part wins on equal remainders.
+    order.sort_by_key(|&i| std::cmp::Reverse(part(&shares[i]) % all));
+    for i in order.into_iter().take(rest as usize) {
         limits[i] += 1;
     }
-    let limits = limits.into_iter();
     limits
-        .map(|limit| u32::try_from(limit).expect("a part is not larger than the whole"))
-        .collect()
 }
 
 #[cfg(test)]

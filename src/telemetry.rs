@@ -71,35 +71,31 @@ pub fn init(format: LogFormat, verbosity: i8) {
     let default = format!(
         "{default},ort=error,sqlx_core::pool::connection=error,rustls_platform_verifier=off"
     );
-    let filter =
-        EnvFilter::try_from_env("TOPICMILL_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     // `sqlx` logs the values of unknown connection parameters and lines from the password file, which may be secrets.
     let quotes = "sqlx_postgres::options=off".parse();
-    let filter = filter.add_directive(quotes.expect("the directive is well formed"));
+    let filter = EnvFilter::try_from_env("TOPICMILL_LOG")
+        .unwrap_or_else(|_| EnvFilter::new(default))
+        .add_directive(quotes.expect("the directive is well formed"));
     let registry = tracing_subscriber::registry().with(filter).with(CountLines);
+    // By default, a layer would report errors of stderr to stderr and panic.
+    let layer = tracing_subscriber::fmt::layer()
+        .log_internal_errors(false)
+        .with_target(false);
+    let text_fields = debug_fn(field).delimited(" ");
     match format {
         LogFormat::Json => {
-            let lines = layer().json().flatten_event(true).with_target(false);
-            let lines = lines.with_writer(|| JsonLine);
-            registry.with(lines).init();
+            let lines = layer.json().flatten_event(true);
+            registry.with(lines.with_writer(|| JsonLine)).init();
         }
-        LogFormat::Text if std::io::stderr().is_terminal() => {
+        LogFormat::Text if io::stderr().is_terminal() => {
             BARS.get_or_init(MultiProgress::new);
-            let lines = layer()
-                .with_target(false)
-                // People at a terminal know the time; log collectors and files need it.
-                .without_time()
-                .fmt_fields(debug_fn(field).delimited(" "))
-                .with_writer(|| AboveBars);
-            registry.with(lines).init();
+            // People at a terminal know the time; log collectors and files need it.
+            let lines = layer.without_time().fmt_fields(text_fields);
+            registry.with(lines.with_writer(|| AboveBars)).init();
         }
         LogFormat::Text => {
-            let lines = layer()
-                .with_target(false)
-                .with_ansi(false)
-                .fmt_fields(debug_fn(field).delimited(" "));
-            let lines = lines.with_writer(io::stderr);
-            registry.with(lines).init();
+            let lines = layer.with_ansi(false).fmt_fields(text_fields);
+            registry.with(lines.with_writer(io::stderr)).init();
         }
     }
 }
@@ -119,23 +115,18 @@ pub async fn log_activity(clock: SharedClock) {
     let mut lines = LINES.load(Ordering::Relaxed);
     loop {
         clock.sleep(quiet).await;
-        let latest = LATEST.lock().map(|latest| latest.clone());
-        let latest = latest.unwrap_or_default();
-        let is_shown = BARS.get().is_some() && latest.is_some();
+        let latest = LATEST.lock().map_or(None, |latest| latest.clone());
         if lines != LINES.load(Ordering::Relaxed)
-            || is_shown
+            || BARS.get().is_some() && latest.is_some()
             || IS_PROMPTING.load(Ordering::Relaxed)
         {
             quiet = QUIET;
         } else {
-            let done = latest.as_ref().map(|(.., count)| count.position());
-            let unit = latest.as_ref().map(|(_, unit, _)| unit);
-            let name = latest.as_ref().map(|(name, ..)| name);
             tracing::info!(
                 secs = clock.elapsed().as_secs(),
-                of = name,
-                done,
-                unit,
+                of = latest.as_ref().map(|(name, ..)| name),
+                done = latest.as_ref().map(|(.., count)| count.position()),
+                unit = latest.as_ref().map(|(_, unit, _)| unit),
                 "still working"
             );
             quiet = LONGEST_QUIET.min(2 * quiet);
@@ -144,15 +135,10 @@ pub async fn log_activity(clock: SharedClock) {
     }
 }
 
-/// Returns a layer that ignores errors of stderr: by default, it would report them to stderr and panic.
-fn layer<S>() -> tracing_subscriber::fmt::Layer<S> {
-    tracing_subscriber::fmt::layer().log_internal_errors(false)
-}
-
 /// Formats a field of a text line as `tracing-subscriber` does, with control characters replaced.
 fn field(out: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
-    let value = format!("{value:?}");
-    let value = sanitize::line(&value);
+    let text = format!("{value:?}");
+    let value = sanitize::line(&text);
     match field.name() {
         "message" => write!(out, "{value}"),
         // Metadata of events from the `log` crate.
@@ -231,8 +217,7 @@ struct JsonLine;
 
 impl Write for JsonLine {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let text = String::from_utf8_lossy(line);
-        let mut text = sanitize::json(&text).into_owned();
+        let mut text = sanitize::json(&String::from_utf8_lossy(line)).into_owned();
         let run = current_run();
         // Inside a string, the quotes in this text would be escaped, so it can only be a key.
         if run != 0 && !text.contains("\"run\":") {
@@ -248,14 +233,21 @@ impl Write for JsonLine {
     }
 }
 
+/// Returns a count for a log line, which leaves out zeros.
+pub fn nonzero(count: u64) -> Option<u64> {
+    (count > 0).then_some(count)
+}
+
 /// Rounds to one decimal, for log lines.
 pub fn tenths(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }
 
 fn style(template: &str) -> ProgressStyle {
-    let style = ProgressStyle::with_template(template).expect("the template is well formed");
-    style.progress_chars("━╸─").with_key("rate", rate)
+    ProgressStyle::with_template(template)
+        .expect("the template is well formed")
+        .progress_chars("━╸─")
+        .with_key("rate", rate)
 }
 
 /// Formats the rate of a bar with one decimal.
@@ -312,12 +304,10 @@ impl Progress {
 
     fn new(name: &'static str, unit: &'static str, template: &str, total: Option<u64>) -> Self {
         let mut count = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden());
-        let bars = BARS.get();
-        if let Some(bars) = bars {
+        if let Some(bars) = BARS.get() {
             count = bars.add(count.with_style(style(template)));
             count.enable_steady_tick(Duration::from_millis(100));
         }
-        let lines = bars.is_none();
         if let Ok(mut latest) = LATEST.lock() {
             *latest = Some((name, unit, count.clone()));
         }
@@ -327,7 +317,7 @@ impl Progress {
             template: template.to_owned(),
             note: Mutex::default(),
             count,
-            lines,
+            lines: BARS.get().is_none(),
         }
     }
 
@@ -365,17 +355,16 @@ impl Progress {
         if before / step == done / step {
             return;
         }
-        let left_secs = total.map(|_| self.count.eta().as_secs());
-        let (name, unit) = (self.name, self.unit);
         let note = self.note.lock().expect("no holder of this lock panics");
-        let note = note.as_deref().map(tracing::field::display);
         tracing::info!(
             done,
             total,
             per_sec = tenths(self.count.per_sec()),
-            left_secs,
-            note,
-            "{name}: {unit}"
+            left_secs = total.map(|_| self.count.eta().as_secs()),
+            note = note.as_deref().map(tracing::field::display),
+            "{}: {}",
+            self.name,
+            self.unit
         );
     }
 }

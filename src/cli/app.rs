@@ -93,19 +93,22 @@ impl CurrentFlags {
 impl App {
     /// Reads the settings and starts logging.
     pub fn load(global: &Global) -> Result<Self, CliError> {
-        let (url, format) = (global.database.clone(), global.log_format.clone());
-        let flags = [("database.url", url), ("log.format", format)];
-        let flags = flags
+        let flags = [
+            ("database.url", &global.database),
+            ("log.format", &global.log_format),
+        ];
+        let set_flags: Vec<_> = flags
             .into_iter()
-            .filter_map(|(key, value)| Some((key, value?)));
-        let flags: Vec<_> = flags.collect();
+            .filter_map(|(key, value)| Some((key, value.clone()?)))
+            .collect();
         // `vars` would panic on a variable that is not UTF-8.
-        let env = std::env::vars_os().filter_map(utf8_variable);
-        let env = env.collect::<Result<Vec<_>, CliError>>()?;
-        let loaded = config::load(global.config.as_deref(), env, &flags)?;
+        let env: Vec<_> = std::env::vars_os()
+            .filter_map(utf8_variable)
+            .collect::<Result<_, CliError>>()?;
+        let loaded = config::load(global.config.as_deref(), env, &set_flags)?;
         // These settings run code, so they are not accepted from an untrusted file in the current folder.
         for key in ["onnxruntime.library", "openvino.library"] {
-            if let Some((_, Origin::File(path))) = loaded.values.get(key)
+            if let Origin::File(path) = loaded.origin(key)
                 && global.config.is_none()
                 && let Some(why) = library::untrusted_reason(path)
             {
@@ -125,14 +128,13 @@ impl App {
         for warning in &loaded.warnings {
             tracing::warn!("{warning}");
         }
-        let metrics = Arc::<Metrics>::default();
         Ok(Self {
-            metrics,
             loaded,
             clock: SystemClock::shared(),
             log_format: format,
             stop: CancellationToken::new(),
             scheduled_run: None,
+            metrics: Arc::default(),
         })
     }
 
@@ -148,19 +150,17 @@ impl App {
     /// Returns an error if `output` is the database file, or another SQLite database: no file of results replaces one.
     pub fn check_not_database(&self, output: &Path) -> Result<(), CliError> {
         let address = Address::parse(self.settings().database.url.reveal());
-        if address.is_ok_and(|address| address.includes(output)) {
-            let output = output.display();
-            return Err(CliError::Usage(format!(
-                "cannot write `{output}`: it is the database itself; choose a different file"
-            )));
-        }
-        if head(output).starts_with(b"SQLite format 3\0") {
-            let output = output.display();
-            return Err(CliError::Usage(format!(
-                "cannot write `{output}`: it is a SQLite database; choose a different file"
-            )));
-        }
-        Ok(())
+        let what = if address.is_ok_and(|address| address.includes(output)) {
+            "the database itself"
+        } else if head(output).starts_with(b"SQLite format 3\0") {
+            "a SQLite database"
+        } else {
+            return Ok(());
+        };
+        Err(CliError::Usage(format!(
+            "cannot write `{}`: it is {what}; choose a different file",
+            output.display()
+        )))
     }
 
     /// Creates the context that a run's stages share.
@@ -178,7 +178,7 @@ impl App {
         loaded.map_err(|error| match error {
             // The file was not set by a flag, so name the setting that it comes from.
             CliError::Pipeline(error) if flags.pipeline.is_none() => {
-                let origin = &self.loaded.values["pipeline"].1;
+                let origin = self.loaded.origin("pipeline");
                 CliError::Usage(format!("setting `pipeline` in {origin}: {error}"))
             }
             error => error,
@@ -187,33 +187,30 @@ impl App {
 
     /// Returns the path of the file that [`Self::pipeline`] reads; `None` for the built-in one.
     pub fn pipeline_path<'a>(&'a self, flags: &'a PipelineFlags) -> Option<&'a Path> {
-        let set = self.settings().pipeline.as_deref();
-        flags.pipeline.as_deref().or(set)
+        let of_settings = self.settings().pipeline.as_deref();
+        flags.pipeline.as_deref().or(of_settings)
     }
 
     /// Logs which pipeline file later runs use by default, if this run made the labels of a different one current.
     pub fn log_default_pipeline(&self, flags: &PipelineFlags, make_current: MakeCurrent) {
-        let no_flags = PipelineFlags { pipeline: None };
-        let default = self.pipeline_path(&no_flags);
-        let Some(file) = flags
-            .pipeline
-            .as_deref()
-            .filter(|_| make_current != MakeCurrent::IfNone)
-        else {
+        let Some(file) = &flags.pipeline else {
             return;
         };
+        let of_settings = self.settings().pipeline.as_deref();
         let real = |path: &Path| path.canonicalize().ok();
-        if default.is_some_and(|default| real(default) == real(file)) {
+        if make_current == MakeCurrent::IfNone
+            || of_settings.is_some_and(|default| real(default) == real(file))
+        {
             return;
         }
-        let default = default.map_or_else(
+        let default = of_settings.map_or_else(
             || "the built-in topics".to_owned(),
             |default| format!("`{}`", default.display()),
         );
         tracing::info!(
             "runs without --pipeline use {default}: to label new posts with these labels, set `pipeline` in the \
              settings to `{}`",
-            real(file).unwrap_or_else(|| file.to_owned()).display()
+            real(file).as_ref().unwrap_or(file).display()
         );
     }
 
@@ -340,9 +337,12 @@ impl RunFlags {
         self.check(app)?;
         let context = app.context(app.store(access).await?);
         let ended = work(&context).await;
-        self.write(&context)?;
-        context.store.close().await?;
-        ended
+        let written = self.write(&context);
+        let closed = context.store.close().await;
+        let ended = ended?;
+        written?;
+        closed?;
+        Ok(ended)
     }
 
     /// Opens the `--run-json` file for writing, so that a bad path fails before any work is done. An existing file is
@@ -358,13 +358,13 @@ impl RunFlags {
                 path.display()
             )));
         }
-        let opened = File::options().append(true).create(true).open(path);
-        opened.map(drop).map_err(|error| {
-            let path = path.display();
-            CliError::Usage(format!(
-                "cannot write `{path}`: {error}; correct --run-json"
-            ))
-        })
+        match File::options().append(true).create(true).open(path) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(CliError::Usage(format!(
+                "cannot write `{}`: {error}; correct --run-json",
+                path.display()
+            ))),
+        }
     }
 
     /// Writes the run records to the `--run-json` file: one record as an object, several as an array.
@@ -373,8 +373,8 @@ impl RunFlags {
             return Ok(());
         };
         let text = match context.records().as_slice() {
-            [one] => format!("{:#}\n", json!(one)),
-            several => format!("{:#}\n", json!(several)),
+            [record] => format!("{:#}\n", json!(record)),
+            records => format!("{:#}\n", json!(records)),
         };
         let written = match atomic_file::write(path, &text, IfExists::Replace) {
             // The file may be writable although its folder is not.
@@ -414,18 +414,15 @@ fn utf8_variable(
     (name, value): (std::ffi::OsString, std::ffi::OsString),
 ) -> Option<Result<(String, String), CliError>> {
     let shown = name.to_string_lossy().into_owned();
-    match (name.into_string(), value.into_string()) {
-        (Ok(name), Ok(value)) => Some(Ok((name, value))),
-        _ if READ_VARIABLES
-            .split(' ')
-            .any(|start| shown.starts_with(start)) =>
-        {
-            let message =
-                format!("the environment variable `{shown}` is not UTF-8: correct or unset it");
-            Some(Err(CliError::Usage(message)))
-        }
-        _ => None,
+    if let (Ok(name), Ok(value)) = (name.into_string(), value.into_string()) {
+        return Some(Ok((name, value)));
     }
+    let mut starts = READ_VARIABLES.split(' ');
+    starts.any(|start| shown.starts_with(start)).then(|| {
+        Err(CliError::Usage(format!(
+            "the environment variable `{shown}` is not UTF-8: correct or unset it"
+        )))
+    })
 }
 
 /// Runs blocking work on another thread, so that signals are still handled.

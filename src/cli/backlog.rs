@@ -2,12 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::output::counted;
 use super::{CliError, Exit};
 use crate::bottleneck;
 use crate::classify::{LabelStep, MakeCurrent, Options};
 use crate::engines::EnginePool;
 use crate::pipeline::Context;
-use crate::telemetry::{Progress, tenths};
+use crate::telemetry::{Progress, nonzero, tenths};
 use topicmill_core::labels::hypothesis;
 use topicmill_core::labels::hypothesis::Pass;
 use topicmill_core::record::{ClassifyCounts, LabelAgreement, RunSettings};
@@ -29,18 +30,18 @@ pub async fn label(
         runtime,
     } = engines;
     let folder = models[0].large.folder();
-    let set = &fitted_or_given(&context.store, folder, set, options.make_current).await?;
-    warn_about_identical_labels(models[0].large.folder(), set);
-    let settings = RunSettings {
-        devices: devices.iter().map(Device::to_string).collect(),
-        precision: models[0].large.folder().precision.clone(),
-        runtime,
-        threads,
-        ..RunSettings::default()
-    };
-    let pass = Pass::of(&models[0].large.folder().kind, set);
+    let fit = applicable_fit(&context.store, folder, set, options.make_current).await?;
+    let set = fit.as_ref().unwrap_or(set);
+    warn_about_identical_labels(folder, set);
+    let pass = Pass::of(&folder.kind, set);
     let options = Options {
-        settings,
+        settings: RunSettings {
+            devices: devices.iter().map(Device::to_string).collect(),
+            precision: folder.precision.clone(),
+            runtime,
+            threads,
+            ..RunSettings::default()
+        },
         ..options.clone()
     };
     let bar = Progress::start("classify", "posts", 0);
@@ -59,36 +60,36 @@ pub async fn label(
     drop(bar);
     let (done, _) = labelled?;
     context.log_summary(|| log_result(&done, pass));
-    Ok(match done {
-        _ if is_outdated.into_inner() => Exit::TryAgain,
-        _ if done.failed > 0 || done.parked > 0 => Exit::Partial,
-        // The limit was reached.
-        _ if options.limit.is_some_and(|limit| done.posts >= limit) => Exit::Done,
-        // Other workers hold the rest: not a failure, but not finished either.
-        _ if done.held_elsewhere > 0 => {
-            if !context.stop.is_cancelled() {
-                let held = done.held_elsewhere;
-                let s = if held == 1 { "" } else { "s" };
-                tracing::info!(
-                    "another worker holds the remaining {held} post{s}, so nothing is left to do here"
-                );
-            }
-            Exit::TryAgain
-        }
-        _ => Exit::Done,
-    })
+    if is_outdated.into_inner() {
+        return Ok(Exit::TryAgain);
+    }
+    if done.failed > 0 || done.parked > 0 {
+        return Ok(Exit::Partial);
+    }
+    let is_limited = options.limit.is_some_and(|limit| done.posts >= limit);
+    if is_limited || done.held_elsewhere == 0 {
+        return Ok(Exit::Done);
+    }
+    // Other workers hold the rest: not a failure, but not finished either.
+    if !context.stop.is_cancelled() {
+        tracing::info!(
+            "another worker holds the remaining {}, so nothing is left to do here",
+            counted(done.held_elsewhere, "post")
+        );
+    }
+    Ok(Exit::TryAgain)
 }
 
-/// Returns the current label set if `labels fit` made it from `set`, so that new posts get fitted labels; otherwise
-/// `set`.
-pub async fn fitted_or_given(
+/// Returns the current label set if `labels fit` made it from `set` with this model, so that new posts get fitted
+/// labels.
+pub async fn applicable_fit(
     store: &Store,
     folder: &ModelFolder,
     set: &LabelSet,
     make_current: MakeCurrent,
-) -> Result<LabelSet, CliError> {
+) -> Result<Option<LabelSet>, CliError> {
     let Some(target) = store.labels().current_target().await? else {
-        return Ok(set.clone());
+        return Ok(None);
     };
     let current = match store.labels().label_set(target.label_set).await {
         // This run makes a different label set current, so the corrupt one does not matter.
@@ -97,16 +98,15 @@ pub async fn fitted_or_given(
                 "this run uses the labels of `{}` without a fit: {error}",
                 set.name
             );
-            return Ok(set.clone());
+            return Ok(None);
         }
         current => current?,
     };
-    let Some(fitted) = current.fitted.as_ref().filter(|_| set.fitted.is_none()) else {
-        return Ok(set.clone());
+    let (Some(fitted), None) = (&current.fitted, &set.fitted) else {
+        return Ok(None);
     };
-    let is_of_file = current.name.starts_with(&format!("{}-fit", set.name));
     if fitted.base != set.hash() {
-        if is_of_file {
+        if current.name.starts_with(&format!("{}-fit", set.name)) {
             let target = match fitted.provenance.target {
                 Some(FitTarget::Precision(share)) => format!(" --target-precision {share}"),
                 Some(FitTarget::Recall(share)) => format!(" --target-recall {share}"),
@@ -121,7 +121,7 @@ pub async fn fitted_or_given(
                 short_hash(&version)
             );
         }
-        return Ok(set.clone());
+        return Ok(None);
     }
     if fitted.model != folder.manifest_hash {
         tracing::warn!(
@@ -130,14 +130,14 @@ pub async fn fitted_or_given(
             current.name,
             folder.name
         );
-        return Ok(set.clone());
+        return Ok(None);
     }
     tracing::info!(
         answers = fitted.provenance.answers,
         "labelling with `{}`, which is fitted to gold labels",
         current.name
     );
-    Ok(current)
+    Ok(Some(current))
 }
 
 /// Warns about labels that always get the same score from this model, because the model reads the same words for both.
@@ -152,20 +152,19 @@ pub fn warn_about_identical_labels(folder: &ModelFolder, set: &LabelSet) {
 }
 
 fn log_result(done: &ClassifyCounts, pass: Pass) {
-    let some = |n: u64| Some(n).filter(|n| *n > 0);
-    let (posts, unlabelled) = (done.posts, done.other + done.unsure);
+    let (posts, abstained) = (done.posts, done.other + done.unsure);
     let computed = pass.count(done.pairs);
     tracing::info!(
         posts,
-        labelled = some(unlabelled).map(|none| posts.saturating_sub(none)),
-        other = some(done.other),
-        unsure = some(done.unsure),
+        labelled = nonzero(abstained).map(|abstained| posts.saturating_sub(abstained)),
+        other = nonzero(done.other),
+        unsure = nonzero(done.unsure),
         pairs = (pass == Pass::Pair).then_some(computed),
         texts = (pass != Pass::Pair).then_some(computed),
-        known = some(pass.count(done.pairs_reused)),
+        known = nonzero(pass.count(done.pairs_reused)),
         failed = done.failed,
-        refused = some(done.refused),
-        held_elsewhere = some(done.held_elsewhere),
+        refused = nonzero(done.refused),
+        held_elsewhere = nonzero(done.held_elsewhere),
         posts_per_sec = tenths(done.posts_per_sec),
         limited_by = bottleneck::of_classify(done).map(|found| found.limit.to_string()),
         "classifying done"

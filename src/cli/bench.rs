@@ -131,23 +131,24 @@ impl Workload {
             }
         }
         let timed = self.texts.len().min(TIMED_TEXTS);
-        let fp32 = found.iter().find(|one| one.name == FP32);
-        let fp32 = fp32.map(|one| one.labels.clone());
-        let rows: Vec<Value> = found
-            .iter()
-            .flat_map(|one| one.sizes.iter().map(move |size| (one, size)))
-            .map(|(one, size)| {
-                json!({
-                    "precision": one.name, "batch by": size.by, "size": size.size,
-                    "texts/s": size.seconds.map(|seconds| round_to(per_second(timed, seconds), 1)),
-                    "peak MiB": size.peak_mib,
-                    "labels as in fp32": one.same_labels(fp32.as_deref()).map(|share| round_to(share, 4)),
-                })
-            })
-            .collect();
+        let fp32 = found.iter().find(|precision| precision.name == FP32);
+        let fp32 = fp32.map(|precision| &precision.labels[..]);
+        let mut rows = Vec::new();
+        for precision in &found {
+            let same_labels = precision.same_labels(fp32).map(|share| round_to(share, 4));
+            for size in &precision.sizes {
+                let speed = size
+                    .seconds
+                    .map(|seconds| round_to(per_second(timed, seconds), 1));
+                rows.push(json!({
+                    "precision": precision.name, "batch by": size.by, "size": size.size, "texts/s": speed,
+                    "peak MiB": size.peak_mib, "labels as in fp32": same_labels,
+                }));
+            }
+        }
         let columns = "precision, batch by, size, texts/s, peak MiB, labels as in fp32";
         let table = output::table_from_objects(columns, &rows);
-        let Some((precision, batch_tokens)) = suggested(&found, fp32.as_deref()) else {
+        let Some((precision, batch_tokens)) = suggested(&found, fp32) else {
             output::print_table(&table, format)?;
             return Ok(Exit::Partial);
         };
@@ -218,12 +219,12 @@ impl Workload {
             let scores = result.ok()?.scores;
             (!scores.abstained).then_some(scores.best)
         });
-        let texts = &self.texts[..self.texts.len().min(TIMED_TEXTS)];
+        let timed = &self.texts[..self.texts.len().min(TIMED_TEXTS)];
         let encoder = labeler.encoder();
-        let texts = encoder.encode(texts).map_err(LabelerError::Tokenize)?;
+        let texts = encoder.encode(timed).map_err(LabelerError::Tokenize)?;
         let rows = prepared.rows(&encoder, &texts, |_, _| true);
         let (mut sizes, batches): (Vec<BatchSize>, Vec<_>) =
-            sizes(&labeler, &rows).into_iter().unzip();
+            planned_sizes(&labeler, &rows).into_iter().unzip();
         let bar = Progress::start("bench", "passes", (sizes.len() * PASSES) as u64);
         for pass in 0..PASSES {
             for (size, batches) in sizes.iter_mut().zip(&batches) {
@@ -260,21 +261,21 @@ impl Workload {
 }
 
 /// Plans the batches of each size; a model whose scores depend on the batch has only one.
-fn sizes<'a>(labeler: &Labeler, rows: &[BatchRow<'a>]) -> Vec<(BatchSize, Vec<Vec<BatchRow<'a>>>)> {
-    let size = |by, size, batches| {
-        let size = BatchSize {
-            by,
-            size,
-            seconds: None,
-            peak_mib: None,
-        };
-        (size, batches)
+fn planned_sizes<'a>(
+    labeler: &Labeler,
+    rows: &[BatchRow<'a>],
+) -> Vec<(BatchSize, Vec<Vec<BatchRow<'a>>>)> {
+    let unmeasured = |by, size| BatchSize {
+        by,
+        size,
+        seconds: None,
+        peak_mib: None,
     };
-    let plan_within = |tokens| {
+    let by_tokens = |tokens| {
         let (grouping, shapes) = (labeler.grouping(), labeler.shapes());
-        batch::plan(rows.to_vec(), tokens, grouping, shapes)
+        let batches = batch::plan(rows.to_vec(), tokens, grouping, shapes);
+        (unmeasured("tokens", tokens), batches)
     };
-    let by_tokens = |tokens| size("tokens", tokens, plan_within(tokens));
     if labeler.folder().depends_on_batch() {
         return vec![by_tokens(labeler.batch_tokens())];
     }
@@ -283,7 +284,8 @@ fn sizes<'a>(labeler: &Labeler, rows: &[BatchRow<'a>]) -> Vec<(BatchSize, Vec<Ve
     let by_posts = POSTS.map(|posts| {
         let of_label = by_label.chunk_by(|a, b| a.label == b.label);
         let batches = of_label.flat_map(|rows| rows.chunks(posts));
-        size("posts", posts, batches.map(<[_]>::to_vec).collect())
+        let batches = batches.map(<[_]>::to_vec).collect();
+        (unmeasured("posts", posts), batches)
     });
     by_posts.into_iter().chain(TOKENS.map(by_tokens)).collect()
 }
@@ -330,17 +332,16 @@ fn suggested<'f>(
     found: &'f [Precision],
     fp32: Option<&[Option<usize>]>,
 ) -> Option<(&'f str, usize)> {
-    let close = found.iter().filter(|one| one.is_close(fp32));
-    let timed = close.flat_map(|one| {
-        let by_tokens = one.sizes.iter().filter(|size| size.by == "tokens");
-        by_tokens.filter_map(|size| Some((one.setting.as_str(), size.size, size.seconds?)))
-    });
-    let timed: Vec<_> = timed.collect();
-    let (precision, _, fastest) = *timed.iter().min_by(|a, b| a.2.total_cmp(&b.2))?;
-    let as_fast = timed
-        .iter()
-        .find(|(of, _, seconds)| *of == precision && seconds * AS_FAST <= fastest);
-    as_fast.map(|(_, size, _)| (precision, *size))
+    let mut timed = Vec::new();
+    for precision in found.iter().filter(|precision| precision.is_close(fp32)) {
+        let by_tokens = precision.sizes.iter().filter(|size| size.by == "tokens");
+        timed.extend(by_tokens.filter_map(|size| Some((precision, size.size, size.seconds?))));
+    }
+    let (fastest, _, least) = *timed.iter().min_by(|a, b| a.2.total_cmp(&b.2))?;
+    let (_, size, _) = *timed.iter().find(|(precision, _, seconds)| {
+        precision.setting == fastest.setting && seconds * AS_FAST <= least
+    })?;
+    Some((&fastest.setting, size))
 }
 
 /// Reads up to `most` texts from a file with one JSON object per line.

@@ -72,19 +72,19 @@ impl Classify {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         self.metrics.check()?;
         let pipeline_file = app.pipeline_path(&self.pipeline).map(Path::to_owned);
-        // Read first, so that a change while the file is parsed is noticed too.
-        let text = pipeline_file
-            .as_ref()
-            .and_then(|path| std::fs::read(path).ok());
+        // The text is read first, so that a change while the file is parsed is noticed too.
+        let text = pipeline_file.as_ref();
+        let text = text.and_then(|path| std::fs::read(path).ok());
         let pipeline = app.pipeline(&self.pipeline)?;
         let set = app.label_set(&self.model, pipeline.label_set)?;
         if self.dry_run {
             let models = app.models(&self.model)?;
             let store = app.store(Access::ReadOnly).await?;
             let (folder, asked) = (models.large.folder(), self.current.make_current());
-            let set = backlog::fitted_or_given(&store, folder, &set, asked).await?;
-            let pass = Pass::of(&folder.kind, &set);
-            let (missing, cost) = classify::dry_run(&store, &app.clock, models, &set).await?;
+            let fit = backlog::applicable_fit(&store, folder, &set, asked).await?;
+            let set = fit.as_ref().unwrap_or(&set);
+            let pass = Pass::of(&folder.kind, set);
+            let (missing, cost) = classify::dry_run(&store, &app.clock, models, set).await?;
             output::print_wrapped_table(&table(pass, &missing, &cost), self.format)?;
             return Ok(Exit::Done);
         }
@@ -115,21 +115,15 @@ impl Classify {
 }
 
 fn table(pass: Pass, missing: &WorkEstimate, cost: &EstimatedCost) -> Table {
+    let (unit, ready) = (pass.unit(), missing.posts_without_inference);
+    let to_compute = pass.count(missing.missing_pairs);
+    let computed = pass.count(missing.stored_pairs);
     let mut rows = vec![
         ("posts without a label".to_owned(), json!(missing.posts)),
         ("distinct texts in these posts".into(), json!(missing.texts)),
-        (
-            format!("{} to compute", pass.unit()),
-            json!(pass.count(missing.missing_pairs)),
-        ),
-        (
-            format!("{} already computed", pass.unit()),
-            json!(pass.count(missing.stored_pairs)),
-        ),
-        (
-            "posts that need no inference".into(),
-            json!(missing.posts_without_inference),
-        ),
+        (format!("{unit} to compute"), json!(to_compute)),
+        (format!("{unit} already computed"), json!(computed)),
+        ("posts that need no inference".into(), json!(ready)),
     ];
     for (what, estimate) in [
         ("tokens to compute", cost.tokens),
@@ -143,9 +137,7 @@ fn table(pass: Pass, missing: &WorkEstimate, cost: &EstimatedCost) -> Table {
             rows.push((format!("{what}{end}"), json!(value.ceil() as i64)));
         }
     }
-    rows.push((
-        "texts measured for the estimate".into(),
-        json!(cost.measured_texts),
-    ));
+    let measured = "texts measured for the estimate".to_owned();
+    rows.push((measured, json!(cost.measured_texts)));
     output::key_value_table("dry run", rows)
 }

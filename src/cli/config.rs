@@ -35,17 +35,15 @@ impl Config {
             key if key.ends_with("url") => redact_url(value),
             _ => value.to_owned(),
         };
-        let columns = ["setting", "value"].into_iter();
-        let columns = columns.chain(origin.then_some("origin"));
         let rows = app.loaded.values.iter().map(|(key, (value, from))| {
-            let shown = shown(key, value);
-            if origin {
-                json!([key, shown, from.to_string()])
-            } else {
-                json!([key, shown])
-            }
+            json!({ "setting": key, "value": shown(key, value), "origin": from.to_string() })
         });
-        let table = output::table(columns, rows);
+        let columns = if origin {
+            "setting, value, origin"
+        } else {
+            "setting, value"
+        };
+        let table = output::table_from_objects(columns, &rows.collect::<Vec<_>>());
         output::print_wrapped_table(&table, format)?;
         Ok(Exit::Done)
     }

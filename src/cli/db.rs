@@ -144,7 +144,7 @@ fn info_table(info: &Info, written_by: Option<&str>) -> Table {
         ("bytes", json!(info.bytes)),
     ];
     let head = head.map(|(what, value)| (what.to_owned(), value));
-    let rows = info.rows.iter();
-    let rows = rows.map(|(table, n)| (format!("rows of {table}"), json!(n)));
-    output::key_value_table("what", head.into_iter().chain(rows))
+    let counts = info.rows.iter();
+    let counts = counts.map(|(table, n)| (format!("rows of {table}"), json!(n)));
+    output::key_value_table("what", head.into_iter().chain(counts))
 }

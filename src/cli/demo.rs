@@ -28,8 +28,7 @@ pub struct Demo {
 
 impl Demo {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
-        let named = app.loaded.values["database.url"].1 == Origin::Flag;
-        let url = if named {
+        let url = if *app.loaded.origin("database.url") == Origin::Flag {
             app.settings().database.url.reveal()
         } else {
             DEMO_DATABASE
@@ -64,12 +63,11 @@ impl Demo {
         let query = "SELECT topic, posts, agreed AS \"labelled as this topic\", agreement \
                      FROM topic_agreement ORDER BY agreement DESC, topic";
         let table = context.store.query(query).await?;
-        let total = total(&table);
-        let table = output::with_bars(&table, "agreement");
         let report = write_report(app, &context.store, url).await?;
         context.store.close().await?;
-        output::print(&output::aligned_table(&table))?;
-        output::print(&total)?;
+        let bars = output::with_bars(&table, "agreement");
+        output::print(&output::aligned_table(&bars))?;
+        output::print(&total(&table))?;
         output::print(&next_steps(url, report.as_deref()))?;
         Ok(labelled)
     }
@@ -78,11 +76,10 @@ impl Demo {
 /// Formats how many posts are labelled as the topic of their subreddit, summed over all topics. In each row of the
 /// table, the second column is the number of posts in a topic, and the third is the number labelled as that topic.
 fn total(table: &Table) -> String {
-    let sum = |column: usize| {
+    let [posts, agreed] = [1, 2].map(|column| {
         let numbers = table.rows.iter().filter_map(|row| row[column].as_u64());
         numbers.sum::<u64>()
-    };
-    let (posts, agreed) = (sum(1), sum(2));
+    });
     let percent = (200 * agreed + posts) / (2 * posts.max(1));
     format!(
         "\n{agreed} of {posts} posts ({percent} %) are labelled as the topic of their subreddit. This is no accuracy: subreddits \
@@ -113,24 +110,24 @@ async fn write_report(app: &App, store: &Store, url: &str) -> Result<Option<Path
 /// Formats the location of the data and some commands to try next. They run as printed, except that a password in the
 /// URL is hidden.
 fn next_steps(url: &str, report: Option<&Path>) -> String {
-    let program = std::env::args_os()
-        .next()
-        .unwrap_or_else(|| "topicmill".into());
-    let program = program.to_string_lossy();
-    let path = redact_url(url);
-    let path = path.trim_start_matches("sqlite:");
-    let url = match redact_url(url) {
-        url if url.contains(char::is_whitespace) => format!("'{url}'"),
-        url => url,
+    let name = std::env::args_os().next();
+    let name = name.unwrap_or_else(|| "topicmill".into());
+    let url = redact_url(url);
+    let path = url.trim_start_matches("sqlite:");
+    let quote = if url.contains(char::is_whitespace) {
+        "'"
+    } else {
+        ""
     };
-    let report = report.map_or_else(String::new, |report| {
+    let program = format!("{} --database {quote}{url}{quote}", name.to_string_lossy());
+    let overview = report.map_or_else(String::new, |report| {
         format!(" Open {} in a browser for an overview.", report.display())
     });
     format!(
-        "The database is {path}.{report} Try next:\
-         \n  {program} --database {url} sql --named top-posts\
-         \n  {program} --database {url} sql 'SELECT post_title, body, outcome FROM labeled_comments LIMIT 10'\
-         \n  {program} --database {url} labels evaluate --gold topic\
-         \n  {program} --database {url} export labelled.parquet\n"
+        "The database is {path}.{overview} Try next:\
+         \n  {program} sql --named top-posts\
+         \n  {program} sql 'SELECT post_title, body, outcome FROM labeled_comments LIMIT 10'\
+         \n  {program} labels evaluate --gold topic\
+         \n  {program} export labelled.parquet\n"
     )
 }

@@ -65,7 +65,7 @@ impl Doctor {
             finding("pipeline", pipeline(app, &self.pipeline)),
         ];
         findings.extend(database(app).await);
-        // Listed before the model, because it may be the engine that runs the model.
+        // OpenVINO is listed before the model, because it may be the engine that runs the model.
         if let Some(openvino) = openvino(app) {
             findings.insert(1, openvino);
         }
@@ -74,8 +74,9 @@ impl Doctor {
             SourceKind::ArcticShift => findings.push(archive(app, self.offline).await),
             SourceKind::Sample | SourceKind::Import => {}
         }
-        let rows = findings.iter();
-        let rows = rows.map(|finding| json!([finding.what, finding.state, finding.detail]));
+        let rows = findings
+            .iter()
+            .map(|finding| json!([finding.what, finding.state, finding.detail]));
         let table = output::table(["check", "state", "detail"], rows);
         output::print_wrapped_table(&table, self.format)?;
         let first_bad = findings.iter().find_map(|finding| finding.exit);
@@ -173,15 +174,18 @@ fn pipeline(app: &App, flags: &PipelineFlags) -> Result<String, CliError> {
         None => "built in".to_owned(),
         Some(path) if flags.pipeline.is_some() => path.display().to_string(),
         Some(path) => {
-            let origin = &app.loaded.values["pipeline"].1;
+            let origin = app.loaded.origin("pipeline");
             format!("{}, as set in {origin}", path.display())
         }
     };
     let (name, labels) = (&pipeline.name, pipeline.label_set.labels.len());
-    let read = pipeline.topics.iter().filter(|t| !t.subreddits.is_empty());
-    let read = read.count();
+    let read = pipeline
+        .topics
+        .iter()
+        .filter(|topic| !topic.subreddits.is_empty());
     Ok(format!(
-        "{name} ({file}): {labels} labels, {read} topics with subreddits"
+        "{name} ({file}): {labels} labels, {} topics with subreddits",
+        read.count()
     ))
 }
 
@@ -196,15 +200,13 @@ async fn database(app: &App) -> Vec<Finding> {
         }
         Err(error) => vec![finding("database", Err(error.into()))],
         Ok(store) => {
-            let info = store.info().await.map_err(CliError::from);
-            let description = info.map(|info| {
-                let mut rows = info.rows.iter();
-                let posts = rows.find(|(table, _)| table == "things");
-                let posts = posts.map_or(0, |(_, n)| *n);
+            let description = store.info().await.map(|info| {
+                let things = info.rows.iter().find(|(table, _)| table == "things");
+                let posts = things.map_or(0, |(_, n)| *n);
                 let (url, server, schema) = (info.url, info.server, info.schema);
                 format!("{url} ({server}), schema version {schema}, {posts} posts")
             });
-            let mut found = vec![finding("database", description)];
+            let mut found = vec![finding("database", description.map_err(CliError::from))];
             for stage in [Stage::Collect, Stage::Classify] {
                 found.extend(speed(&store, stage).await);
             }
@@ -217,13 +219,13 @@ async fn database(app: &App) -> Vec<Finding> {
 async fn speed(store: &Store, stage: Stage) -> Option<Finding> {
     // An unreadable database is already reported.
     let runs = store.runs().recent_runs(Some(stage), SEARCHED_RUNS).await;
-    let found = runs.ok()?.into_iter().find_map(|run| {
+    let latest = runs.ok()?.into_iter().find_map(|run| {
         let took = run.finished_at?.as_datetime() - run.started_at.as_datetime();
         let counts = RunCounts::read(stage, &run.counts);
-        let found = bottleneck::of_run(&counts, took.as_seconds_f64())?;
-        Some((run.id, found))
+        let bottleneck = bottleneck::of_run(&counts, took.as_seconds_f64())?;
+        Some((run.id, bottleneck))
     });
-    let (run, Bottleneck { limit, why, change }) = found?;
+    let (run, Bottleneck { limit, why, change }) = latest?;
     let what = match stage {
         Stage::Collect => "collect speed",
         _ => "classify speed",
@@ -250,7 +252,7 @@ async fn archive(app: &App, offline: bool) -> Finding {
     }
 }
 
-/// Asks the archive for its newest post. Returns what it responds, and true if it is behind.
+/// Requests the archive's newest post. Returns what it responds, and true if it is behind.
 async fn test_archive(app: &App, offline: bool) -> Result<(String, bool), CliError> {
     let set = app.source_settings().arctic_shift;
     let archive = ArcticShift::new(&set, app.clock.clone())?;
@@ -315,10 +317,10 @@ async fn test_credentials(app: &App, offline: bool) -> Result<String, CliError> 
     let quota = match credentials.quota {
         None => "the API reports no quota".to_owned(),
         Some(quota) => {
-            let of = quota.remaining + quota.used;
-            let left = format!("{:.0} of {of:.0}", quota.remaining);
             format!(
-                "quota: {left} requests left for the next {} s",
+                "quota: {:.0} of {:.0} requests left for the next {} s",
+                quota.remaining,
+                quota.remaining + quota.used,
                 secs_left(quota, app)
             )
         }

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::output::{print_err, thousands};
 use super::{App, CliError, Exit};
-use crate::telemetry::{IS_PROMPTING, Progress};
+use crate::telemetry::{IS_PROMPTING, Progress, nonzero};
 use topicmill_store::{DropTarget, Store};
 
 /// Flags of `labels drop` and `model drop`.
@@ -34,10 +34,8 @@ pub async fn run(
     hypotheses: &[i64],
     flags: &DropFlags,
 ) -> Result<Exit, CliError> {
-    let dependents = store
-        .labels()
-        .dependents(what, app.clock.now().into())
-        .await?;
+    let labels = store.labels();
+    let dependents = labels.dependents(what, app.clock.now().into()).await?;
     if dependents.is_current && !flags.current {
         return Err(CliError::Usage(format!(
             "cannot drop {name}: the views show its labels; switch to others with `topicmill labels use`, or add \
@@ -65,8 +63,8 @@ pub async fn run(
             ),
         ));
     }
-    let labels = thousands(dependents.labels);
-    if !confirm(flags.yes, &format!("drop {name} with {labels} labels"))? {
+    let count = thousands(dependents.labels);
+    if !confirm(flags.yes, &format!("drop {name} with {count} labels"))? {
         tracing::info!("nothing was dropped");
         return Ok(Exit::Done);
     }
@@ -75,7 +73,7 @@ pub async fn run(
         if app.stop.is_cancelled() {
             return Ok(warn_partial(name));
         }
-        match store.labels().drop_labels(what).await? {
+        match labels.drop_labels(what).await? {
             0 => break,
             rows => bar.add(rows),
         }
@@ -89,16 +87,15 @@ pub async fn run(
             if app.stop.is_cancelled() {
                 return Ok(warn_partial(name));
             }
-            bar.add(store.labels().drop_logits(model, hypotheses, first).await?);
+            bar.add(labels.drop_logits(model, hypotheses, first).await?);
         }
     }
-    store.labels().drop_rest(what, hypotheses).await?;
+    labels.drop_rest(what, hypotheses).await?;
     drop(bar);
-    let some = |n: u64| Some(n).filter(|n| *n > 0);
     tracing::info!(
         labels = dependents.labels,
-        vectors = some(dependents.vectors),
-        gold_kept = some(dependents.gold),
+        vectors = nonzero(dependents.vectors),
+        gold_kept = nonzero(dependents.gold),
         "dropped {name}; the database reuses the space, and `topicmill db vacuum` shrinks a file"
     );
     Ok(Exit::Done)

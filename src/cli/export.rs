@@ -189,9 +189,12 @@ impl Export {
 
     /// Returns the format of the file, or `None` for a folder.
     fn format(&self) -> Result<Option<DatasetFormat>, CliError> {
-        let ending = self.out.extension().and_then(|ending| ending.to_str());
-        let ending = ending.map(str::to_ascii_lowercase);
-        Ok(match (self.format, ending.as_deref()) {
+        let extension = self
+            .out
+            .extension()
+            .and_then(|extension| extension.to_str());
+        let extension = extension.map(str::to_ascii_lowercase);
+        Ok(match (self.format, extension.as_deref()) {
             (Some(ExportFormat::Csv), _) | (None, Some("csv")) => Some(DatasetFormat::Csv),
             (Some(ExportFormat::Jsonl), _) | (None, Some("jsonl" | "ndjson")) => {
                 Some(DatasetFormat::Ndjson)
@@ -222,22 +225,20 @@ impl Export {
                     .to_owned(),
             ));
         }
-        let vectors = self.vectors;
-        let waves = if self.answers {
-            let answers = store.gold().answers().await?;
-            let sampled = std::iter::empty();
-            let frame = Frame::find(store, target, &answers, sampled, Counted::IfWaves).await?;
-            Some(frame.ends().to_vec())
-        } else {
-            None
-        };
-        Ok(Subject {
+        let mut subject = Subject {
             kind: self.kind.of(),
             target,
             set,
-            vectors,
-            waves,
-        })
+            vectors: self.vectors,
+            waves: None,
+        };
+        if self.answers {
+            let answers = store.gold().answers().await?;
+            let sampled = std::iter::empty();
+            let frame = Frame::find(store, target, &answers, sampled, Counted::IfWaves).await?;
+            subject.waves = Some(frame.ends().to_vec());
+        }
+        Ok(subject)
     }
 
     fn filters(&self, app: &App, subject: &Subject) -> Result<Filters, CliError> {
@@ -256,10 +257,10 @@ impl Export {
             })?;
             slugs.push(label.slug.clone());
         }
-        let is_share = subject.set.mode != Mode::Raw;
-        let is_score =
-            |score: f64| (0.0..=1.0).contains(&score) || (!is_share && score.is_finite());
-        if let Some(score) = self.min_score.filter(|score| !is_score(*score)) {
+        if let Some(score) = self.min_score
+            && !(0.0..=1.0).contains(&score)
+            && !(subject.set.mode == Mode::Raw && score.is_finite())
+        {
             return Err(CliError::Usage(format!(
                 "--min-score {score} is not a score: use a number from 0 to 1"
             )));
@@ -302,7 +303,7 @@ impl Export {
                 "wrote the data set to `{path}`"
             );
         }
-        if let Some(posts) = purged.filter(|posts| *posts > 0) {
+        if let Some(posts @ 1..) = purged {
             tracing::warn!(
                 posts,
                 "posts were purged during the export, and `{path}` may contain them: delete it, or export again with \

@@ -14,7 +14,7 @@ use super::source::{self, SourceFlag};
 use super::{CliError, Exit, Kind};
 use crate::collect::{RefillPlan, preview};
 use crate::pipeline::{Context, ImportOrder};
-use crate::telemetry::Progress;
+use crate::telemetry::{Progress, nonzero};
 use topicmill_core::record::ImportCounts;
 use topicmill_core::{RunStatus, Timestamp, Topic};
 use topicmill_sources::file::filter::Filter;
@@ -143,7 +143,7 @@ impl Import {
             columns: self.columns()?,
             given: self.given()?,
         };
-        // Reject unreadable files before storing anything.
+        // Unreadable files are rejected before anything is stored.
         let mut bytes = 0;
         for path in &self.files {
             bytes += dump::check(path, &reading)?;
@@ -270,9 +270,9 @@ impl Import {
                 posts = done.posts,
                 new = done.stored.new,
                 changed = done.stored.changed,
-                edited = some(done.stored.edited),
-                purged = some(done.stored.purged),
-                tombstoned = some(done.stored.tombstoned),
+                edited = nonzero(done.stored.edited),
+                purged = nonzero(done.stored.purged),
+                tombstoned = nonzero(done.stored.tombstoned),
                 left_out = done.left_out,
                 rejected = done.rejected.total(),
                 "importing done"
@@ -292,8 +292,6 @@ impl Import {
             let midnight = day?.and_hms_opt(0, 0, 0)?;
             Timestamp::from_epoch_secs(midnight.and_utc().timestamp())
         };
-        // The end of the filter is exclusive, so it is the day after --to.
-        let behind = self.to.and_then(|day| day.succ_opt());
         if let (Some(from), Some(to)) = (self.from, self.to)
             && from > to
         {
@@ -313,18 +311,19 @@ impl Import {
             }
             names.push(name);
         }
-        let of_pipeline = names.is_empty() && self.is_dump() && !self.all_subreddits;
-        if of_pipeline {
-            let all = topics.iter().flat_map(|topic| &topic.subreddits);
-            names.extend(all.map(String::as_str));
+        if names.is_empty() && self.is_dump() && !self.all_subreddits {
+            let of_pipeline = topics.iter().flat_map(|topic| &topic.subreddits);
+            names.extend(of_pipeline.map(String::as_str));
             if names.is_empty() {
                 let text = "the pipeline has no subreddits to select from the dump: name some with --subreddit, or \
                             use --all-subreddits";
                 return Err(CliError::Usage(text.into()));
             }
         }
-        let names = Some(names).filter(|names| !names.is_empty());
-        let filter = Filter::new(names, start(self.from), start(behind));
+        let selected = (!names.is_empty()).then_some(names);
+        // The end of the filter is exclusive, so it is the day after --to.
+        let end = start(self.to.and_then(|day| day.succ_opt()));
+        let filter = Filter::new(selected, start(self.from), end);
         Ok(filter.of_kind(self.kind.map(Kind::of)))
     }
 
@@ -361,18 +360,18 @@ fn log_refilled(done: &ImportCounts) {
     tracing::info!(
         posts = done.posts,
         new = done.stored.new,
-        changed = some(done.stored.changed),
-        edited = some(done.stored.edited),
-        known = some(done.known),
-        deleted = some(done.deleted),
-        removed = some(done.removed),
-        missing = some(done.missing),
-        left_out = some(done.left_out),
-        purged = some(done.stored.purged),
-        tombstoned = some(done.stored.tombstoned),
-        unclear = some(done.unclear),
-        rejected = some(done.rejected.total()),
-        requests = some(done.requests),
+        changed = nonzero(done.stored.changed),
+        edited = nonzero(done.stored.edited),
+        known = nonzero(done.known),
+        deleted = nonzero(done.deleted),
+        removed = nonzero(done.removed),
+        missing = nonzero(done.missing),
+        left_out = nonzero(done.left_out),
+        purged = nonzero(done.stored.purged),
+        tombstoned = nonzero(done.stored.tombstoned),
+        unclear = nonzero(done.unclear),
+        rejected = nonzero(done.rejected.total()),
+        requests = nonzero(done.requests),
         "importing done"
     );
 }
@@ -385,14 +384,11 @@ fn some(count: u64) -> Option<u64> {
 /// Parses an assignment such as `title=headline`.
 fn parse_field(flag: &str, what: &str, given: &str) -> Result<(&'static str, String), CliError> {
     let (field, value) = given.split_once('=').unwrap_or((given, ""));
-    let known = FIELDS.iter().find(|known| **known == field);
-    known
-        .filter(|_| !value.is_empty())
-        .map(|field| (*field, value.to_owned()))
-        .ok_or_else(|| {
-            CliError::Usage(format!(
-                "{flag} `{given}` is not FIELD={what} with one of the fields {}",
-                FIELDS.join(", ")
-            ))
-        })
+    match FIELDS.iter().find(|known| **known == field) {
+        Some(field) if !value.is_empty() => Ok((*field, value.to_owned())),
+        _ => Err(CliError::Usage(format!(
+            "{flag} `{given}` is not FIELD={what} with one of the fields {}",
+            FIELDS.join(", ")
+        ))),
+    }
 }

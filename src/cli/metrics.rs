@@ -21,9 +21,8 @@ pub struct MetricsFlags {
 impl MetricsFlags {
     /// Returns an error if the address is invalid. Call it before loading a model.
     pub fn check(&self) -> Result<(), CliError> {
-        self.metrics_listen
-            .as_deref()
-            .map_or(Ok(()), |listen| parse_address(listen).map(drop))
+        let listen = self.metrics_listen.as_deref();
+        listen.map_or(Ok(()), |listen| parse_address(listen).map(drop))
     }
 
     /// Serves metrics until the result is dropped. The database must exist.
@@ -31,12 +30,12 @@ impl MetricsFlags {
         let Some(listen) = &self.metrics_listen else {
             return Ok(None);
         };
-        let listen = parse_address(listen)?;
-        // A separate store, so that a scrape never blocks the work.
+        let address = parse_address(listen)?;
+        // The store is a separate one, so that a scrape never blocks the work.
         let store = app.store(Access::ReadOnly).await?;
         let (metrics, clock) = (app.metrics.clone(), app.clock.clone());
-        let most = app.settings().classify.max_attempts;
-        let listening = metrics::serve(listen, metrics, store, clock, most).await?;
+        let max_attempts = app.settings().classify.max_attempts;
+        let listening = metrics::serve(address, metrics, store, clock, max_attempts).await?;
         tracing::info!("serving metrics at http://{}/metrics", listening.address);
         Ok(Some(listening))
     }
@@ -44,14 +43,14 @@ impl MetricsFlags {
 
 /// Parses an address to listen on; `localhost` is 127.0.0.1.
 pub(super) fn parse_address(text: &str) -> Result<SocketAddr, CliError> {
-    let text = text
-        .strip_prefix("localhost:")
-        .map_or(text.to_owned(), |port| format!("127.0.0.1:{port}"));
-    text.parse().map_err(|_| {
-        let message = format!(
-            "`{text}` is not an address to listen on: use an IP address and a port, such as \
-                               127.0.0.1:8765 or [::1]:8765"
-        );
-        CliError::Usage(message)
+    let address = match text.strip_prefix("localhost:") {
+        Some(port) => format!("127.0.0.1:{port}"),
+        None => text.to_owned(),
+    };
+    address.parse().map_err(|_| {
+        CliError::Usage(format!(
+            "`{address}` is not an address to listen on: use an IP address and a port, such as 127.0.0.1:8765 or \
+             [::1]:8765"
+        ))
     })
 }

@@ -15,7 +15,7 @@ use super::{App, CliError, Exit, OutputFormat, output};
 use crate::engines::find_model;
 use crate::hub::{Hub, PullError};
 use topicmill_score::ModelFolder;
-use topicmill_score::folder::manifest::{Graph, Manifest};
+use topicmill_score::folder::manifest::Manifest;
 use topicmill_store::{Access, DropTarget, Table};
 
 /// The folder for downloaded models.
@@ -91,10 +91,8 @@ impl Model {
                 let store = app.store(Access::Existing).await?;
                 let models = store.labels().models().await?;
                 let (id, row) = named_model(&models, &model)?;
-                let (what, name) = (
-                    DropTarget::Model(*id),
-                    format!("the model {}", model_display_name(row)),
-                );
+                let name = format!("the model {}", model_display_name(row));
+                let what = DropTarget::Model(*id);
                 let ended = drop_labels::run(app, &store, what, &name, &[], &flags).await;
                 store.close().await?;
                 ended
@@ -131,9 +129,9 @@ fn model_table(app: &App) -> Table {
         };
         let graphs = match Manifest::read(folder) {
             Ok(Some(manifest)) => {
-                let here = |graph: &Graph| folder.join(&graph.file).is_file();
-                let graphs = manifest.graphs.into_iter().filter(|(_, graph)| here(graph));
-                graphs.map(|(name, _)| name).collect::<Vec<_>>().join(", ")
+                let mut graphs = manifest.graphs;
+                graphs.retain(|_, graph| folder.join(&graph.file).is_file());
+                graphs.into_keys().collect::<Vec<_>>().join(", ")
             }
             _ => String::new(),
         };
@@ -149,9 +147,8 @@ fn model_table(app: &App) -> Table {
 impl Pull {
     async fn run(self, app: &App) -> Result<Exit, CliError> {
         let name = self.repo.rsplit('/').next().unwrap_or_default();
-        let to = self
-            .to
-            .unwrap_or_else(|| Path::new(MODELS_FOLDER).join(name));
+        let default = || Path::new(MODELS_FOLDER).join(name);
+        let to = self.to.unwrap_or_else(default);
         let precision = self.precision.filter(|precision| precision != "auto");
         let endpoint = text_variable("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.to_owned());
         let hub = Hub::new(&endpoint, token(), app.clock.clone())?;
@@ -175,15 +172,13 @@ fn text_variable(name: &str) -> Option<String> {
 
 /// Reads the hub's token from the environment variables and files that the hub's own tools use.
 fn token() -> Option<String> {
-    let kept = || {
-        let home = variable("HF_HOME").map(PathBuf::from).or_else(|| {
-            let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
-            let cache = cache.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")))?;
-            Some(cache.join("huggingface"))
-        })?;
+    let folder = |name| variable(name).map(PathBuf::from);
+    let stored = || {
+        let cache = || folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
+        let home = folder("HF_HOME").or_else(|| Some(cache()?.join("huggingface")))?;
         std::fs::read_to_string(home.join("token")).ok()
     };
-    let token = text_variable("HF_TOKEN").or_else(kept)?;
+    let token = text_variable("HF_TOKEN").or_else(stored)?;
     Some(token.trim().to_owned()).filter(|token| !token.is_empty())
 }
 

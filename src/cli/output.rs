@@ -15,7 +15,7 @@ use serde_json::Value;
 pub use self::tables::{aligned_table, with_bars, wrapped_table};
 use super::{CliError, terminal};
 use crate::telemetry::{self, LogFormat, sanitize};
-pub use topicmill_pages::display::thousands;
+pub use topicmill_pages::display::{counted, thousands};
 use topicmill_store::Table;
 use topicmill_tables::csv::to_csv;
 
@@ -78,11 +78,8 @@ pub fn key_value_table<W: Into<Value>>(
     what: &str,
     rows: impl IntoIterator<Item = (W, Value)>,
 ) -> Table {
-    let rows = rows.into_iter();
-    table(
-        [what, "value"],
-        rows.map(|(what, value)| [what.into(), value].into_iter().collect()),
-    )
+    let row = |(what, value): (W, Value)| Value::Array(vec![what.into(), value]);
+    table([what, "value"], rows.into_iter().map(row))
 }
 
 pub fn print_table(table: &Table, format: OutputFormat) -> Result<(), CliError> {
@@ -127,6 +124,11 @@ impl Printout {
 
     pub fn add(&mut self, heading: &str, table: Table) {
         self.parts.push((heading.to_owned(), table));
+    }
+
+    /// Adds a section without a table.
+    pub fn add_note(&mut self, note: &str) {
+        self.add(note, table([], []));
     }
 
     /// Adds the section that is printed as CSV.
@@ -175,17 +177,16 @@ pub fn stdout_error(source: io::Error) -> CliError {
 }
 
 pub fn render(table: &Table, format: OutputFormat) -> Result<String, CliError> {
+    if format == OutputFormat::Table {
+        return Ok(aligned_table(table));
+    }
     let mut all = String::new();
     let rows = std::iter::once(table.rows.clone());
-    match format {
-        OutputFormat::Table => all = aligned_table(table),
-        _ => print_rows(&table.columns, rows, format, false, |text| {
-            all.push_str(text);
-            Ok(())
-        })
-        .map_err(stdout_error)?,
-    }
-    Ok(all)
+    let printed = print_rows(&table.columns, rows, format, false, |text| {
+        all.push_str(text);
+        Ok(())
+    });
+    printed.map(|()| all).map_err(stdout_error)
 }
 
 /// Formats rows part by part as they arrive, and passes the text of each part to `to`. `safe_csv`: see [`to_csv`].
@@ -262,12 +263,8 @@ impl Serialize for Object<'_> {
 
 /// Wraps text to 80 columns, or to the terminal's width if that is less.
 pub fn wrap(text: &str) -> String {
-    wrap_to(
-        text,
-        terminal::width().map_or(terminal::DEFAULT_WIDTH, |width| {
-            width.min(terminal::DEFAULT_WIDTH)
-        }),
-    )
+    let width = terminal::width().unwrap_or(terminal::DEFAULT_WIDTH);
+    wrap_to(text, width.min(terminal::DEFAULT_WIDTH))
 }
 
 /// Wraps text to `width` columns.
@@ -317,11 +314,11 @@ pub fn print_error(error: &CliError, format: LogFormat) {
     if format == LogFormat::Json {
         return telemetry::fatal(&message, &causes);
     }
-    let causes = causes
-        .iter()
-        .map(|cause| format!("\n  caused by: {}", sanitize::lines(cause)));
-    let causes: String = causes.collect();
-    print_err(&format!("error: {}{causes}\n", sanitize::lines(&message)));
+    let mut text = format!("error: {}\n", sanitize::lines(&message));
+    for cause in causes {
+        text.extend([format!("  caused by: {}\n", sanitize::lines(&cause))]);
+    }
+    print_err(&text);
 }
 
 /// Prints to stderr. An error of stderr cannot be reported, and `eprint!` would panic.

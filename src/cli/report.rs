@@ -78,14 +78,9 @@ impl Report {
         }
         app.check_not_database(&self.out)?;
         let store = app.store(Access::ReadOnly).await?;
+        let (word, model) = (self.label_set.as_deref(), self.model.as_deref());
         let options = ReportOptions {
-            subject: selected_labels(
-                app,
-                &store,
-                self.label_set.as_deref(),
-                self.model.as_deref(),
-            )
-            .await?,
+            subject: selected_labels(app, &store, word, model).await?,
             since,
             until,
             database: database_name(app.settings().database.url.reveal()),
@@ -100,10 +95,7 @@ impl Report {
         let page = report::render_page(&numbers);
         write_page(&self.out, &page, self.overwrite)?;
         let charts = match &self.svg {
-            Some(folder) => {
-                let charts = report::charts(&numbers);
-                write_charts(folder, &charts)?
-            }
+            Some(folder) => write_charts(folder, &report::charts(&numbers))?,
             None => Vec::new(),
         };
         self.print_result(&numbers, page.len(), &charts)
@@ -136,13 +128,11 @@ impl Report {
 
 /// Returns the name of a database for a page that may be shared: without its path, host or password.
 pub fn database_name(url: &str) -> String {
-    let url = redact_url(url);
-    let url = url.split(['?', '#']).next().unwrap_or_default();
-    let name = url.rsplit(['/', '\\', ':']).next().unwrap_or_default();
-    if name.is_empty() {
-        "a database".to_owned()
-    } else {
-        name.to_owned()
+    let redacted = redact_url(url);
+    let path = redacted.split(['?', '#']).next().unwrap_or_default();
+    match path.rsplit(['/', '\\', ':']).next() {
+        None | Some("") => "a database".to_owned(),
+        Some(name) => name.to_owned(),
     }
 }
 

@@ -129,14 +129,13 @@ fn format(
 impl Score {
     pub async fn run(mut self, app: &App) -> Result<Exit, CliError> {
         let set = app.label_set(&self.model, self.label_set(app)?)?;
-        let background = set.background.as_ref();
+        let background = match &set.background {
+            Some(background) => format!("the background {}", background.tag()),
+            None => "no background".to_owned(),
+        };
         tracing::info!(
-            "comparing each text with {} labels and {}",
-            set.labels.len(),
-            background.map_or("no background".to_owned(), |one| format!(
-                "the background {}",
-                one.tag()
-            ))
+            "comparing each text with {} labels and {background}",
+            set.labels.len()
         );
         let output = self.files.pop().expect("clap requires two or more files");
         let stdin = self.files.iter().filter(|path| bytes::is_stdin(path));
@@ -165,12 +164,12 @@ impl Score {
             window_pairs: WINDOW_PAIRS,
         };
         app.check_not_database(&job.output)?;
-        // Reject unreadable files before loading the model.
+        // Unreadable files are rejected before the model is loaded.
         score_files::check(&job)?;
         let mut models = app.models(&self.model)?;
         warn_about_identical_labels(models.large.folder(), &set);
-        let one = std::slice::from_mut(&mut models);
-        app.add_small_model(one, &self.small, &self.model, &set)?;
+        let only = std::slice::from_mut(&mut models);
+        app.add_small_model(only, &self.small, &self.model, &set)?;
         let (of_thread, stop) = (job.clone(), app.stop.clone());
         let scoring = run_blocking(move || {
             let bar = Progress::counter("score", "texts");

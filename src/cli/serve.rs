@@ -61,15 +61,13 @@ impl Serve {
         let settings = app.settings();
         let listen = self.listen.as_deref().unwrap_or(&settings.serve.listen);
         let listen = parse_address(listen)?;
-        let token = match &self.token_file {
-            Some(path) => Some(token(path)?),
-            None => {
-                Some(settings.serve.token.reveal().to_owned()).filter(|token| !token.is_empty())
-            }
+        let token = match (&self.token_file, settings.serve.token.reveal()) {
+            (Some(path), _) => Some(read_token(path)?),
+            (None, "") => None,
+            (None, token) => Some(token.to_owned()),
         };
-        let review = self.review_options(app, token.is_some()).await?;
         let options = ServeOptions {
-            review,
+            review: self.review_options(app, token.is_some()).await?,
             listen,
             token,
             database: database_name(settings.database.url.reveal()),
@@ -131,7 +129,7 @@ struct ReviewFitter(App);
 
 impl Fitter for ReviewFitter {
     fn fit(&self) -> FitOutcome {
-        // On this thread, because the work uses engines, which cannot move between threads.
+        // The work stays on this thread, because it uses engines, which cannot move between threads.
         let fitted = Handle::current().block_on(self.run());
         fitted.unwrap_or_else(|error| {
             tracing::warn!("the fit on the review page failed: {error}");
@@ -162,13 +160,13 @@ impl ReviewFitter {
                     " This may be chance: give more answers, and fit again."
                 };
                 let judged = fit.fitted.judged;
-                let of = match (fit.is_representative, judged < answers) {
+                let sample = match (fit.is_representative, judged < answers) {
                     (true, true) => format!("{judged} random answers"),
                     (true, false) => format!("{judged} answers"),
                     (false, _) => "these answers (not a random sample)".to_owned(),
                 };
                 FitOutcome::Fitted(format!(
-                    "Learned from {answers} answers. Accuracy on {of}: {}; before, it was {}. Each answer is \
+                    "Learned from {answers} answers. Accuracy on {sample}: {}; before, it was {}. Each answer is \
                      evaluated by a fit that did not learn from it.{} All posts now have the labels of \
                      {name}.{chance}{rest}",
                     percent(after),
@@ -189,19 +187,13 @@ impl ReviewFitter {
 
 /// Formats a share as a percentage with its confidence interval.
 fn percent(share: &Proportion) -> String {
-    let whole = |share: f64| format!("{:.0}", share * 100.0);
-    match share.share {
-        Some(of) => format!(
-            "{} % ({} to {})",
-            whole(of),
-            whole(share.low),
-            whole(share.high)
-        ),
-        None => "–".to_owned(),
-    }
+    let [low, high] = [share.low, share.high].map(|bound| 100.0 * bound);
+    share.share.map_or("–".to_owned(), |value| {
+        format!("{:.0} % ({low:.0} to {high:.0})", 100.0 * value)
+    })
 }
 
-fn token(path: &Path) -> Result<String, CliError> {
+fn read_token(path: &Path) -> Result<String, CliError> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         CliError::Usage(format!(
             "cannot read the token file `{}`: {error}",

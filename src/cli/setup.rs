@@ -76,33 +76,33 @@ struct Installed {
     place: PathBuf,
 }
 
-impl Installed {
-    fn already(place: PathBuf) -> Self {
-        let done = "already present";
-        Self { done, place }
-    }
+fn installed(done: &'static str, place: PathBuf) -> Installed {
+    Installed { done, place }
+}
+
+fn already_installed(place: PathBuf) -> Installed {
+    installed("already present", place)
 }
 
 impl Setup {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let [libraries, models] = self.target_folders()?;
         let (library, openvino, format) = (app.library(), app.openvino(), self.format);
-        let done = run_blocking(move || {
+        let parts = run_blocking(move || {
             let runtime = self.library(Library::OnnxRuntime, &libraries, library.as_deref())?;
-            let mut done = vec![("ONNX Runtime", runtime)];
+            let mut parts = vec![("ONNX Runtime", runtime)];
             if self.openvino {
                 let openvino = self.library(Library::OpenVino, &libraries, openvino.as_deref())?;
-                done.push(("OpenVINO", openvino));
+                parts.push(("OpenVINO", openvino));
             }
-            done.push(("model", self.model(&models)?));
-            Ok(done)
+            parts.push(("model", self.model(&models)?));
+            Ok(parts)
         });
-        let rows = done.await?.into_iter();
-        let rows = rows.map(|(what, Installed { done, place })| {
-            json!([what, done, place.display().to_string()])
-        });
-        let table = output::table(["what", "done", "place"], rows);
-        output::print_table(&table, format)?;
+        let row = |(what, part): (&str, Installed)| {
+            json!([what, part.done, part.place.display().to_string()])
+        };
+        let rows = parts.await?.into_iter().map(row);
+        output::print_table(&output::table(["what", "done", "place"], rows), format)?;
         Ok(Exit::Done)
     }
 
@@ -113,8 +113,9 @@ impl Setup {
             let data = data_folder().ok_or_else(|| CliError::Usage(no_home.into()))?;
             return Ok([data.clone(), data]);
         }
-        let program = std::env::current_exe().and_then(fs::canonicalize);
-        let program = program.map_err(reading(Path::new("/proc/self/exe")))?;
+        let program = std::env::current_exe()
+            .and_then(fs::canonicalize)
+            .map_err(reading(Path::new("/proc/self/exe")))?;
         let (Some(libraries), Some(prefix)) = (system_folder(&program), prefix_of(&program)) else {
             return Err(CliError::Usage(format!(
                 "cannot install for all users: `{}` is not in a `bin` folder, so libraries next to it would not be \
@@ -140,7 +141,7 @@ impl Setup {
         data: &Path,
         path: Option<&Path>,
     ) -> Result<Installed, CliError> {
-        let there = match library {
+        let present = match library {
             _ if self.force => None,
             Library::OnnxRuntime => load_runtime(path)
                 .ok()
@@ -150,8 +151,10 @@ impl Setup {
                 .ok()
                 .map(|runtime| runtime.library().to_owned()),
         };
-        if let Some(place) = there.filter(|place| self.is_for_these_users(data, place)) {
-            return Ok(Installed::already(place));
+        if let Some(place) = present
+            && self.is_for_these_users(data, &place)
+        {
+            return Ok(already_installed(place));
         }
         fs::create_dir_all(data).map_err(CliError::writing(data))?;
         let (name, inside) = match library {
@@ -161,19 +164,17 @@ impl Setup {
         let staging = staging_folder(data, name)?;
         self.fetch(library, staging.path())?;
         if !staging.path().join(inside).is_dir() {
-            let why = format!(
-                "the downloaded package has no library; {}",
+            let text = format!(
+                "cannot fetch {library}: the downloaded package has no library; {}",
                 manual_hint(library)
             );
-            let text = format!("cannot fetch {library}: {why}");
             return Err(CliError::Message(Exit::Model, text));
         }
         let folder = data.join(name);
         commit(staging, &folder)?;
         let place = library.find_below(data).unwrap_or(folder);
         tracing::info!(library = %place.display(), "installed {library}");
-        let done = "fetched";
-        Ok(Installed { done, place })
+        Ok(installed("fetched", place))
     }
 
     /// Downloads and unpacks the wheel into a folder, with `uv` if it is installed, else with Python's pip.
@@ -191,7 +192,7 @@ impl Setup {
             arguments.extend(["--no-deps", "--require-hashes", "-r"].map(Into::into));
             arguments.push(list.clone().into_os_string());
         }
-        // Never build from source. Also, pip accepts --python-version only with this flag.
+        // Nothing is built from source. Also, pip accepts --python-version only with this flag.
         arguments.extend(["--only-binary", ":all:"].map(Into::into));
         arguments.extend(WHEEL_PYTHON.map(Into::into));
         let mut failed = None;
@@ -235,16 +236,16 @@ impl Setup {
     fn model(&self, data: &Path) -> Result<Installed, CliError> {
         let named = Path::new(DEFAULT_MODEL);
         let found = find_model(named);
-        let there = ModelFolder::open_for(&found, Processor::Cpu, None);
+        let present = ModelFolder::open_for(&found, Processor::Cpu, None);
         let place = fs::canonicalize(&found).unwrap_or(found);
         let is_for_these_users = self.is_for_these_users(data, &place);
-        if there.is_ok() && is_for_these_users && !self.force {
-            return Ok(Installed::already(place));
+        if present.is_ok() && is_for_these_users && !self.force {
+            return Ok(already_installed(place));
         }
-        let from = match (&self.model, there) {
+        let from = match (&self.model, present) {
             (Some(from), _) => from,
             (None, Ok(_)) if !is_for_these_users => &place,
-            (None, Ok(_)) => return Ok(Installed::already(place)),
+            (None, Ok(_)) => return Ok(already_installed(place)),
             (None, Err(error)) => {
                 let text = format!(
                     "{error}: the default model comes with topicmill's wheel and repository; copy it from a clone of \
@@ -253,19 +254,18 @@ impl Setup {
                 return Err(CliError::Message(Exit::Model, text));
             }
         };
-        // Reject a folder that is not a model before writing anything.
+        // A folder that is not a model is rejected before anything is written.
         ModelFolder::open_for(from, Processor::Cpu, None)?;
         let name = named.file_name().unwrap_or_default();
         let models = data.join("models");
         fs::create_dir_all(&models).map_err(CliError::writing(&models))?;
         let staging = staging_folder(&models, &name.to_string_lossy())?;
         copy_files(from, staging.path())?;
-        // Check the copy too: the files may have changed while they were copied.
+        // The copy is checked too, because the files may have changed while they were copied.
         ModelFolder::open_for(staging.path(), Processor::Cpu, None)?;
         let to = models.join(name);
         commit(staging, &to)?;
-        let (done, place) = ("copied", to);
-        Ok(Installed { done, place })
+        Ok(installed("copied", to))
     }
 }
 
@@ -300,12 +300,12 @@ fn has_pip(program: &str) -> bool {
 
 /// Creates an empty folder next to the target. Dropping it deletes it.
 fn staging_folder(folder: &Path, name: &str) -> Result<TempDir, CliError> {
-    let created = tempfile::Builder::new()
+    tempfile::Builder::new()
         .prefix(&format!(".{name}."))
         .suffix(".partial")
         .permissions(Permissions::from_mode(0o755))
-        .tempdir_in(folder);
-    created.map_err(CliError::writing(folder))
+        .tempdir_in(folder)
+        .map_err(CliError::writing(folder))
 }
 
 /// Renames a staging folder into place. The previous folder is moved away first, and restored on failure.

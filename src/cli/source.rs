@@ -3,7 +3,6 @@
 use clap::Args;
 
 use super::{App, CliError};
-use crate::config::Origin;
 use topicmill_core::SourceKind;
 use topicmill_sources::Source;
 
@@ -21,32 +20,31 @@ pub struct SourceFlag {
 impl SourceFlag {
     /// Returns the source, and the reason for choosing it, which follows "reading from …,".
     pub fn choose(&self, app: &App) -> (SourceKind, String) {
-        let set = &app.settings().collect.source;
         if let Some(kind) = self.source {
             return (kind, "as requested".to_owned());
         }
-        if let Some(kind) = *set {
-            let origin: &Origin = &app.loaded.values["collect.source"].1;
+        if let Some(kind) = app.settings().collect.source {
+            let origin = app.loaded.origin("collect.source");
             return (kind, format!("as `collect.source` says in {origin}"));
         }
         let reddit = &app.settings().reddit;
-        // Not the user agent, which the archive receives too. One of these is enough: if another is missing, reading a
-        // different source without notice would be worse than the error.
-        let any = [
+        // The user agent is no credential, because the archive receives it too. One of these is enough: if another is
+        // missing, reading a different source without notice would be worse than the error.
+        let credentials = [
             reddit.client_id.as_str(),
             reddit.client_secret.reveal(),
             reddit.username.as_str(),
             reddit.password.reveal(),
-        ]
-        .iter()
-        .any(|text| !text.is_empty());
-        if any {
-            let why = "because Reddit credentials are set";
-            (SourceKind::Reddit, why.to_owned())
+        ];
+        let (kind, why) = if credentials.iter().any(|text| !text.is_empty()) {
+            (SourceKind::Reddit, "because Reddit credentials are set")
         } else {
-            let why = "because no Reddit credentials are set";
-            (SourceKind::ArcticShift, why.to_owned())
-        }
+            (
+                SourceKind::ArcticShift,
+                "because no Reddit credentials are set",
+            )
+        };
+        (kind, why.to_owned())
     }
 
     /// Chooses the source and logs the choice.

@@ -71,7 +71,6 @@ impl Sql {
             return Ok(Exit::Done);
         }
         if let Some(table) = &self.schema {
-            let table = Some(table.as_str()).filter(|table| !table.is_empty());
             schema::show(table, self.format)?;
             return Ok(Exit::Done);
         }
@@ -106,13 +105,13 @@ impl Sql {
         };
         let (into, parts) = topicmill_store::part_channel();
         let (format, safe_csv) = (self.format, self.safe_csv);
-        // On another thread, because a slow reader must not block signal handling.
+        // Rows are written on another thread, because a slow reader must not block signal handling.
         let writing = tokio::task::spawn_blocking(move || write(parts, format, safe_csv));
         let mut running = pin!(store.run_query(request, into));
         let (answer, is_late) = tokio::select! {
             answer = &mut running => (answer, false),
             () = app.clock.sleep(timeout.unwrap_or_default()), if timeout.is_some() => {
-                // Cancel from the client: the server's own `timeout` ends only queries whose clients are gone.
+                // The client cancels, because the server's own `timeout` ends only queries whose clients are gone.
                 stop.cancel();
                 (running.await, true)
             }
@@ -132,8 +131,10 @@ impl Sql {
         }
         if self.format == OutputFormat::Table && answer != QueryEnd::Cancelled {
             let s = if rows == 1 { "" } else { "s" };
-            let more = Some("; there are more").filter(|_| answer == QueryEnd::Truncated);
-            let more = more.unwrap_or_default();
+            let more = match answer {
+                QueryEnd::Truncated => "; there are more",
+                _ => "",
+            };
             output::print(&format!("({rows} row{s}{more})\n"))?;
         }
         Ok(Exit::Done)
@@ -143,7 +144,7 @@ impl Sql {
     async fn statement(&self, app: &App) -> Result<Option<String>, CliError> {
         match (self.query.as_deref(), &self.named) {
             (Some("-"), _) => {
-                // On another thread, so that signals are handled while stdin is idle.
+                // Stdin is read on another thread, so that signals are handled while it is idle.
                 let read =
                     tokio::task::spawn_blocking(|| std::io::read_to_string(std::io::stdin()));
                 let text = tokio::select! {

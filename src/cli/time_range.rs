@@ -16,9 +16,7 @@ pub fn parse_range(
     let Some(since_text) = since else {
         return Ok(None);
     };
-    let since = parse_time("--since", since_text, now, 0)?;
-    let end = until.map(|text| parse_time("--until", text, now, 1));
-    let end = end.transpose()?;
+    let (since, end) = (parse_since(since_text, now)?, parse_until(until, now)?);
     if since >= now {
         let text = format!("--since {since_text} is not in the past, so no post can match");
         return Err(CliError::Usage(text));
@@ -39,16 +37,23 @@ pub fn parse_range(
     }))
 }
 
+fn parse_since(text: &str, now: DateTime<Utc>) -> Result<DateTime<Utc>, CliError> {
+    parse_time("--since", text, now, 0)
+}
+
+fn parse_until(text: Option<&str>, now: DateTime<Utc>) -> Result<Option<DateTime<Utc>>, CliError> {
+    text.map(|text| parse_time("--until", text, now, 1))
+        .transpose()
+}
+
 /// Parses `--since` and `--until` of `report` and `export`.
 pub fn parse_times(
     since: Option<&str>,
     until: Option<&str>,
     now: DateTime<Utc>,
 ) -> Result<[Option<Timestamp>; 2], CliError> {
-    let since = since.map(|text| parse_time("--since", text, now, 0));
-    let until = until.map(|text| parse_time("--until", text, now, 1));
-    let (since, until) = (since.transpose()?, until.transpose()?);
-    Ok([since, until].map(|time| time.map(Timestamp::from)))
+    let since = since.map(|text| parse_since(text, now)).transpose()?;
+    Ok([since, parse_until(until, now)?].map(|time| time.map(Timestamp::from)))
 }
 
 /// Parses a time. A day becomes the midnight `days` days after its start.
@@ -68,15 +73,14 @@ fn parse_time(
         let ago = parse_duration(text).ok();
         ago.and_then(|ago| now.checked_sub_signed(ago))
     };
-    // There are no posts before 1970, and databases store years of four digits.
-    parsed
-        .filter(|time| (0..253_402_300_800).contains(&time.timestamp()))
-        .ok_or_else(|| {
-            CliError::Usage(format!(
-                "{flag} `{text}` is not a time: use a day (UTC) like 2026-11-20, a time like \
-                 2026-11-20T08:00:00+01:00, or how long ago, like 36h, 1d or 2w"
-            ))
-        })
+    match parsed {
+        // There are no posts before 1970, and databases store years of four digits.
+        Some(time) if (0..253_402_300_800).contains(&time.timestamp()) => Ok(time),
+        _ => Err(CliError::Usage(format!(
+            "{flag} `{text}` is not a time: use a day (UTC) like 2026-11-20, a time like \
+             2026-11-20T08:00:00+01:00, or how long ago, like 36h, 1d or 2w"
+        ))),
+    }
 }
 
 #[cfg(test)]

@@ -29,25 +29,26 @@ pub(super) fn read_files(
     layer: &mut Layer,
     folder: Option<&Path>,
 ) -> Result<Vec<String>, ConfigError> {
-    let keys = layer.keys().filter_map(|key| key.strip_suffix(FILE_SUFFIX));
-    let keys: Vec<String> = keys
+    let keys: Vec<String> = layer
+        .keys()
+        .filter_map(|key| key.strip_suffix(FILE_SUFFIX))
         .filter(|key| may_have_file(key))
         .map(str::to_owned)
         .collect();
     let mut warnings = Vec::new();
     for key in keys {
         let file_key = format!("{key}{FILE_SUFFIX}");
-        let (named, origin) = layer.remove(&file_key).expect("it was just listed");
+        let (value, origin) = layer.remove(&file_key).expect("it was just listed");
         let refused = |detail: String| ConfigError::Value {
             key: file_key.clone(),
             layer: origin.clone(),
             detail,
         };
-        let ValueKind::String(named) = named.kind else {
+        let ValueKind::String(file) = value.kind else {
             return Err(refused("expected the path of a file, in quotes".to_owned()));
         };
         // An empty value means "not set", as elsewhere.
-        if named.is_empty() {
+        if file.is_empty() {
             continue;
         }
         if layer.contains_key(&key) {
@@ -55,7 +56,7 @@ pub(super) fn read_files(
                 "`{key}` is also set; remove one of the two"
             )));
         }
-        let path = folder.map_or_else(|| PathBuf::from(&named), |folder| folder.join(&named));
+        let path = folder.map_or_else(|| PathBuf::from(&file), |folder| folder.join(&file));
         let secret = read(&path)
             .map_err(|why| refused(format!("cannot read `{}`: {why}", path.display())))?;
         warnings.extend(readable_by_others(&path));

@@ -151,10 +151,10 @@ fn non_empty<'de, D: Deserializer<'de>, T>(from: D) -> Result<Option<T>, D::Erro
 where
     T: FromStr<Err: Display>,
 {
-    let text = String::deserialize(from)?;
-    let text = Some(text).filter(|text| !text.is_empty());
-    text.map(|text| text.parse().map_err(Error::custom))
-        .transpose()
+    match String::deserialize(from)?.as_str() {
+        "" => Ok(None),
+        text => text.parse().map(Some).map_err(Error::custom),
+    }
 }
 
 /// Reads a value that may be `auto`.

@@ -48,8 +48,8 @@ fn later_layers_override_earlier_ones() {
     assert_eq!(loaded.settings.reddit.client_secret.reveal(), "00123");
     assert!(!format!("{:?}", loaded.settings).contains("00123"));
     assert_eq!(loaded.settings.log.format, LogFormat::Json);
-    assert_eq!(loaded.values["collect.limit"].1, Origin::Flag);
-    assert_eq!(loaded.values["log.format"].1, Origin::File(path));
+    assert_eq!(*loaded.origin("collect.limit"), Origin::Flag);
+    assert_eq!(*loaded.origin("log.format"), Origin::File(path));
     assert_eq!(
         loaded.values["database.url"].1,
         Origin::Environment("DATABASE_URL".into())

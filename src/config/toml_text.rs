@@ -44,7 +44,7 @@ pub fn read(path: &Path) -> Result<String, ReadTextError> {
 
 fn decode(file: Box<dyn Read + Send>) -> Result<String, ReadTextError> {
     let mut bytes = Vec::new();
-    // Bounds the read itself, because a pipe has no length.
+    // The read itself is bounded, because a pipe has no length.
     topicmill_tables::bytes::decode(file)
         .and_then(|text| text.take(MOST_BYTES + 1).read_to_end(&mut bytes))
         .map_err(|error| match error.kind() {
@@ -71,40 +71,35 @@ fn decode(file: Box<dyn Read + Send>) -> Result<String, ReadTextError> {
 
 /// Formats an error on one line: its position in the text, and for an unknown key the one that was most likely meant.
 pub fn describe(error: &toml::de::Error, text: &str) -> String {
-    let before = text.get(..error.span().unwrap_or_default().start);
-    let before = before.unwrap_or_default();
-    let line = 1 + memchr::memchr_iter(b'\n', before.as_bytes()).count();
-    let column = 1 + before
-        .rsplit('\n')
-        .next()
-        .unwrap_or_default()
-        .chars()
-        .count();
+    let start = error.span().unwrap_or_default().start;
+    let mut before = text.get(..start).unwrap_or_default().split('\n').rev();
+    let column = 1 + before.next().map_or(0, |line| line.chars().count());
+    let line = 1 + before.count();
     let message = error.message();
     // serde's message is "unknown field `a`, expected one of `b`, `c`".
-    let meant = message.strip_prefix("unknown field `").and_then(|rest| {
-        let (key, known) = rest.rsplit_once("`, expected ")?;
-        nearest(key, known.split('`').skip(1).step_by(2))
-    });
-    let message = match meant {
-        Some(meant) => {
-            let (unknown, _) = message.rsplit_once(", expected ").unwrap_or((message, ""));
-            format!("{unknown}; did you mean `{meant}`?")
-        }
-        None => message.to_owned(),
-    };
-    let message = message.replace(char::is_control, " ");
-    let message: String = message.chars().take(LONGEST_MESSAGE).collect();
-    format!("line {line}, column {column}: {message}")
+    let with_advice = message
+        .rsplit_once(", expected ")
+        .and_then(|(unknown, known)| {
+            let key = unknown.strip_prefix("unknown field `")?.strip_suffix('`')?;
+            let meant = nearest(key, known.split('`').skip(1).step_by(2))?;
+            Some(format!("{unknown}; did you mean `{meant}`?"))
+        });
+    let shown: String = with_advice
+        .as_deref()
+        .unwrap_or(message)
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(LONGEST_MESSAGE)
+        .collect();
+    format!("line {line}, column {column}: {shown}")
 }
 
 /// Returns the known word that an unknown one most likely means: one with at most two or three typing errors.
 pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let word = word.to_lowercase();
     let distance = |known: &str| strsim::damerau_levenshtein(&word, &known.to_lowercase());
-    let known = known.into_iter().map(|known| (distance(known), known));
-    let (distance, meant) = known.min_by_key(|(distance, _)| *distance)?;
-    (distance <= (word.chars().count() / 3).clamp(1, 3)).then_some(meant)
+    let meant = known.into_iter().min_by_key(|known| distance(known))?;
+    (distance(meant) <= (word.chars().count() / 3).clamp(1, 3)).then_some(meant)
 }
 
 #[cfg(test)]

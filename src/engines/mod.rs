@@ -83,20 +83,24 @@ impl ModelChoice {
         let workers = workers.max(u16::try_from(self.devices.len()).unwrap_or(u16::MAX));
         let first = self.open_share(workers, self.devices[0])?;
         log_model(&first.labeler, &first.chosen);
-        let mut on = vec![first.chosen.device];
+        let mut devices = vec![first.chosen.device];
         let mut models = vec![Models::from(first.labeler)];
         for device in self.devices.iter().cycle().take(workers.into()).skip(1) {
             let opened = self.open_share(workers, *device)?;
             models.push(opened.labeler.into());
-            on.push(opened.chosen.device);
+            devices.push(opened.chosen.device);
         }
-        if on.len() > 1 {
-            let on: Vec<String> = on.iter().map(Device::to_string).collect();
-            tracing::info!("{} concurrent engines, on {}", on.len(), on.join(", "));
+        if devices.len() > 1 {
+            let names: Vec<String> = devices.iter().map(Device::to_string).collect();
+            tracing::info!(
+                "{} concurrent engines, on {}",
+                names.len(),
+                names.join(", ")
+            );
         }
         Ok(EnginePool {
             models,
-            devices: on,
+            devices,
             threads: first.threads,
             runtime: first.runtime,
         })
@@ -119,10 +123,9 @@ impl ModelChoice {
             }
             models.small = Some(Shortlist::new(small, labels));
         }
-        let small = find_model(&self.model);
         tracing::info!(
             "scoring only the {labels} labels that {} ranks highest",
-            small.display()
+            find_model(&self.model).display()
         );
         Ok(())
     }
@@ -159,13 +162,10 @@ impl ModelChoice {
             ..
         } = opened;
         check_model_on_gpu(&folder, &chosen, device)?;
-        let tokens =
-            (self.batch_tokens).unwrap_or_else(|| batch_tokens_for(chosen.device, threads));
+        let requested = self.batch_tokens;
+        let tokens = requested.unwrap_or_else(|| batch_tokens_for(chosen.device, threads));
         let labeler = Labeler::load(folder, engine, tokens)?;
-        if self
-            .batch_tokens
-            .is_some_and(|tokens| tokens != labeler.batch_tokens())
-        {
+        if requested.is_some_and(|tokens| tokens != labeler.batch_tokens()) {
             tracing::warn!(
                 "ignoring `batch_tokens`: in {} a score depends on its batch, so batches have {} tokens",
                 labeler.folder().precision,
@@ -192,17 +192,18 @@ fn check_model_on_gpu(
         return Ok(());
     };
     let data_files = folder.spec.iter().flat_map(|spec| &spec.graph.data);
-    let files = data_files.map(|name| folder.dir.join(name));
-    let files = files.chain([folder.graph.clone()]);
-    let weights = files.filter_map(|file| Some(file.metadata().ok()?.len()));
-    // Half, because not everything in the files goes to the GPU.
-    let found = check_residency(weights.sum::<u64>() / 2);
+    let weights = data_files
+        .map(|name| folder.dir.join(name))
+        .chain([folder.graph.clone()])
+        .filter_map(|file| Some(file.metadata().ok()?.len()));
+    // Half of the weights count, because not everything in the files goes to the GPU.
+    let residency = check_residency(weights.sum::<u64>() / 2);
     tracing::debug!(
-        "the driver's list of processes on {}: {found:?}",
+        "the driver's list of processes on {}: {residency:?}",
         chosen.device
     );
     let detail = "nvidia-smi lists no memory of this process, so the model runs elsewhere; reinstall `onnxruntime-gpu`";
-    match found {
+    match residency {
         Residency::NotResident if requested == Device::Auto => {
             tracing::warn!("{} may not be in use: {detail}", chosen.device);
             Ok(())

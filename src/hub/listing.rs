@@ -94,12 +94,15 @@ impl Listing {
             return Err(wrong("its commit is invalid"));
         }
         // The hub redirects requests for the list of a renamed repository.
-        let now = id.filter(|id| id != repo && is_repository(id));
-        if let Some(now) = &now {
-            tracing::info!("the hub has `{repo}` as `{now}`");
-        }
+        let repo = match id {
+            Some(id) if id != repo && is_repository(&id) => {
+                tracing::info!("the hub has `{repo}` as `{id}`");
+                id
+            }
+            _ => repo.to_owned(),
+        };
         Ok(Self {
-            repo: now.unwrap_or_else(|| repo.to_owned()),
+            repo,
             sha,
             siblings,
         })

@@ -37,9 +37,8 @@ impl DatabaseFigures {
     ) -> Result<Self, StoreError> {
         let (status, runs) = (store.status(), store.runs());
         let soon = (now + MAX_CLOCK_SKEW).into();
-        let collections = runs.recent_runs(Some(Stage::Collect), 2).await?;
-        let mut collections = collections.into_iter();
-        let collected = collections.find(|run| run.finished_at.is_some());
+        let mut collections = runs.recent_runs(Some(Stage::Collect), 2).await?;
+        collections.retain(|run| run.finished_at.is_some());
         Ok(Self {
             labelling: status.estimate_labelling(max_attempts, now.into()).await?,
             newest: status.newest_post(soon).await?.collected_at,
@@ -49,7 +48,8 @@ impl DatabaseFigures {
             mix: status
                 .recent_label_counts(RECENT_POSTS, EARLIER_POSTS)
                 .await?,
-            collected: collected
+            collected: collections
+                .first()
                 .map(|run| RunCounts::read(run.stage, &run.counts))
                 .unwrap_or_default(),
             now,
@@ -62,8 +62,9 @@ impl DatabaseFigures {
         let waiting = (state.unlabelled - state.parked).max(0);
         text.add("topicmill_backlog_posts", waiting);
         text.add("topicmill_parked_posts", state.parked);
-        let age = |oldest: Timestamp| (self.now - oldest.as_datetime()).num_seconds().max(0);
-        let age = state.oldest_unlabelled.map_or(0, age);
+        let age = state.oldest_unlabelled.map_or(0, |oldest| {
+            (self.now - oldest.as_datetime()).num_seconds().max(0)
+        });
         text.add("topicmill_oldest_unlabelled_age_seconds", age);
         if let Some(newest) = self.newest {
             text.add("topicmill_newest_post_timestamp_seconds", seconds(newest));
@@ -72,25 +73,25 @@ impl DatabaseFigures {
             let newest = seconds(archive.newest_at);
             text.add("topicmill_archive_newest_post_timestamp_seconds", newest);
         }
-        let good = |last: &LastRun| Some((last.stage.as_str(), seconds(last.good_at?)));
-        let good = self.last_runs.iter().filter_map(good);
+        let good_run = |last: &LastRun| Some((last.stage.as_str(), seconds(last.good_at?)));
+        let good = self.last_runs.iter().filter_map(good_run);
         text.add_each("topicmill_last_good_run_timestamp_seconds", "stage", good);
-        let failed = |last: &LastRun| (last.stage.as_str(), u8::from(last.problem().is_some()));
-        let failed = self.last_runs.iter().map(failed);
+        let has_failed = |last: &LastRun| (last.stage.as_str(), u8::from(last.problem().is_some()));
+        let failed = self.last_runs.iter().map(has_failed);
         text.add_each("topicmill_last_run_failed", "stage", failed);
-        let failed = self.scheduled.iter().map(|last| {
+        let schedules = self.scheduled.iter().map(|last| {
             let has_failed = last.status == ScheduledRunStatus::Failed;
             (last.schedule.as_str(), u8::from(has_failed))
         });
-        text.add_each("topicmill_last_scheduled_run_failed", "schedule", failed);
+        text.add_each("topicmill_last_scheduled_run_failed", "schedule", schedules);
         let late = self.scheduled.iter().map(|last| {
-            let late = last.started_at.as_datetime() - last.due_at.as_datetime();
-            (last.schedule.as_str(), late.num_seconds().max(0))
+            let delay = last.started_at.as_datetime() - last.due_at.as_datetime();
+            (last.schedule.as_str(), delay.num_seconds().max(0))
         });
         text.add_each("topicmill_scheduled_run_lateness_seconds", "schedule", late);
         let outcomes = self.collected.outcomes().into_iter().flatten();
-        let outcomes = outcomes.map(|(outcome, topics)| (outcome.as_str(), topics));
-        text.add_each("topicmill_collected_topics", "outcome", outcomes);
+        let topics = outcomes.map(|(outcome, topics)| (outcome.as_str(), topics));
+        text.add_each("topicmill_collected_topics", "outcome", topics);
         if let RunCounts::Collect(done) = &self.collected {
             let left = done.traffic.iter().filter_map(|(source, traffic)| {
                 Some((source.as_str(), traffic.quota?.remaining.max(0.0)))

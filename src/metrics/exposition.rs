@@ -50,19 +50,20 @@ impl Exposition {
         if values.peek().is_some() {
             self.start(name);
         }
-        for (of, value) in values {
-            let of = of
+        for (label_value, value) in values {
+            let escaped = label_value
                 .replace('\\', r"\\")
                 .replace('"', "\\\"")
                 .replace('\n', r"\n");
-            self.line(format_args!("{name}{{{label}=\"{of}\"}} {value}"));
+            self.line(format_args!("{name}{{{label}=\"{escaped}\"}} {value}"));
         }
     }
 
     fn start(&mut self, name: &str) {
-        let help = |line: &'static str| line.strip_prefix(name)?.strip_prefix(' ');
-        let help = HELP.lines().find_map(help);
-        let help = help.expect("the table lists every metric");
+        let help = HELP
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
+            .expect("the table lists every metric");
         let kind = if name.ends_with("_total") {
             "counter"
         } else {

@@ -90,8 +90,10 @@ async fn serve_metrics(State(state): State<Arc<ServerState>>) -> impl IntoRespon
     // One request reads the database at a time; concurrent ones get the same result.
     let mut last = state.last.lock().await;
     let now = state.clock.elapsed();
-    let is_fresh = |at: Duration| now.saturating_sub(at) < CACHE_TTL;
-    if !last.as_ref().is_some_and(|(at, _)| is_fresh(*at)) {
+    if last
+        .as_ref()
+        .is_none_or(|(at, _)| now.saturating_sub(*at) >= CACHE_TTL)
+    {
         let read = read_database(&state).await;
         *last = Some((state.clock.elapsed(), read));
     }
@@ -105,9 +107,9 @@ async fn serve_metrics(State(state): State<Arc<ServerState>>) -> impl IntoRespon
 }
 
 async fn read_database(state: &ServerState) -> Option<DatabaseFigures> {
-    let read = DatabaseFigures::read(&state.store, state.max_attempts, state.clock.now());
+    let figures = DatabaseFigures::read(&state.store, state.max_attempts, state.clock.now());
     let read = tokio::select! {
-        read = read => read.map_err(|error| error.to_string()),
+        read = figures => read.map_err(|error| error.to_string()),
         () = state.clock.sleep(TIMEOUT) => Err(format!("no response within {} s", TIMEOUT.as_secs())),
     };
     read.inspect_err(|error| tracing::warn!("metrics without database figures: {error}"))

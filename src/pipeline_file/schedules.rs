@@ -1,6 +1,7 @@
 //! The `[[schedule]]` entries of a pipeline file.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use chrono_tz::{TZ_VARIANTS, Tz};
 use serde::Deserialize;
@@ -45,26 +46,30 @@ fn entry(keys: ScheduleKeys) -> Result<ScheduleEntry, String> {
         Some(name) => name.parse().map_err(|_| unknown_zone(&name))?,
     };
     let timetable = Timetable::new(&keys.cron, zone).map_err(|error| format!("`cron`: {error}"))?;
-    let stages: Vec<String> = keys.stages.into();
-    if stages.is_empty() {
+    let lines: Vec<String> = keys.stages.into();
+    if lines.is_empty() {
         let text = "it has no `stages`: add the commands that it runs, as in stages = [\"collect\", \"classify\"]";
         return Err(text.to_owned());
     }
-    let stages = stages.iter().map(|line| stage(line));
-    let stages = stages.collect::<Result<_, _>>()?;
-    let timeout = keys.timeout.map(|text| {
-        let length = parse_duration(&text)?.to_std().unwrap_or_default();
-        let zero = "it is 0: write a length of time as in 30m, or leave the key out";
-        (!length.is_zero()).then_some(length).ok_or(zero.to_owned())
-    });
+    let timeout = keys.timeout.map(|text| timeout(&text)).transpose();
     Ok(ScheduleEntry {
         name: keys.name,
         timetable,
-        stages,
-        timeout: timeout
-            .transpose()
-            .map_err(|why| format!("`timeout`: {why}"))?,
+        stages: lines
+            .iter()
+            .map(|line| stage(line))
+            .collect::<Result<_, _>>()?,
+        timeout: timeout.map_err(|why| format!("`timeout`: {why}"))?,
     })
+}
+
+fn timeout(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)?.to_std().unwrap_or_default() {
+        Duration::ZERO => {
+            Err("it is 0: write a length of time as in 30m, or leave the key out".to_owned())
+        }
+        timeout => Ok(timeout),
+    }
 }
 
 fn unknown_zone(name: &str) -> String {

@@ -12,8 +12,8 @@ use super::ScheduleEntry;
 use topicmill_store::{Store, StoreError, host_name};
 
 fn key(file: &Path) -> String {
-    let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-    format!("schedules of {}:{}", host_name(), file.display())
+    let path = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    format!("schedules of {}:{}", host_name(), path.display())
 }
 
 /// Returns schedules in the form in which they are recorded and compared.

@@ -97,26 +97,37 @@ pub(super) async fn run(
     let (schedule, lease) = (entry.name.as_str(), claimed.lease);
     let due = utc(claimed.due_at);
     let late = claimed.started_at.as_datetime() - claimed.due_at.as_datetime();
-    let late_secs = late.num_seconds();
-    tracing::info!(schedule, due, late_secs, "a scheduled run starts");
+    tracing::info!(
+        schedule,
+        due,
+        late_secs = late.num_seconds(),
+        "a scheduled run starts"
+    );
     let (halt, lost) = (stop.child_token(), CancellationToken::new());
     let renewals = renew(context.clone(), lease, lost.clone(), halt.clone());
     let _renewals = AbortOnDropHandle::new(tokio::spawn(renewals));
     let mut outcomes = claimed.outcomes.clone();
     let ended = stages(&context, entry, &claimed, &halt, work, &mut outcomes).await;
+    if lost.is_cancelled() {
+        tracing::warn!(
+            schedule,
+            due,
+            "another process has reclaimed a scheduled run"
+        );
+        return None;
+    }
     let end = match ended {
-        _ if lost.is_cancelled() => None,
-        Ok(()) => Some(summary(outcomes)),
+        Ok(()) => summary(outcomes),
         Err(Halted::TimedOut(stage)) => {
-            let timeout = entry.timeout.and_then(|it| TimeDelta::from_std(it).ok());
-            let timeout = format_duration(timeout.unwrap_or_default());
-            Some(ScheduledRunEnd {
+            let timeout = TimeDelta::from_std(entry.timeout.unwrap_or_default());
+            ScheduledRunEnd {
                 status: ScheduledRunStatus::Failed,
                 outcomes,
                 error: Some(format!(
-                    "it exceeded its timeout of {timeout} and was stopped in `{stage}`"
+                    "it exceeded its timeout of {} and was stopped in `{stage}`",
+                    format_duration(timeout.unwrap_or_default())
                 )),
-            })
+            }
         }
         Err(Halted::Cancelled) => {
             let (schedules, now) = (context.store.schedules(), context.clock.now().into());
@@ -135,14 +146,6 @@ pub(super) async fn run(
             );
             return None;
         }
-    };
-    let Some(end) = end else {
-        tracing::warn!(
-            schedule,
-            due,
-            "another process has reclaimed a scheduled run"
-        );
-        return None;
     };
     record(&context, lease, &end, stop).await?;
     match (end.status, end.error) {
@@ -204,13 +207,12 @@ async fn stages(
         };
         let end = tokio::select! {
             biased;
-            end = work(order) => Some(end),
-            () = &mut deadline => None,
+            end = work(order) => end,
+            () = &mut deadline => return Err(halted(stage)),
         };
-        let end = match end {
-            Some(end) if !halt.is_cancelled() => end,
-            _ => return Err(halted(stage)),
-        };
+        if halt.is_cancelled() {
+            return Err(halted(stage));
+        }
         let took = clock.elapsed().saturating_sub(begun);
         outcomes.push(json!({
             "stage": stage, "status": end.status, "exit": end.exit, "secs": took.as_secs(), "error": end.error,
@@ -230,18 +232,19 @@ async fn stages(
 
 /// Combines the results of the stages.
 fn summary(outcomes: Vec<Value>) -> ScheduledRunEnd {
-    let has =
-        |status: &ScheduledRunStatus| outcomes.iter().any(|one| one["status"] == json!(status));
-    let mut worst = [ScheduledRunStatus::Failed, ScheduledRunStatus::Partial].into_iter();
-    let status = worst.find(has).unwrap_or(ScheduledRunStatus::Done);
+    let worst_first = [ScheduledRunStatus::Failed, ScheduledRunStatus::Partial];
+    let worst = worst_first.into_iter().find(|status| {
+        let status = json!(status);
+        outcomes.iter().any(|outcome| outcome["status"] == status)
+    });
     let error_of = |outcome: &Value| {
         let error = outcome["error"].as_str()?;
         Some(format!("`{}`: {error}", outcome["stage"].as_str()?))
     };
     let errors: Vec<String> = outcomes.iter().filter_map(error_of).collect();
     ScheduledRunEnd {
-        status,
-        error: Some(errors.join("; ")).filter(|text| !text.is_empty()),
+        status: worst.unwrap_or(ScheduledRunStatus::Done),
+        error: (!errors.is_empty()).then(|| errors.join("; ")),
         outcomes,
     }
 }

@@ -17,8 +17,8 @@ use super::scheduled_run::{self, RunnerContext, StageEnd, StageOrder};
 use topicmill_core::ScheduledRunStatus;
 use topicmill_core::clock::SharedClock;
 use topicmill_store::{
-    ClaimedScheduledRun, RunningScheduledRun, ScheduledRunClaimant, ScheduledRunEnd, Store,
-    StoreError, has_worker_exited,
+    ClaimedScheduledRun, ScheduledRunClaimant, ScheduledRunEnd, Store, StoreError,
+    has_worker_exited,
 };
 
 /// Maximum sleep, and so the longest delay until a crashed process or a changed clock is noticed.
@@ -122,10 +122,10 @@ impl Scheduler {
     /// Returns the time until something may be due, by this machine's clock.
     fn wait(&self) -> Duration {
         let now = self.context.clock.now();
-        let entries = self.entries.iter();
-        let next = entries.filter_map(|entry| entry.timetable.after(now)).min();
-        let wait = next.and_then(|next| (next - now).to_std().ok());
-        wait.map_or(MAX_SLEEP, |wait| wait.clamp(MIN_SLEEP, MAX_SLEEP))
+        let due = |entry: &ScheduleEntry| entry.timetable.after(now);
+        let next = self.entries.iter().filter_map(due).min();
+        next.and_then(|next| (next - now).to_std().ok())
+            .map_or(MAX_SLEEP, |wait| wait.clamp(MIN_SLEEP, MAX_SLEEP))
     }
 
     /// Starts the runs that are due.
@@ -158,22 +158,22 @@ impl Scheduler {
         entry: &ScheduleEntry,
     ) -> Result<Option<ClaimedScheduledRun>, StoreError> {
         let (name, schedules) = (entry.name.as_str(), self.context.store.schedules());
-        let own = self.context.clock.now();
-        let state = schedules.schedule_state(name, own.into()).await?;
+        let now = self.context.clock.now().into();
+        let state = schedules.schedule_state(name, now).await?;
         let claimant = ScheduledRunClaimant {
             worker: &self.worker,
             lease: self.context.lease,
         };
-        let is_lost = |run: &RunningScheduledRun| {
-            run.is_expired || has_worker_exited(&run.worker, &self.worker)
-        };
-        let lost = state.running.as_ref().filter(|run| is_lost(run));
-        let lost = lost.filter(|_| !self.active.contains(name));
-        match decide(entry, &state, lost.is_some()) {
+        let lost = state.running.as_ref().filter(|run| {
+            !self.active.contains(name)
+                && (run.is_expired || has_worker_exited(&run.worker, &self.worker))
+        });
+        match decide(entry, &state, lost) {
             Decision::Wait => Ok(None),
             Decision::Start(due) => {
-                let claimed = schedules.start_scheduled_run(name, due, &claimant, own.into());
-                claimed.await
+                schedules
+                    .start_scheduled_run(name, due, &claimant, now)
+                    .await
             }
             Decision::Skip(due, why) => {
                 if schedules.skip_scheduled_run(name, due, &why).await? {
@@ -185,34 +185,32 @@ impl Scheduler {
                 }
                 Ok(None)
             }
-            Decision::Resume => {
-                let Some(held) = lost else { return Ok(None) };
+            Decision::Resume(lost) => {
                 tracing::info!(
                     schedule = name,
-                    due = utc(held.due_at),
+                    due = utc(lost.due_at),
                     "resuming the scheduled run of another process"
                 );
-                let claimed = schedules.reclaim_scheduled_run(held, &claimant, own.into());
-                claimed.await
+                schedules.reclaim_scheduled_run(lost, &claimant, now).await
             }
-            Decision::Replace(due) => {
-                let Some(held) = lost else { return Ok(None) };
+            Decision::Replace(lost, due) => {
                 let why = "its process ended, and no scheduler resumed it before the next due time";
                 tracing::warn!(
                     schedule = name,
-                    due = utc(held.due_at),
+                    due = utc(lost.due_at),
                     "a scheduled run is abandoned: {why}"
                 );
                 let end = ScheduledRunEnd {
                     status: ScheduledRunStatus::Stopped,
-                    outcomes: held.outcomes.clone(),
+                    outcomes: lost.outcomes.clone(),
                     error: Some(why.to_owned()),
                 };
                 schedules
-                    .finish_scheduled_run(held.lease, &end, own.into())
+                    .finish_scheduled_run(lost.lease, &end, now)
                     .await?;
-                let claimed = schedules.start_scheduled_run(name, due, &claimant, own.into());
-                claimed.await
+                schedules
+                    .start_scheduled_run(name, due, &claimant, now)
+                    .await
             }
         }
     }

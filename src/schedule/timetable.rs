@@ -110,7 +110,7 @@ impl Timetable {
 
     /// Returns the last due time up to a moment, inclusive.
     pub fn latest(&self, moment: DateTime<Utc>) -> Option<DateTime<Utc>> {
-        // Only searches forward, so that a due time is the same however it is found. Looks back twice as far each time.
+        // A search goes forward only, so that a due time is the same however it is found. Each begins twice as far back.
         let mut span = TimeDelta::minutes(1);
         loop {
             let due = |from| self.after(from).filter(|due| *due <= moment);

@@ -29,12 +29,8 @@ fn sanitized(text: &str, is_kept: fn(char) -> bool) -> Cow<'_, str> {
     if !text.contains(is_shown) {
         return Cow::Borrowed(text);
     }
-    let chars = text.chars();
-    Cow::Owned(
-        chars
-            .map(|c| if is_shown(c) { replacement(c) } else { c })
-            .collect(),
-    )
+    let shown = |c| if is_shown(c) { replacement(c) } else { c };
+    Cow::Owned(text.chars().map(shown).collect())
 }
 
 /// Sanitises multi-line text: keeps line breaks and tabs.

@@ -38,6 +38,12 @@ pub fn thousands(n: u64) -> String {
     out
 }
 
+/// Formats a number with its noun: `1 post`, `1,480 posts`.
+pub fn counted(n: u64, noun: &str) -> String {
+    let s = if n == 1 { "" } else { "s" };
+    format!("{} {noun}{s}", thousands(n))
+}
+
 /// Formats a share from 0 to 1 as a percentage, with one decimal for small or nearly complete shares.
 pub fn percent(share: f64) -> String {
     let percent = share * 100.0;

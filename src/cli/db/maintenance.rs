@@ -39,27 +39,26 @@ pub async fn check(app: &App, format: OutputFormat) -> Result<Exit, CliError> {
 
 fn print_findings(found: &[Finding], format: OutputFormat) -> Result<(), CliError> {
     if format == OutputFormat::Table {
-        let finding = |one: &Finding| {
-            let (check, count) = (one.check, output::thousands(one.count));
-            let problem = format!("problem: {check} ({count}): {}.", one.meaning);
-            let fix = format!("Fix: {}.", one.remedy);
+        let paragraph = |finding: &Finding| {
+            let (check, count) = (finding.check, output::thousands(finding.count));
+            let problem = format!("problem: {check} ({count}): {}.", finding.meaning);
+            let fix = format!("Fix: {}.", finding.remedy);
             format!("{}{}\n", output::wrap(&problem), output::wrap(&fix))
         };
-        let mut text: String = found.iter().map(finding).collect();
+        let mut text: String = found.iter().map(paragraph).collect();
         text += match found {
             [] => "ok: the database has no problems\n",
             _ => "the database has problems\n",
         };
         return output::print(&text);
     }
-    let rows = found.iter();
-    let rows = rows.map(|one| json!([one.check, one.count, one.meaning, one.remedy]));
-    let table = output::table(["check", "count", "meaning", "remedy"], rows);
-    output::print_table(&table, format)
+    let row = |found: &Finding| json!([found.check, found.count, found.meaning, found.remedy]);
+    let columns = ["check", "count", "meaning", "remedy"];
+    output::print_table(&output::table(columns, found.iter().map(row)), format)
 }
 
 pub async fn copy(from: &str, to: &str, format: OutputFormat) -> Result<Exit, CliError> {
-    // Reject invalid URLs before creating anything.
+    // Invalid URLs are rejected before anything is created.
     if !matches!(
         (Address::parse(from)?, Address::parse(to)?),
         (Address::File(_), Address::Server)
@@ -85,10 +84,10 @@ pub async fn copy(from: &str, to: &str, format: OutputFormat) -> Result<Exit, Cl
     drop(bar);
     source.close().await?;
     target.close().await?;
-    let rows = copied?.into_iter();
-    let rows = rows.map(|one| json!([one.table, one.rows]));
-    let table = output::table(["table", "rows"], rows);
-    output::print_table(&table, format)?;
+    let rows = copied?
+        .into_iter()
+        .map(|copy| json!([copy.table, copy.rows]));
+    output::print_table(&output::table(["table", "rows"], rows), format)?;
     tracing::info!(to = %redact_url(to), "copied all tables");
     Ok(Exit::Done)
 }

@@ -80,24 +80,19 @@ impl Export {
     ) -> Result<Vec<(ReviewPost, SampleReason)>, CliError> {
         let limit = self.limit.unwrap_or(DEFAULT_TASKS);
         let share = self.random_share.unwrap_or(DEFAULT_RANDOM_SHARE);
-        let closest = store
-            .gold()
-            .lowest_margin_posts(subject.target, None, limit)
-            .await?;
-        let random = store
-            .gold()
-            .random_posts(subject.target, None, limit)
-            .await?;
-        let mixed = sampling::mix(closest, random, share, limit as usize);
-        let names: Vec<Fullname> = mixed.iter().map(|(name, _)| name.clone()).collect();
-        let posts = store.gold().review_posts(subject.target, &names).await?;
+        let (gold, target) = (store.gold(), subject.target);
+        let closest = gold.lowest_margin_posts(target, None, limit).await?;
+        let random = gold.random_posts(target, None, limit).await?;
+        let selected = sampling::mix(closest, random, share, limit as usize);
+        let names: Vec<Fullname> = selected.iter().map(|(name, _)| name.clone()).collect();
+        let posts = gold.review_posts(target, &names).await?;
         // A post may have been purged since it was selected.
-        let mut mixed = mixed.into_iter();
-        let posts = posts.into_iter().filter_map(|post| {
-            let (_, chosen) = mixed.find(|(name, _)| *name == post.fullname)?;
+        let mut reasons = selected.into_iter();
+        let with_reason = posts.into_iter().filter_map(|post| {
+            let (_, chosen) = reasons.find(|(name, _)| *name == post.fullname)?;
             Some((post, chosen))
         });
-        Ok(posts.collect())
+        Ok(with_reason.collect())
     }
 
     /// Writes the tasks, and the labelling interface next to them. Returns the path of the interface.
@@ -110,23 +105,23 @@ impl Export {
         }
         let interface = tasks.labeling_config();
         // A killed export may have left the interface without its tasks; an identical file is not a conflict.
-        let there = fs::read(&config).unwrap_or_default();
-        let is_there = there == interface.as_bytes();
-        if !is_there {
+        let present = fs::read(&config).unwrap_or_default();
+        let is_written = present == interface.as_bytes();
+        if !is_written {
             self.check_not_existing(&config)?;
         }
         self.check_not_existing(&self.out)?;
         // --overwrite applies to the file that the command line names.
-        if config.symlink_metadata().is_ok() && !label_studio::is_labeling_config(&there) {
+        if config.symlink_metadata().is_ok() && !label_studio::is_labeling_config(&present) {
             return Err(CliError::Usage(format!(
                 "`{}` exists and is not a labelling interface: move it, or choose a different name for OUT",
                 config.display()
             )));
         }
-        // Write the tasks to a temporary file first, so that a full disk does not leave the interface without them.
+        // The tasks go to a temporary file first, so that a full disk does not leave the interface without them.
         let (list, target) = write_temporary(&self.out, &format!("{:#}\n", tasks.to_json()))?;
         let if_exists = IfExists::from_overwrite(self.overwrite);
-        if !is_there {
+        if !is_written {
             atomic_file::write(&config, &interface, if_exists)
                 .map_err(|error| write_error(&config, error))?;
         }
@@ -148,10 +143,8 @@ impl Export {
         posts: &[(ReviewPost, SampleReason)],
         config: Option<&Path>,
     ) -> Result<Exit, CliError> {
-        let random = posts
-            .iter()
-            .filter(|(_, chosen)| *chosen == SampleReason::Random);
-        let random = random.count();
+        let is_random = |(_, chosen): &&(ReviewPost, SampleReason)| *chosen == SampleReason::Random;
+        let random = posts.iter().filter(is_random).count();
         if self.json {
             let path = config.map(|_| &self.out);
             let value = json!({

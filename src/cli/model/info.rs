@@ -44,12 +44,9 @@ impl Info {
 /// Returns the facts about a model; in the table, long values are abbreviated.
 fn facts(model: &ModelFolder, for_table: bool) -> Vec<(&'static str, Value)> {
     // In the table, numbers are text, to be left-aligned like the other values.
-    let number = |n: usize| {
-        if for_table {
-            json!(n.to_string())
-        } else {
-            json!(n)
-        }
+    let number = |n: usize| match for_table {
+        true => json!(n.to_string()),
+        false => json!(n),
     };
     let shown = if for_table { SHORT_HASH } else { usize::MAX };
     let version: String = model.manifest_hash.chars().take(shown).collect();
@@ -71,27 +68,27 @@ fn facts(model: &ModelFolder, for_table: bool) -> Vec<(&'static str, Value)> {
     }
     if let ModelKind::Gliclass(head) = &model.kind {
         facts.push(("max labels", head.max_labels.map_or(Value::Null, number)));
-        let task_prompt = Some(&head.task_prompt).filter(|task_prompt| !task_prompt.is_empty());
-        facts.push(("task prompt", json!(task_prompt)));
+        if !head.task_prompt.is_empty() {
+            facts.push(("task prompt", json!(head.task_prompt)));
+        }
     }
     if let ModelKind::Embedding(head) = &model.kind
         && !head.learned.is_empty()
     {
-        let learned = head.learned.hypotheses();
-        let count = learned.len();
-        let labels =
-            learned.map(|hypothesis| strip_template(hypothesis, model.template.as_deref()));
-        let labels: Vec<&str> = labels.collect();
-        let labels = if for_table && count > SHOWN_LABELS {
-            let (first, more) = (labels[..SHOWN_LABELS].join(", "), count - SHOWN_LABELS);
-            json!(format!("{first} and {more} more"))
-        } else if for_table {
-            json!(labels.join(", "))
-        } else {
-            json!(labels)
+        let template = model.template.as_deref();
+        let hypotheses = head.learned.hypotheses();
+        let labels: Vec<&str> = hypotheses
+            .map(|hypothesis| strip_template(hypothesis, template))
+            .collect();
+        let shown = match labels.split_at_checked(SHOWN_LABELS) {
+            _ if !for_table => json!(labels),
+            Some((first, more)) if !more.is_empty() => {
+                json!(format!("{} and {} more", first.join(", "), more.len()))
+            }
+            _ => json!(labels.join(", ")),
         };
-        facts.push(("learned labels", labels));
-        facts.push(("number of learned labels", number(count)));
+        facts.push(("learned labels", shown));
+        facts.push(("number of learned labels", number(labels.len())));
     }
     facts.extend([
         ("hypothesis template", json!(model.template)),
@@ -110,9 +107,10 @@ fn facts(model: &ModelFolder, for_table: bool) -> Vec<(&'static str, Value)> {
 fn strip_template<'h>(hypothesis: &'h str, template: Option<&str>) -> &'h str {
     let around = template.and_then(|template| template.split_once("{}"));
     let (before, after) = around.unwrap_or_default();
-    let rest = hypothesis.strip_prefix(before);
-    let bare = rest.and_then(|rest| rest.strip_suffix(after));
-    bare.unwrap_or(hypothesis)
+    hypothesis
+        .strip_prefix(before)
+        .and_then(|rest| rest.strip_suffix(after))
+        .unwrap_or(hypothesis)
 }
 
 fn reads(kind: &ModelKind) -> &'static str {

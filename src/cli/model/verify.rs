@@ -103,7 +103,7 @@ fn graph_row(
         device,
         ..options.clone()
     };
-    let tried = || -> Result<Option<MaxErrors>, CliError> {
+    let check = || -> Result<Option<MaxErrors>, CliError> {
         let model = ModelFolder::open_for(folder, processor, Some(&graph.precision))?;
         Encoder::load(&model).map_err(LabelerError::from)?;
         let mut engine = OpenedEngine::load_unchecked(&model, &options)?.engine;
@@ -113,9 +113,9 @@ fn graph_row(
         let errors = graph_check::check_alone_and_batched(&mut *engine, &model, spec);
         Ok(Some(errors.map_err(LabelerError::from)?))
     };
-    let tried = (!is_damaged).then(tried);
-    let errors = tried.as_ref().and_then(|tried| *tried.as_ref().ok()?);
-    let (state, is_fault) = match tried {
+    let checked = (!is_damaged).then(check);
+    let errors = checked.as_ref().and_then(|checked| *checked.as_ref().ok()?);
+    let (state, is_fault) = match checked {
         None => ("not run: a file is missing or wrong".to_owned(), false),
         Some(Ok(_)) if errors.is_some_and(|errors| errors.logits > graph.tolerance) => {
             let state = "wrong: its logits differ from those of the original model";

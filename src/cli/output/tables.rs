@@ -53,10 +53,10 @@ fn layout(table: &Table, width: Option<usize>, cuts: bool) -> String {
     for values in &table.rows {
         let cells = values.iter().zip(&decimals).map(|(value, decimals)| {
             let text = cell_text(value, *decimals);
-            match width.filter(|_| cuts) {
-                Some(width) => aligned(value, &terminal::cut(&text, width)),
-                None if text.contains(' ') => aligned(value, &text),
-                None => {
+            match width {
+                Some(width) if cuts => aligned(value, &terminal::cut(&text, width)),
+                _ if text.contains(' ') => aligned(value, &text),
+                _ => {
                     let text = text.replace('-', &format!("-{BREAK}"));
                     aligned(value, &text).set_delimiter(BREAK)
                 }
@@ -105,8 +105,10 @@ fn layout(table: &Table, width: Option<usize>, cuts: bool) -> String {
 /// Returns true if a column contains figures, as defined by [`is_figure`], and nothing else.
 fn has_figures(table: &Table, column: usize) -> bool {
     let cells = table.rows.iter().filter_map(|row| row.get(column));
-    let mut cells = cells.filter(|cell| !cell.is_null() && *cell != "");
-    cells.clone().next().is_some() && cells.all(is_figure)
+    let mut filled = cells
+        .filter(|cell| !cell.is_null() && *cell != "")
+        .peekable();
+    filled.peek().is_some() && filled.all(is_figure)
 }
 
 /// Returns true if a table has numbers with confidence intervals. In such a table, names are wrapped to make room.
@@ -117,14 +119,16 @@ pub fn has_intervals(table: &Table) -> bool {
 
 /// Removes the padding at the end of lines, and the delimiters in names.
 fn lines(table: &comfy_table::Table) -> String {
-    let lines = table.lines().map(|line| line.replace(BREAK, ""));
-    lines.map(|line| format!("{}\n", line.trim_end())).collect()
+    table
+        .lines()
+        .map(|line| format!("{}\n", line.replace(BREAK, "").trim_end()))
+        .collect()
 }
 
 /// Formats each row as a list of names and values, with blank lines between rows.
 fn as_lists(table: &Table, decimals: &[usize], width: usize) -> String {
-    let names = table.columns.iter().map(|name| sanitize::line(name));
-    let names: Vec<_> = names.collect();
+    let columns = table.columns.iter();
+    let names: Vec<_> = columns.map(|name| sanitize::line(name)).collect();
     let widest = names.iter().map(|name| terminal::columns(name)).max();
     let names_room = widest.unwrap_or(0).min(width / 2);
     // A space on each side of a cell, except after the last one.
@@ -143,36 +147,31 @@ fn as_lists(table: &Table, decimals: &[usize], width: usize) -> String {
 
 /// Adds a column of bars for the shares in the `shares` column, if there is room for it.
 pub fn with_bars(table: &Table, shares: &str) -> Table {
-    let mut with = table.clone();
+    let mut widened = table.clone();
     let Some(column) = table.columns.iter().position(|name| name == shares) else {
-        return with;
+        return widened;
     };
     let decimals = all_decimals(table);
-    let wide = |column: usize| {
-        let cells = table
-            .rows
-            .iter()
-            .map(|row| cell_text(&row[column], decimals[column]));
-        let widest = cells
-            .map(|text| terminal::columns(&text))
-            .max()
-            .unwrap_or(0);
-        widest.max(terminal::columns(&table.columns[column])) + 3
+    let wide = |(column, name): (usize, &String)| {
+        let cells = table.rows.iter().map(|row| {
+            let text = cell_text(&row[column], decimals[column]);
+            terminal::columns(&text)
+        });
+        cells.max().unwrap_or(0).max(terminal::columns(name)) + 3
     };
-    let table_width = (0..table.columns.len()).map(wide).sum::<usize>();
-    let room = terminal::width()
-        .unwrap_or(terminal::DEFAULT_WIDTH)
-        .min(WIDEST_WITH_BARS);
-    let room = room.saturating_sub(table_width + 1).min(LONGEST_BAR);
+    let table_width = table.columns.iter().enumerate().map(wide).sum::<usize>();
+    let width = terminal::width().unwrap_or(terminal::DEFAULT_WIDTH);
+    let room = width.min(WIDEST_WITH_BARS).saturating_sub(table_width + 1);
+    let room = room.min(LONGEST_BAR);
     if room < SHORTEST_BAR {
-        return with;
+        return widened;
     }
-    with.columns.push(String::new());
-    for row in &mut with.rows {
+    widened.columns.push(String::new());
+    for row in &mut widened.rows {
         let share = row[column].as_f64().unwrap_or(0.0);
         row.push(terminal::bar(share, room).into());
     }
-    with
+    widened
 }
 
 fn all_decimals(table: &Table) -> Vec<usize> {

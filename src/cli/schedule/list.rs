@@ -28,12 +28,12 @@ impl List {
         let store = app.store(Access::ReadOnly).await?;
         let now = app.clock.now();
         let until = (now + MAX_CLOCK_SETBACK).into();
-        let last = store.schedules().last_scheduled_runs(until).await?;
+        let schedules = store.schedules();
+        let last_runs = schedules.last_scheduled_runs(until).await?;
         let mut rows = Vec::with_capacity(entries.len());
         for entry in &entries {
-            let schedules = store.schedules();
             let state = schedules.schedule_state(&entry.name, now.into()).await?;
-            let last = last.iter().find(|last| last.schedule == entry.name);
+            let last = last_runs.iter().find(|last| last.schedule == entry.name);
             rows.push(row(entry, &state, last));
         }
         store.close().await?;

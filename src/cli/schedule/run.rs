@@ -59,14 +59,12 @@ impl Run {
     fn stage_setup(&self, app: &App) -> Result<App, CliError> {
         let mut loaded = app.loaded.clone();
         if let Some(path) = &self.pipeline.pipeline {
-            let path = std::path::absolute(path).map_err(|error| {
+            let absolute = std::path::absolute(path).map_err(|error| {
                 CliError::Usage(format!("cannot find `{}`: {error}", path.display()))
             })?;
-            let shown = path.display().to_string();
-            loaded
-                .values
-                .insert("pipeline".into(), (shown, Origin::Flag));
-            loaded.settings.pipeline = Some(path);
+            let value = (absolute.display().to_string(), Origin::Flag);
+            loaded.values.insert("pipeline".into(), value);
+            loaded.settings.pipeline = Some(absolute);
         }
         Ok(App {
             loaded,
@@ -77,9 +75,11 @@ impl Run {
 
 fn log_schedules(app: &App, entries: &[ScheduleEntry]) {
     for entry in entries {
-        let next = entry.timetable.after(app.clock.now());
-        let next = next.map(|next| next.with_timezone(&entry.timetable.zone()));
-        let next = next.map(|next| next.format("%Y-%m-%d %H:%M %Z").to_string());
+        let zone = entry.timetable.zone();
+        let next = entry.timetable.after(app.clock.now()).map(|next| {
+            let local = next.with_timezone(&zone);
+            local.format("%Y-%m-%d %H:%M %Z").to_string()
+        });
         tracing::info!(schedule = %entry.name, cron = entry.timetable.line(), next, "following a schedule");
     }
 }

@@ -57,8 +57,8 @@ fn parse_stage(words: &[String]) -> Result<Stage, String> {
         }
         let text = error.to_string();
         let first = text.split("\n\n").next().unwrap_or_default();
-        let first = first.trim_start_matches("error: ").split_whitespace();
-        first.collect::<Vec<_>>().join(" ")
+        let words = first.trim_start_matches("error: ").split_whitespace();
+        words.collect::<Vec<_>>().join(" ")
     })?;
     Ok(line.stage)
 }

@@ -6,16 +6,16 @@ use crate::cli::{CliError, OutputFormat, output};
 use topicmill_store::Table;
 use topicmill_store::analysis::schema::{Column, Relation, relation_named, relations};
 
-/// Prints the columns of one table or view, or lists all tables and views.
-pub fn show(table: Option<&str>, format: OutputFormat) -> Result<(), CliError> {
-    if let Some(name) = table {
+/// Prints the columns of one table or view, or lists all tables and views if `name` is empty.
+pub fn show(name: &str, format: OutputFormat) -> Result<(), CliError> {
+    if !name.is_empty() {
         let relation = relation_named(name).map_err(|error| CliError::Usage(error.to_string()))?;
         return match format {
             OutputFormat::Json | OutputFormat::Ndjson => {
                 output::print_json(&json!(relation), format)
             }
             OutputFormat::Csv => output::print_table(&columns(&[relation]), format),
-            OutputFormat::Table => one(&relation),
+            OutputFormat::Table => print_relation(&relation),
         };
     }
     let all = relations();
@@ -34,7 +34,7 @@ pub fn show(table: Option<&str>, format: OutputFormat) -> Result<(), CliError> {
 }
 
 /// Prints a table or view with its columns as human-readable text.
-fn one(relation: &Relation) -> Result<(), CliError> {
+fn print_relation(relation: &Relation) -> Result<(), CliError> {
     let row = |column: &Column| json!([column.name, kind_of(column), column.meaning]);
     let columns = relation.columns.iter().map(row);
     let table = output::table(["column", "type", "meaning"], columns);
@@ -50,15 +50,22 @@ fn kind_of(column: &Column) -> String {
 }
 
 fn list(all: &[Relation]) -> Table {
-    let row = |one: &Relation| json!([one.name, one.kind, one.meaning]);
+    let row = |relation: &Relation| json!([relation.name, relation.kind, relation.meaning]);
     output::table(["name", "kind", "meaning"], all.iter().map(row))
 }
 
 fn columns(all: &[Relation]) -> Table {
-    let rows = all.iter().flat_map(|one| {
-        one.columns.iter().map(move |column| {
+    let rows = all.iter().flat_map(|table| {
+        table.columns.iter().map(move |column| {
             let (name, kind, may_be_null) = (&column.name, &column.kind, column.may_be_null);
-            json!([one.name, one.kind, name, kind, may_be_null, column.meaning])
+            json!([
+                table.name,
+                table.kind,
+                name,
+                kind,
+                may_be_null,
+                column.meaning
+            ])
         })
     });
     let columns = ["table", "kind", "column", "type", "may_be_null", "meaning"];
