@@ -14,7 +14,7 @@ use topicmill_core::{AuthorPolicy, Fullname, PurgeReason, SECOND_READING, Source
 use topicmill_sources::Source;
 use topicmill_sources::lookup::{PostState, PostStates};
 use topicmill_sources::source::Paging;
-use topicmill_store::{Checked, Due, OldTexts, Purged, Rewritten, Store, StoreError};
+use topicmill_store::{Checked, Due, OldTexts, Purged, PurgedTexts, Rewritten, Store, StoreError};
 
 /// Number of posts per transaction in steps without requests.
 const BATCH: u32 = 1_000;
@@ -53,6 +53,17 @@ pub struct Retention {
     pub keep_vectors: bool,
     /// True if it also applies to posts that only files and dumps contained.
     pub imports: bool,
+}
+
+impl Retention {
+    /// Returns this retention an hour earlier for each day of it, for runs that repeat. Otherwise, a daily run that
+    /// begins a minute earlier than the one before would keep some texts for another day.
+    pub fn for_daily_runs(self) -> Self {
+        Self {
+            hours: self.hours - self.hours / 24,
+            ..self
+        }
+    }
 }
 
 /// Limits for requests to the source.
@@ -135,7 +146,7 @@ async fn run_steps(
     progress: OnChecked<'_>,
     report: &mut PurgeCounts,
 ) -> Result<(), StageError> {
-    // Steps without requests first.
+    // The steps without requests come first, because no source can make them fail.
     purge_requested(run, &plan.ids, report).await?;
     if !plan.authors.is_empty() {
         let posts = posts_by(run, &plan.authors).await?;
@@ -164,21 +175,19 @@ fn hours_before(time: Timestamp, hours: u32) -> Timestamp {
 /// Rejects the machine's clock if it is behind the last run, or more than a month ahead of it. With PostgreSQL, the
 /// server's clock is used instead.
 async fn check_clock(run: &Run<'_>) -> Result<(), StageError> {
-    let now = run.now();
-    let day = TimeDelta::days(1);
-    let (before, after) = (now.as_datetime() - day, now.as_datetime() + day);
     if matches!(run.store, Store::Postgres(_)) {
         return Ok(());
     }
-    let runs = run.store.runs();
-    match runs.last_run_start(before.into(), after.into()).await? {
-        Some(last)
-            if !(-day..MAX_CLOCK_JUMP).contains(&(now.as_datetime() - last.as_datetime())) =>
-        {
-            Err(StageError::Clock { now, last })
+    let (now, day) = (run.now(), TimeDelta::days(1));
+    let (before, after) = (now.as_datetime() - day, now.as_datetime() + day);
+    let last_start = run.store.runs().last_run_start(before.into(), after.into());
+    if let Some(last) = last_start.await? {
+        let since = now.as_datetime() - last.as_datetime();
+        if !(-day..MAX_CLOCK_JUMP).contains(&since) {
+            return Err(StageError::Clock { now, last });
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
 fn add(report: &mut PurgeCounts, purged: Purged) {
@@ -287,11 +296,11 @@ async fn purge_old_texts(
         );
     }
     while !run.stop.is_cancelled() {
-        let taken = run.store.purging().purge_texts(&old, BATCH, run.now());
-        let taken = taken.await?;
-        report.texts += taken.posts;
-        report.texts_unlabelled += taken.unlabelled;
-        if taken.posts == 0 {
+        let purged = run.store.purging().purge_texts(&old, BATCH, run.now());
+        let PurgedTexts { posts, unlabelled } = purged.await?;
+        report.texts += posts;
+        report.texts_unlabelled += unlabelled;
+        if posts == 0 {
             break;
         }
     }
@@ -324,8 +333,8 @@ async fn check_deleted(
     while report.requests < budget && !run.stop.is_cancelled() {
         // Posts without a verdict remain due and would be returned first again; skip them.
         let limit = ids_limit + unclear;
-        let posts = run.store.purging().posts_due(due, limit).await?;
-        let posts: Vec<Fullname> = posts.into_iter().skip(unclear as usize).collect();
+        let mut posts = run.store.purging().posts_due(due, limit).await?;
+        posts.drain(..posts.len().min(unclear as usize));
         if posts.is_empty() {
             break;
         }
@@ -345,10 +354,8 @@ async fn check_deleted(
         checked.crossposts = crossposts;
         // A clock that was set back must not make the same posts due again.
         let now = run.now().max(started);
-        add(
-            report,
-            run.store.purging().purge(run.id, &checked, now).await?,
-        );
+        let purged = run.store.purging().purge(run.id, &checked, now);
+        add(report, purged.await?);
     }
     report.left = run.store.purging().count_due(due).await?;
     report.reconciled = run.store.purging().note_reconciled(due, due.before).await?;
@@ -404,11 +411,11 @@ fn add_crosspost_states(
     let known: HashSet<&Fullname> = checked.gone.iter().map(|(name, _)| name).collect();
     let mut more = Vec::new();
     for (fullname, state) in states {
-        if let PostState::Gone(reason) = state
+        if let PostState::Gone(reason) = *state
             && !known.contains(fullname)
         {
-            report.count(*reason);
-            more.push((fullname.clone(), *reason));
+            report.count(reason);
+            more.push((fullname.clone(), reason));
         }
     }
     checked.gone.append(&mut more);

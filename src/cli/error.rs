@@ -28,6 +28,24 @@ use topicmill_store::StoreError;
 /// The signal that ends most programs if the reader of their output is gone. Rust programs get an error instead.
 const SIGPIPE: u8 = 13;
 
+/// Combines two steps: returns the first error and logs the other one. Without an error, returns the first exit code
+/// that is not [`Exit::Done`].
+pub fn first_error(
+    first: Result<Exit, CliError>,
+    later: Result<Exit, CliError>,
+) -> Result<Exit, CliError> {
+    match (first, later) {
+        (Err(error), later) => {
+            if let Err(later) = later {
+                tracing::error!("{later}");
+            }
+            Err(error)
+        }
+        (Ok(Exit::Done), later) => later,
+        (Ok(exit), later) => later.map(|_| exit),
+    }
+}
+
 /// The outcome of a command, as an exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {

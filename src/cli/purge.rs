@@ -9,7 +9,7 @@ use super::source::{self, SourceFlag};
 use super::{CliError, Exit};
 use crate::pipeline::Context;
 use crate::purge::{Check, PurgePlan, Retention};
-use crate::telemetry::Progress;
+use crate::telemetry::{Progress, nonzero};
 use topicmill_core::record::PurgeCounts;
 use topicmill_core::{Fullname, PurgeReason, RunStatus, SourceKind, UnknownVariant, author_name};
 use topicmill_store::{Access, Store};
@@ -110,8 +110,8 @@ pub struct Purge {
 impl Purge {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let ids = self.ids.as_deref().map(read_ids).transpose()?;
-        let retention = self.retention.map(|hours| retention(app, hours));
-        if retention.is_some_and(|retention| retention.hours == 0) {
+        let retention = self.retention.map(|hours| retention_of(app, hours));
+        if retention.is_some_and(|chosen| chosen.hours == 0) {
             let why = "retention.hours is 0, which keeps post text forever: set it, or use `--retention HOURS`";
             return Err(CliError::Usage(why.to_owned()));
         }
@@ -158,7 +158,7 @@ impl Purge {
 }
 
 /// Returns the retention in the settings, with a different number of hours if given.
-pub(super) fn retention(app: &App, hours: Option<u32>) -> Retention {
+pub(super) fn retention_of(app: &App, hours: Option<u32>) -> Retention {
     let settings = app.settings().retention;
     Retention {
         hours: hours.unwrap_or(settings.hours),
@@ -175,20 +175,19 @@ fn parse_author(name: &str) -> Result<String, &'static str> {
 }
 
 pub(super) fn log_result(report: &PurgeCounts) {
-    let some = |n: u64| Some(n).filter(|n| *n > 0);
     tracing::info!(
         purged = report.purged,
-        checked = some(report.checked),
-        deleted = some(report.deleted),
-        removed = some(report.removed),
-        missing = some(report.missing),
-        requested = some(report.requested),
-        crossposts = some(report.crossposts),
-        gold = some(report.gold),
-        texts = some(report.texts),
-        unclear = some(report.unclear),
-        requests = some(report.requests),
-        left = some(report.left),
+        checked = nonzero(report.checked),
+        deleted = nonzero(report.deleted),
+        removed = nonzero(report.removed),
+        missing = nonzero(report.missing),
+        requested = nonzero(report.requested),
+        crossposts = nonzero(report.crossposts),
+        gold = nonzero(report.gold),
+        texts = nonzero(report.texts),
+        unclear = nonzero(report.unclear),
+        requests = nonzero(report.requests),
+        left = nonzero(report.left),
         "purging done"
     );
     if report.texts_unlabelled > 0 {
@@ -201,7 +200,18 @@ pub(super) fn log_result(report: &PurgeCounts) {
 }
 
 /// Column names that mark a header line. Most of them would also be valid ids.
-const HEADINGS: &str = "fullname id ids post posts post_id name url link permalink";
+const HEADINGS: [&str; 10] = [
+    "fullname",
+    "id",
+    "ids",
+    "post",
+    "posts",
+    "post_id",
+    "name",
+    "url",
+    "link",
+    "permalink",
+];
 
 /// A line of a file of ids.
 pub(super) struct ListedId {
@@ -237,11 +247,8 @@ pub(super) fn read_ids(path: &Path) -> Result<Vec<ListedId>, CliError> {
     for (number, line) in lines {
         let (id, reason) = line.split_once([',', ';', '\t']).unwrap_or((line, ""));
         let [id, reason] = [id, reason].map(|word| word.trim().trim_matches('"'));
-        let is_heading = || {
-            let lower = id.to_ascii_lowercase();
-            reason == "reason" || HEADINGS.split(' ').any(|heading| heading == lower)
-        };
-        if id.is_empty() || number == 1 && is_heading() {
+        let is_header = reason == "reason" || HEADINGS.contains(&id.to_ascii_lowercase().as_str());
+        if id.is_empty() || number == 1 && is_header {
             continue;
         }
         let failed = |error: &dyn std::fmt::Display| {

@@ -4,10 +4,11 @@ use clap::Args;
 
 use super::app::{App, CurrentFlags, ModelFlags, PipelineFlags, RunFlags, SmallFlags};
 use super::collect::{CollectFlags, Collector};
+use super::error::first_error;
 use super::{CliError, Exit, backlog, purge};
 use crate::classify::Options;
 use crate::pipeline::Context;
-use crate::purge::PurgePlan;
+use crate::purge::{PurgePlan, Retention};
 use topicmill_core::RunStatus;
 use topicmill_store::Access;
 
@@ -19,7 +20,7 @@ pub struct Run {
     #[command(flatten)]
     pipeline: PipelineFlags,
     #[command(flatten)]
-    flags: CollectFlags,
+    collect: CollectFlags,
     #[command(flatten)]
     model: ModelFlags,
     #[command(flatten)]
@@ -30,16 +31,14 @@ pub struct Run {
     record: RunFlags,
 }
 
-/// Deletes old post text if `retention.hours` is set.
-///
-/// Of each day, this is an hour early: otherwise a daily run that is a minute faster than the one before would keep
-/// some texts for another day.
-async fn retain(app: &App, context: &Context) -> Result<Exit, CliError> {
-    let mut retention = purge::retention(app, None);
-    retention.hours -= retention.hours / 24;
-    if retention.hours == 0 || app.stop.is_cancelled() {
-        return Ok(Exit::Done);
-    }
+/// Returns the retention to apply after each run; `None` if `retention.hours` is not set or the run is stopped.
+fn retention(app: &App) -> Option<Retention> {
+    let retention = purge::retention_of(app, None).for_daily_runs();
+    (retention.hours > 0 && !app.stop.is_cancelled()).then_some(retention)
+}
+
+/// Deletes old post text.
+async fn delete_old_text(context: &Context, retention: Retention) -> Result<Exit, CliError> {
     let plan = PurgePlan {
         retention: Some(retention),
         ..PurgePlan::default()
@@ -53,7 +52,7 @@ impl Run {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let prepared = async {
             let pipeline = app.pipeline(&self.pipeline)?;
-            let collector = Collector::open(app, &pipeline, &self.flags).await?;
+            let collector = Collector::open(app, &pipeline, &self.collect).await?;
             let set = app.label_set(&self.model, pipeline.label_set)?;
             // Load the model first, so that an error does not appear only after an hour of collecting.
             let mut engines = app.engines(&self.model)?;
@@ -64,18 +63,21 @@ impl Run {
             Ok(prepared) => prepared,
             Err(error) => {
                 // A promise to delete text depends neither on a source nor on a model.
-                if let Ok(store) = app.store(Access::Existing).await {
-                    let context = app.context(store);
-                    retain(app, &context).await?;
-                    context.store.close().await?;
-                }
-                return Err(error);
+                let retain = async {
+                    if let Some(retention) = retention(app) {
+                        let context = app.context(app.store(Access::Existing).await?);
+                        delete_old_text(&context, retention).await?;
+                        context.store.close().await?;
+                    }
+                    Ok(Exit::Done)
+                };
+                return first_error(Err(error), retain.await);
             }
         };
-        let both = async |context: &Context| {
+        let work = async |context: &Context| {
             let collected = collector.run(app, context).await;
-            let of_database = |error: &CliError| error.exit() == Exit::Database;
-            if app.stop.is_cancelled() || collected.as_ref().is_err_and(of_database) {
+            let is_of_database = |error: &CliError| error.exit() == Exit::Database;
+            if app.stop.is_cancelled() || collected.as_ref().is_err_and(is_of_database) {
                 return collected;
             }
             // Label the whole backlog, even if some topics failed.
@@ -84,14 +86,14 @@ impl Run {
                 ..app.backlog_options()
             };
             let labelled = backlog::label(context, engines, &set, &options).await;
-            // After labelling, but also if it failed.
-            let retained = retain(app, context).await?;
-            let labelled = labelled?;
-            let exits = [collected?, labelled, retained];
-            let bad = exits.into_iter().find(|exit| *exit != Exit::Done);
-            Ok(bad.unwrap_or(Exit::Done))
+            // Old text is deleted after labelling, but also if that failed.
+            let retained = match retention(app) {
+                Some(retention) => delete_old_text(context, retention).await,
+                None => Ok(Exit::Done),
+            };
+            first_error(first_error(collected, labelled), retained)
         };
-        let exit = self.record.record(app, Access::Create, both).await;
+        let exit = self.record.record(app, Access::Create, work).await;
         if matches!(exit, Ok(Exit::Done)) {
             app.log_default_pipeline(&self.pipeline, self.current.make_current());
         }
