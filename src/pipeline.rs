@@ -20,7 +20,7 @@ use crate::classify::{self, LabelStep};
 use crate::collect::{self, ImportPlan, ReadOptions, RefillPlan};
 use crate::metrics::Metrics;
 use crate::purge;
-use crate::telemetry;
+use crate::telemetry::{self, nonzero};
 use topicmill_core::clock::SharedClock;
 use topicmill_core::record::{
     ClassifyCounts, CollectCounts, ImportCounts, PurgeCounts, RunCounts, Traffic,
@@ -37,7 +37,7 @@ use topicmill_sources::file::{FileOptions, dump};
 use topicmill_sources::source::Paging;
 use topicmill_store::{Due, ImportState, RunId, Store, StoreError};
 
-pub use self::heartbeat::crashed_runs;
+pub use self::heartbeat::crash_of;
 use self::recording::done_if;
 pub use self::recording::{RunRecord, WRITTEN_BY};
 
@@ -122,7 +122,6 @@ fn traffic_of(source: &dyn Source) -> BTreeMap<String, Traffic> {
 impl Context {
     /// Creates a context without recorded runs.
     pub fn new(store: Store, clock: SharedClock, stop: CancellationToken, worker: String) -> Self {
-        let records = Mutex::default();
         Self {
             store,
             clock,
@@ -131,7 +130,7 @@ impl Context {
             heartbeat: heartbeat::INTERVAL,
             scheduled_run: None,
             metrics: Arc::default(),
-            records,
+            records: Mutex::default(),
         }
     }
 
@@ -208,10 +207,12 @@ impl Context {
         self.recorded(Stage::Collect, work, |reports| {
             let all_read = reports.len() == topics.len()
                 && reports.iter().all(|report| report.outcome == Outcome::Ok);
-            let section = source.kind().traits().section;
-            let mut counts = CollectCounts::sum(reports, section, source.traffic());
-            counts.topics = topics.len() as u64;
-            counts.archive_newest_at = archive_newest.get().copied();
+            let counts = CollectCounts {
+                topics: topics.len() as u64,
+                archive_newest_at: archive_newest.get().copied(),
+                traffic: traffic_of(source),
+                ..CollectCounts::sum(reports)
+            };
             let counts = RunCounts::Collect(Box::new(counts));
             (done_if(all_read), counts, json!(reports))
         })
@@ -290,10 +291,9 @@ impl Context {
             };
             tracing::info!(
                 file = %name, posts = done.posts - done.comments,
-                comments = Some(done.comments).filter(|n| *n > 0), new = done.stored.new, changed = done.stored.changed,
-                edited = Some(done.stored.edited).filter(|n| *n > 0),
-                purged = Some(done.stored.purged).filter(|n| *n > 0),
-                tombstoned = Some(done.stored.tombstoned).filter(|n| *n > 0),
+                comments = nonzero(done.comments), new = done.stored.new, changed = done.stored.changed,
+                edited = nonzero(done.stored.edited), purged = nonzero(done.stored.purged),
+                tombstoned = nonzero(done.stored.tombstoned),
                 left_out = done.left_out, rejected = done.rejected.total(), "{outcome}"
             );
             if !order.topics_from_subreddits && done.topics_differ > 0 {
@@ -303,8 +303,8 @@ impl Context {
                      a different topic: --topics-from-subreddits uses the pipeline's topic"
                 );
             }
+            // The part before an error is counted.
             total.add(&done);
-            // After `total.add`, so that the part before the error is counted.
             ended?;
         }
         Ok(())
@@ -322,24 +322,21 @@ impl Context {
             return Ok(None);
         }
         // Everything that changes which rows are stored, or how, makes an import a different one.
-        let topics = order.topics.iter();
-        let topics = topics.map(|topic| {
+        let topics = order.topics.iter().map(|topic| {
             let keywords = topic.keywords.entries();
-            (&topic.slug, &topic.label, &topic.subreddits, keywords)
+            json!([topic.slug, topic.label, topic.subreddits, keywords])
         });
-        let topics: Vec<_> = topics.collect();
-        let filter = order.reading.filter.describe();
-        let mut selection = json!([filter, topics, order.store_author]);
-        let given = order
-            .reading
-            .given
-            .iter()
-            .map(|given| (given.field, &given.value));
-        let given: Vec<_> = given.collect();
-        if let (Some(selection), false) = (selection.as_array_mut(), given.is_empty()) {
-            selection.push(json!(given));
+        let given = order.reading.given.iter();
+        let given = given.map(|given| json!([given.field, given.value]));
+        let mut selection = vec![
+            json!(order.reading.filter.describe()),
+            topics.collect(),
+            json!(order.store_author),
+        ];
+        if !order.reading.given.is_empty() {
+            selection.push(given.collect());
         }
-        let selection = selection.to_string();
+        let selection = json!(selection).to_string();
         let state = ImportState {
             file: dump::fingerprint(path)?,
             selection: hex(&Sha256::digest(selection)[..16]),
@@ -356,11 +353,9 @@ impl Context {
         if order.again {
             return Ok(Some(state));
         }
-        let earlier = self
-            .store
-            .posts()
-            .import_state(&state.file, &state.selection);
-        Ok(Some(earlier.await?.unwrap_or(state)))
+        let posts = self.store.posts();
+        let earlier = posts.import_state(&state.file, &state.selection).await?;
+        Ok(Some(earlier.unwrap_or(state)))
     }
 
     /// Labels the backlog.

@@ -8,22 +8,25 @@ mod limits;
 mod next;
 mod topics;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::TimeDelta;
 use serde::Serialize;
 
 use crate::pipeline;
 use crate::pipeline_file::Pipeline;
 use crate::schedule::{OverdueSchedule, has_file_changed};
+
 use topicmill_core::{
-    MAX_CLOCK_SETBACK, MAX_CLOCK_SKEW, RunStatus, ScheduledRunStatus, SourceKind, Stage, Timestamp,
+    Fitted, LabelSet, MAX_CLOCK_SETBACK, MAX_CLOCK_SKEW, RunStatus, ScheduledRunStatus, SourceKind,
+    Stage, Timestamp,
 };
 use topicmill_review::evaluate::Counted;
 use topicmill_review::quality::{self, MeasuredQuality};
 use topicmill_store::{
-    ArchiveState, Failure, Gap, LabellingState, LastRun, NewestPost, RunRow, ScheduledRunRow,
-    StageRuns, Store, StoreError,
+    ArchiveState, Failure, Gap, LabellingState, LastRun, NewestPost, RunId, RunRow,
+    ScheduledRunRow, StageRuns, Store, StoreError, UnfinishedRun,
 };
 
 pub use self::limits::{Limits, OUTDATED, Problem};
@@ -92,11 +95,28 @@ pub struct StatusReport {
     pub labels_current: bool,
 }
 
+/// What a [`StatusReport`] depends on besides the database.
+#[derive(Debug, Clone, Copy)]
+pub struct StatusOptions<'a> {
+    /// The time of the report.
+    pub now: Timestamp,
+    /// The name of this worker.
+    pub worker: &'a str,
+    /// The number of failures after which a post is parked.
+    pub max_attempts: u32,
+    /// False if counts of a large database may be estimates.
+    pub exact: bool,
+    /// The pipeline file in the settings and its path; `None` if there is none, or it cannot be read.
+    pub pipeline: Option<(&'a Pipeline, &'a Path)>,
+    /// The label set and the name of the model that `classify` uses without flags; `None` if the settings are invalid.
+    pub defaults: Option<(&'a LabelSet, &'a str)>,
+}
+
 /// An active run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ActiveRun {
     /// The run's id.
-    pub id: i64,
+    pub id: RunId,
     /// The stage.
     pub stage: Stage,
     /// Host and process.
@@ -108,102 +128,74 @@ pub struct ActiveRun {
 }
 
 impl StatusReport {
-    /// Reads the state of the pipeline. `me` is the name of this worker; posts that failed `max_attempts` times are
-    /// parked. If `exact` is false, counts of a large database are estimates.
+    /// Reads the state of the pipeline.
     ///
     /// # Errors
     /// Errors of the store.
-    pub async fn read(
-        store: &Store,
-        max_attempts: u32,
-        now: DateTime<Utc>,
-        me: &str,
-        exact: bool,
-    ) -> Result<Self, StoreError> {
-        let status = store.status();
-        let (backlog, is_estimate) = if exact {
-            let state = status.labelling_state(max_attempts, now.into()).await?;
+    pub async fn read(store: &Store, options: StatusOptions<'_>) -> Result<Self, StoreError> {
+        let StatusOptions {
+            now, max_attempts, ..
+        } = options;
+        let time = now.as_datetime();
+        // The runs are read before the counts. A run that ends in between is shown as active with its final counts,
+        // instead of as finished with posts that are still waiting.
+        let (running, runs, stages) = read_runs(store, options.worker).await?;
+        let (backlog, is_estimate) = if options.exact {
+            let state = store.status().labelling_state(max_attempts, now).await?;
             (state, false)
         } else {
-            let about = status.estimate_labelling(max_attempts, now.into()).await?;
-            (about.state, about.is_estimate)
+            let estimate = store.status().estimate_labelling(max_attempts, now).await?;
+            (estimate.state, estimate.is_estimate)
         };
-        let mut runs = store.runs().recent_runs(None, RECENT_RUNS).await?;
-        let mut stages = store.runs().last_runs().await?;
-        let mut running = Vec::new();
-        let crashed = pipeline::crashed_runs(store, me).await?;
-        for run in store.runs().unfinished_runs().await? {
-            // The next run that begins records the crash; this function only reads.
-            if let Some((_, why)) = crashed.iter().find(|(crashed, _)| crashed.id == run.id) {
-                mark_crashed(&mut runs, run.id.0, run.seen_at, why);
-                if let Some(row) = store.runs().run(run.id).await? {
-                    mark_crashed_stage(&mut stages, &row, run.seen_at, why);
-                }
-            } else if let Some(row) = store.runs().run(run.id).await? {
-                running.push(ActiveRun {
-                    id: row.id,
-                    stage: row.stage,
-                    worker: run.worker,
-                    started_at: row.started_at,
-                    seen_at: run.seen_at,
-                });
-            }
-        }
         let failures = if backlog.parked > 0 {
             store.backlog().failures(max_attempts).await?
         } else {
             Vec::new()
         };
         let posts_per_sec = store.runs().labelling_rate(MIN_POSTS_FOR_PACE).await?;
-        let until = (now + MAX_CLOCK_SETBACK).into();
-        let mut scheduled = store.schedules().last_scheduled_runs(until).await?;
-        let since = Timestamp::from(now - FAILED_RUN_AGE);
-        scheduled.retain(|run| {
+        let until = (time + MAX_CLOCK_SETBACK).into();
+        let mut failed_scheduled_runs = store.schedules().last_scheduled_runs(until).await?;
+        let since = Timestamp::from(time - FAILED_RUN_AGE);
+        failed_scheduled_runs.retain(|run| {
             run.status == ScheduledRunStatus::Failed && run.finished_at > Some(since)
         });
-        Ok(Self {
-            now: now.into(),
+        let (posts, purging) = (store.posts(), store.purging());
+        let latest = (time + MAX_CLOCK_SKEW).into();
+        let yesterday = (time - TimeDelta::days(1)).into();
+        let outcomes = store.runs().collect_outcomes(RECENT_COLLECT_RUNS).await?;
+        let mut report = Self {
+            now,
             seconds_left: posts_per_sec.and_then(|pace| seconds(backlog.unlabelled, pace)),
+            labels_current: is_default_current(store, options.defaults, &backlog).await?,
             backlog,
             is_estimate,
-            newest: store
-                .status()
-                .newest_post((now + MAX_CLOCK_SKEW).into())
-                .await?,
+            newest: store.status().newest_post(latest).await?,
             archive: store.runs().archive_state().await?,
-            archive_reconciled_at: store
-                .purging()
-                .reconciled_at(SourceKind::ArcticShift)
-                .await?,
+            archive_reconciled_at: purging.reconciled_at(SourceKind::ArcticShift).await?,
             running,
             stages,
-            last_day: store
-                .runs()
-                .runs_since((now - TimeDelta::days(1)).into())
-                .await?,
+            last_day: store.runs().runs_since(yesterday).await?,
             posts_per_sec,
-            failed_topics: topics::failed(
-                &store.runs().collect_outcomes(RECENT_COLLECT_RUNS).await?,
-            ),
-            failed_scheduled_runs: scheduled,
+            failed_topics: topics::failed(&outcomes),
+            failed_scheduled_runs,
             overdue_schedules: Vec::new(),
             is_scheduler_outdated: false,
             failures,
-            gaps: store.posts().gaps().await?,
+            gaps: posts.gaps().await?,
             runs,
             quality: measured_quality(store, is_estimate).await?,
-            is_rewrite_due: store.purging().is_rewrite_due().await?,
-            may_rewrite: store.purging().may_rewrite().await?,
-            labels_current: false,
-        })
+            is_rewrite_due: purging.is_rewrite_due().await?,
+            may_rewrite: purging.may_rewrite().await?,
+        };
+        if let Some((pipeline, file)) = options.pipeline {
+            report.compare_with(pipeline, file, store).await?;
+        }
+        Ok(report)
     }
 
     /// Compares the state with the pipeline file in the settings: adds its overdue schedules, notes if a scheduler
     /// follows earlier ones, and ignores failures of schedules and topics that are no longer in it.
-    ///
-    /// # Errors
-    /// Returns [`StoreError`] if the database cannot be read.
-    pub async fn compare_with(
+    async fn compare_with(
         &mut self,
         pipeline: &Pipeline,
         file: &Path,
@@ -213,8 +205,8 @@ impl StatusReport {
         self.is_scheduler_outdated = has_file_changed(store, file, entries).await?;
         let (mut overdue, mut is_active) = (Vec::new(), false);
         for entry in entries {
-            let schedules = store.schedules();
-            let state = schedules.schedule_state(&entry.name, self.now).await?;
+            let state = store.schedules().schedule_state(&entry.name, self.now);
+            let state = state.await?;
             is_active |= state.running.as_ref().is_some_and(|run| !run.is_expired);
             overdue.extend(OverdueSchedule::find(entry, &state));
         }
@@ -229,12 +221,13 @@ impl StatusReport {
                 .retain(|run| is_known(&run.schedule));
         }
         let topics = pipeline.topics.iter();
-        let read: Vec<_> = topics
+        let read: BTreeSet<&str> = topics
             .filter(|topic| !topic.subreddits.is_empty())
+            .map(|topic| topic.slug.as_str())
             .collect();
         if !read.is_empty() {
             self.failed_topics
-                .retain(|failed| read.iter().any(|topic| topic.slug == failed.topic));
+                .retain(|failed| read.contains(failed.topic.as_str()));
         }
         Ok(())
     }
@@ -246,8 +239,9 @@ impl StatusReport {
 
     /// Returns the stages whose last run is a problem, unless a run of the stage is active.
     pub fn failed_stages(&self) -> impl Iterator<Item = &LastRun> {
-        let bad = self.stages.iter().filter(|last| last.problem().is_some());
-        bad.filter(|last| !self.is_running(last.stage))
+        self.stages
+            .iter()
+            .filter(|last| last.problem().is_some() && !self.is_running(last.stage))
     }
 
     /// Returns the time since `time`.
@@ -256,33 +250,85 @@ impl StatusReport {
     }
 }
 
-fn mark_crashed(runs: &mut [RunRow], id: i64, seen_at: Timestamp, why: &str) {
-    if let Some(run) = runs.iter_mut().find(|run| run.id == id) {
+/// Reads the active runs, the latest runs, and the last run of each stage. A crashed run is returned as such, although
+/// only the next run that begins records the crash.
+async fn read_runs(
+    store: &Store,
+    worker: &str,
+) -> Result<(Vec<ActiveRun>, Vec<RunRow>, Vec<LastRun>), StoreError> {
+    // A run that ends after this statement is in two of the lists, instead of in none.
+    let unfinished = store.runs().unfinished_runs().await?;
+    let mut runs = store.runs().recent_runs(None, RECENT_RUNS).await?;
+    let mut stages = store.runs().last_runs().await?;
+    let mut running = Vec::new();
+    for run in unfinished {
+        match pipeline::crash_of(&run, worker) {
+            Some(why) => {
+                mark_crashed(&mut runs, &run, why);
+                mark_crashed_stage(&mut stages, &run, why);
+            }
+            None => running.push(ActiveRun {
+                id: run.id,
+                stage: run.stage,
+                worker: run.worker,
+                started_at: run.started_at,
+                seen_at: run.seen_at,
+            }),
+        }
+    }
+    Ok((running, runs, stages))
+}
+
+fn mark_crashed(runs: &mut [RunRow], crashed: &UnfinishedRun, why: &str) {
+    if let Some(run) = runs.iter_mut().find(|run| run.id == crashed.id.0) {
         run.status = RunStatus::Crashed;
-        run.finished_at = Some(seen_at);
+        run.finished_at = Some(crashed.seen_at);
         run.error = Some(why.to_owned());
     }
 }
 
 /// Replaces a stage's last run with a crashed run, unless a later run has ended.
-fn mark_crashed_stage(stages: &mut Vec<LastRun>, row: &RunRow, seen_at: Timestamp, why: &str) {
-    let crashed = LastRun {
-        stage: row.stage,
-        id: row.id,
+fn mark_crashed_stage(stages: &mut Vec<LastRun>, crashed: &UnfinishedRun, why: &str) {
+    let mut last_run = LastRun {
+        stage: crashed.stage,
+        id: crashed.id.0,
         status: RunStatus::Crashed,
-        finished_at: seen_at,
+        finished_at: crashed.seen_at,
         error: Some(why.to_owned()),
         good_at: None,
         idle: 0,
     };
-    match stages.iter_mut().find(|last| last.stage == row.stage) {
-        Some(last) if last.id > row.id => {}
+    match stages.iter_mut().find(|last| last.stage == crashed.stage) {
+        Some(last) if last.id > last_run.id => {}
         Some(last) => {
-            let good_at = last.good_at;
-            *last = LastRun { good_at, ..crashed };
+            last_run.good_at = last.good_at;
+            *last = last_run;
         }
-        None => stages.push(crashed),
+        None => stages.push(last_run),
     }
+}
+
+/// Returns true if `classify` without flags labels with the current model and label set, or if there are none yet.
+/// Returns false if that is unknown, because the settings or the current label set are invalid.
+async fn is_default_current(
+    store: &Store,
+    defaults: Option<(&LabelSet, &str)>,
+    backlog: &LabellingState,
+) -> Result<bool, StoreError> {
+    let Some(target) = store.labels().current_target().await? else {
+        return Ok(true);
+    };
+    let current = match store.labels().label_set(target.label_set).await {
+        Err(StoreError::Corrupt { .. }) => return Ok(false),
+        current => current?,
+    };
+    Ok(defaults.is_some_and(|(set, model)| {
+        let version = set.hash();
+        // `classify` uses the fit of a label set.
+        let is_fit = |fitted: &Fitted| fitted.base == version;
+        (version == current.hash() || current.fitted.as_ref().is_some_and(is_fit))
+            && backlog.model.as_deref() == Some(model)
+    }))
 }
 
 #[expect(

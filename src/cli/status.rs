@@ -4,17 +4,15 @@ mod render;
 
 use std::time::Duration;
 
-use chrono::TimeDelta;
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::app::{ModelFlags, PipelineFlags};
 use super::{App, CliError, Exit, OutputFormat, output};
 use crate::engines::find_model;
-use crate::status::{Limits, Problem, StatusReport};
-use topicmill_core::parse_duration;
+use crate::status::{Limits, Problem, StatusOptions, StatusReport};
 use topicmill_score::folder;
-use topicmill_store::{Access, LabellingState, Store, StoreError, Table};
+use topicmill_store::{Access, LabellingState, StoreError, Table};
 
 /// The time limit of `--check`, so that a monitor learns of a locked table or a silent server.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -36,18 +34,8 @@ pub struct Status {
     /// Print one line per problem, and exit with 1 if there is one; for monitors
     #[arg(help_heading = "Check", long)]
     check: bool,
-    /// Report a problem if no new post was stored within AGE, like 30m, 2h or 1d
-    #[arg(help_heading = "Check", long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
-    max_age_post: Option<TimeDelta>,
-    /// Report a problem if no collect or import succeeded within AGE
-    #[arg(help_heading = "Check", long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
-    max_age_collect: Option<TimeDelta>,
-    /// Report a problem if the newest post in Arctic Shift was older than AGE, or was last looked up that long ago
-    #[arg(help_heading = "Check", long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
-    max_lag: Option<TimeDelta>,
-    /// Report a problem if a post has been unlabelled for longer than AGE
-    #[arg(help_heading = "Check", long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
-    max_age_unlabelled: Option<TimeDelta>,
+    #[command(flatten)]
+    limits: Limits,
     /// Set the output format; json prints everything in one object
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
@@ -89,36 +77,37 @@ impl Status {
 
     async fn read(&self, app: &App) -> Result<StatusReport, CliError> {
         let store = app.store(Access::ReadOnly).await?;
-        let attempts = app.settings().classify.max_attempts;
-        let me = topicmill_store::worker_name();
-        let now = app.clock.now();
-        let mut status = StatusReport::read(&store, attempts, now, &me, self.exact).await?;
         let flags = PipelineFlags { pipeline: None };
-        let file = app.pipeline_path(&flags);
-        if let Some(file) = file
-            && let Ok(pipeline) = app.pipeline(&flags)
-        {
-            status.compare_with(&pipeline, file, &store).await?;
+        let pipeline = app.pipeline(&flags);
+        if let Err(error) = &pipeline {
+            tracing::warn!("schedules and topics are not compared with the pipeline file: {error}");
         }
-        status.labels_current = labels_current(app, &store, &status.backlog).await?;
-        Ok(status)
+        let pipeline = pipeline.ok();
+        let set = pipeline.as_ref().and_then(|pipeline| {
+            let set = pipeline.label_set.clone();
+            app.label_set(&ModelFlags::default(), set).ok()
+        });
+        let model = folder::model_name(&find_model(&app.settings().classify.model));
+        let options = StatusOptions {
+            now: app.clock.now().into(),
+            worker: &topicmill_store::worker_name(),
+            max_attempts: app.settings().classify.max_attempts,
+            exact: self.exact,
+            pipeline: pipeline.as_ref().zip(app.pipeline_path(&flags)),
+            defaults: set.as_ref().map(|set| (set, model.as_str())),
+        };
+        Ok(StatusReport::read(&store, options).await?)
     }
 
     fn check(&self, status: &StatusReport) -> Result<Exit, CliError> {
-        let limits = Limits {
-            post: self.max_age_post,
-            collect: self.max_age_collect,
-            lag: self.max_lag,
-            unlabelled: self.max_age_unlabelled,
-        };
-        let problems = limits.problems(status);
+        let problems = self.limits.problems(status);
         match self.format {
+            OutputFormat::Table if problems.is_empty() => output::print("ok\n")?,
             OutputFormat::Table => {
                 let lines = problems
                     .iter()
                     .map(|found| format!("problem: {}\n", found.problem));
-                let lines: String = lines.collect();
-                output::print(if problems.is_empty() { "ok\n" } else { &lines })?;
+                output::print(&lines.collect::<String>())?;
             }
             OutputFormat::Json => {
                 let all = json!({ "ok": problems.is_empty(), "problems": problems, "status": as_json(status) });
@@ -130,30 +119,6 @@ impl Status {
         }
         Ok(Exit::done_if(problems.is_empty()))
     }
-}
-
-/// Returns true if `classify` without flags labels with the current model and label set, or if there are none yet.
-/// Returns false if that is unknown, because the settings or the current label set are invalid.
-async fn labels_current(
-    app: &App,
-    store: &Store,
-    backlog: &LabellingState,
-) -> Result<bool, CliError> {
-    let Some(target) = store.labels().current_target().await? else {
-        return Ok(true);
-    };
-    let pipeline = app.pipeline(&PipelineFlags { pipeline: None });
-    let set =
-        pipeline.and_then(|pipeline| app.label_set(&ModelFlags::default(), pipeline.label_set));
-    let current = match store.labels().label_set(target.label_set).await {
-        Err(StoreError::Corrupt { .. }) => return Ok(false),
-        current => current?,
-    };
-    // `classify` uses the fit of a label set.
-    let base = current.fitted.as_ref().map(|fitted| fitted.base.clone());
-    let is_current = set.is_ok_and(|set| set.hash() == current.hash() || base == Some(set.hash()));
-    let model = folder::model_name(&find_model(&app.settings().classify.model));
-    Ok(is_current && backlog.model.as_ref() == Some(&model))
 }
 
 fn as_json(status: &StatusReport) -> Value {
@@ -169,7 +134,9 @@ fn backlog(state: &LabellingState) -> Table {
 }
 
 fn problems_table(problems: &[Problem]) -> Table {
-    let row = |it: &Problem| json!([it.check, it.problem, it.age_secs, it.limit_secs]);
     let columns = ["check", "problem", "age_secs", "limit_secs"];
-    output::table(columns, problems.iter().map(row))
+    let rows = problems
+        .iter()
+        .map(|found| json!([found.check, found.problem, found.age_secs, found.limit_secs]));
+    output::table(columns, rows)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::Context;
-use topicmill_store::{RunId, Store, StoreError, UnfinishedRun};
+use topicmill_store::{RunId, StoreError, UnfinishedRun};
 
 /// The interval of heartbeats. On SQLite each heartbeat also wakes a `classify --watch`, which polls once a minute
 /// anyway.
@@ -43,34 +43,26 @@ pub(super) async fn stop_grace_over(stop: &CancellationToken) {
     tokio::time::sleep(STOP_GRACE).await;
 }
 
-/// Returns the crashed runs that are still recorded as running, each with the reason.
-///
-/// # Errors
-/// Errors of the store.
-pub async fn crashed_runs(
-    store: &Store,
-    me: &str,
-) -> Result<Vec<(UnfinishedRun, &'static str)>, StoreError> {
-    let runs = store.runs().unfinished_runs().await?.into_iter();
-    let crashed = runs.filter_map(|run| {
-        let why = if topicmill_store::has_worker_exited(&run.worker, me) {
-            "its process was killed"
-        } else if !run.is_alive() {
-            "it stopped sending heartbeats"
-        } else {
-            return None;
-        };
-        Some((run, why))
-    });
-    Ok(crashed.collect())
+/// Returns why a run crashed that is still recorded as running; `None` if it may be active. `worker` is the name of
+/// this process.
+pub fn crash_of(run: &UnfinishedRun, worker: &str) -> Option<&'static str> {
+    if topicmill_store::has_worker_exited(&run.worker, worker) {
+        Some("its process was killed")
+    } else if !run.is_alive() {
+        Some("it stopped sending heartbeats")
+    } else {
+        None
+    }
 }
 
 /// Records crashed runs.
 pub(super) async fn record_crashed_runs(context: &Context) -> Result<(), StoreError> {
-    let store = &context.store;
-    for (run, why) in crashed_runs(store, &context.worker).await? {
-        tracing::info!(run = run.id.0, worker = %run.worker, "an earlier run crashed: {why}");
-        store.runs().mark_crashed(run.id, why).await?;
+    let runs = context.store.runs();
+    for run in runs.unfinished_runs().await? {
+        if let Some(why) = crash_of(&run, &context.worker) {
+            tracing::info!(run = run.id.0, worker = %run.worker, "an earlier run crashed: {why}");
+            runs.mark_crashed(run.id, why).await?;
+        }
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use chrono::TimeDelta;
 use serde::Serialize;
 
 use super::StatusReport;
-use topicmill_core::{MAX_CLOCK_SKEW, Outcome, Stage, Timestamp, format_duration};
+use topicmill_core::{MAX_CLOCK_SKEW, Outcome, Stage, Timestamp, format_duration, parse_duration};
 
 /// Minimum time since the first failure of a topic for a problem; shorter failures are often temporary.
 const TOPIC_FAILED_FOR: TimeDelta = TimeDelta::days(1);
@@ -12,17 +12,22 @@ const TOPIC_FAILED_FOR: TimeDelta = TimeDelta::days(1);
 /// The warning that a scheduler follows earlier schedules.
 pub const OUTDATED: &str = "the schedules in the pipeline file have changed since `topicmill schedule run` read them: restart it";
 
-/// Maximum ages; `None` disables a check.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// Maximum ages, as flags of `status`; `None` disables a check.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::Args)]
+#[command(next_help_heading = "Check")]
 pub struct Limits {
-    /// Time since the last new post was stored.
-    pub post: Option<TimeDelta>,
-    /// Time since the last successful run of `collect` or `import` ended.
-    pub collect: Option<TimeDelta>,
-    /// Time since the archive's newest post, as the last run that read it found it, was created.
-    pub lag: Option<TimeDelta>,
-    /// Time since the oldest unlabelled post was stored.
-    pub unlabelled: Option<TimeDelta>,
+    /// Report a problem if no new post was stored within AGE, like 30m, 2h or 1d
+    #[arg(long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
+    pub max_age_post: Option<TimeDelta>,
+    /// Report a problem if no collect or import succeeded within AGE
+    #[arg(long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
+    pub max_age_collect: Option<TimeDelta>,
+    /// Report a problem if the newest post in Arctic Shift was older than AGE, or was last looked up that long ago
+    #[arg(long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
+    pub max_lag: Option<TimeDelta>,
+    /// Report a problem if a post has been unlabelled for longer than AGE
+    #[arg(long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
+    pub max_age_unlabelled: Option<TimeDelta>,
 }
 
 /// A failed check.
@@ -51,7 +56,6 @@ impl Limits {
         };
         let why = |error: &Option<String>| error.clone().unwrap_or("no reason is recorded".into());
         let mut problems = Vec::new();
-        // Left out while another run of the stage is active, because that run may succeed.
         for last in status.failed_stages() {
             let (stage, error) = (&last.stage, why(&last.error));
             let verdict = last.problem().unwrap_or_default();
@@ -71,7 +75,7 @@ impl Limits {
             let (text, due) = (overdue.to_string(), overdue.due_at);
             problems.push(failed("schedule_overdue", text, Some(due)));
         }
-        problems.extend(self.too_old(status));
+        problems.extend(self.exceeded(status));
         for topic in &status.failed_topics {
             if status.since(topic.since) < TOPIC_FAILED_FOR {
                 continue;
@@ -99,67 +103,77 @@ impl Limits {
         problems
     }
 
-    fn too_old(&self, status: &StatusReport) -> impl Iterator<Item = Problem> {
+    /// Returns a problem for each age that exceeds its limit.
+    fn exceeded(&self, status: &StatusReport) -> impl Iterator<Item = Problem> {
         let future = |what| format!("{what} at a time in the future, because of a wrong clock");
-        let collected = status.stages.iter();
-        let collected =
-            collected.filter(|last| matches!(last.stage, Stage::Collect | Stage::Import));
-        let good: Vec<Timestamp> = collected.filter_map(|last| last.good_at).collect();
-        let past = good
+        let ended = "the last successful run of `collect` or `import` ended";
+        let good_runs: Vec<Timestamp> = status
+            .stages
             .iter()
-            .copied()
-            .filter(|at| status.since(*at) >= -MAX_CLOCK_SKEW);
-        let never = if good.is_empty() {
+            .filter(|last| matches!(last.stage, Stage::Collect | Stage::Import))
+            .filter_map(|last| last.good_at)
+            .collect();
+        let is_past = |at: &&Timestamp| status.since(**at) >= -MAX_CLOCK_SKEW;
+        let last_good = good_runs.iter().filter(is_past).max().copied();
+        let never_collected = if good_runs.is_empty() {
             "neither `collect` nor `import` has ever succeeded".to_owned()
         } else {
-            future("the last successful run of `collect` or `import` ended")
+            future(ended)
         };
-        let ended = "the last successful run of `collect` or `import` ended";
-        let collect = older(
-            status,
-            "max_age_collect",
-            self.collect,
-            past.max(),
-            ended,
-            &never,
-        );
-        let never = if status.backlog.posts > 0 {
+        let never_stored = if status.backlog.posts > 0 {
             future("each post was stored")
         } else {
             "no post is stored".to_owned()
         };
-        let (newest, what) = (status.newest.collected_at, "the last new post was stored");
-        let stored = older(status, "max_age_post", self.post, newest, what, &never);
-        // With an empty backlog, there is nothing to check.
-        let waits = "the oldest unlabelled post was stored";
-        let oldest = status.backlog.oldest_unlabelled;
-        let limit = self.unlabelled.filter(|_| oldest.is_some());
-        let waiting = older(status, "max_age_unlabelled", limit, oldest, waits, "");
-        [collect, stored, self.lagging(status), waiting]
-            .into_iter()
-            .flatten()
-    }
-}
-
-impl Limits {
-    /// Returns the problem that the stored posts end too long ago, because of the archive or for want of a run.
-    fn lagging(&self, status: &StatusReport) -> Option<Problem> {
-        let read = status.archive.map(|archive| {
+        let archive_read = status.archive.map_or_else(String::new, |archive| {
             let read = format_duration(status.since(archive.measured_at));
             format!("the archive, last read {read} ago, ended")
         });
-        older(
-            status,
-            "max_lag",
-            self.lag,
-            status.archive.map(|archive| archive.newest_at),
-            read.as_deref().unwrap_or_default(),
-            "no run has read Arctic Shift",
-        )
+        let oldest = status.backlog.oldest_unlabelled;
+        [
+            too_old(
+                status,
+                "max_age_collect",
+                self.max_age_collect,
+                last_good,
+                ended,
+                &never_collected,
+            ),
+            too_old(
+                status,
+                "max_age_post",
+                self.max_age_post,
+                status.newest.collected_at,
+                "the last new post was stored",
+                &never_stored,
+            ),
+            too_old(
+                status,
+                "max_lag",
+                self.max_lag,
+                status.archive.map(|archive| archive.newest_at),
+                &archive_read,
+                "no run has read Arctic Shift",
+            ),
+            // With an empty backlog, there is nothing to check.
+            oldest.and_then(|oldest| {
+                too_old(
+                    status,
+                    "max_age_unlabelled",
+                    self.max_age_unlabelled,
+                    Some(oldest),
+                    "the oldest unlabelled post was stored",
+                    "",
+                )
+            }),
+        ]
+        .into_iter()
+        .flatten()
     }
 }
 
-fn older(
+/// Returns the problem that a time is longer ago than its limit. `what` describes the time, and `never` its absence.
+fn too_old(
     status: &StatusReport,
     check: &'static str,
     limit: Option<TimeDelta>,

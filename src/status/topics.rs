@@ -63,7 +63,7 @@ pub(super) fn failed(runs: &[(Timestamp, Value)]) -> Vec<FailedTopic> {
             }
         }
     }
-    let mut failed: Vec<FailedTopic> = failed.into_values().collect();
-    failed.sort_by_key(|topic| topic.since);
-    failed
+    let mut topics: Vec<FailedTopic> = failed.into_values().collect();
+    topics.sort_by_key(|topic| topic.since);
+    topics
 }

@@ -122,8 +122,6 @@ facade! {
     fn mark_crashed(&self, run: RunId, why: &str) -> ();
     /// Returns the latest runs of one stage or of all stages, newest first.
     fn recent_runs(&self, stage: Option<Stage>, limit: u32) -> Vec<RunRow>;
-    /// Returns a run.
-    fn run(&self, run: RunId) -> Option<RunRow>;
     /// Returns the totals per stage of the runs that began at `since` or later.
     fn runs_since(&self, since: Timestamp) -> Vec<StageRuns>;
     /// Returns the last ended run of each stage, except runs that labelled nothing because others held the posts.

@@ -304,7 +304,9 @@ pub enum Written {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnfinishedRun {
     pub id: RunId,
+    pub stage: Stage,
     pub worker: String,
+    pub started_at: Timestamp,
     /// Its last heartbeat, or its start.
     pub seen_at: Timestamp,
     /// Age of the last heartbeat, by the database's clock.

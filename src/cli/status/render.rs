@@ -18,7 +18,7 @@ const SHARES: usize = 3;
 const WIDEST: usize = 100;
 
 pub fn render(status: &StatusReport, url: &str) -> String {
-    let answers = [
+    let lines = [
         ("Database", Some(url.to_owned())),
         ("Time", Some(day(status.now) + " UTC")),
         ("Running", Some(running(status))),
@@ -35,20 +35,22 @@ pub fn render(status: &StatusReport, url: &str) -> String {
         ("Schedules", schedules(status)),
         ("Gaps", gaps(status)),
     ];
-    let answers = answers.into_iter();
-    let answers = answers.filter_map(|(name, answer)| Some([name.to_owned(), answer?]));
+    let above = lines
+        .into_iter()
+        .filter_map(|(name, line)| Some([name.to_owned(), line?]));
     let next = status.next();
-    let command = next.command.map_or(String::new(), |it| format!("`{it}`: "));
-    let next = ["Next".to_owned(), format!("{command}{}", next.why)];
-    let mut below: Vec<_> = status
-        .stages
-        .iter()
-        .filter_map(|last| error(status, last))
-        .collect();
-    below.push(next);
-    let [above, below] = [answers.collect(), below].map(|rows| aligned(layout(rows), false));
-    let stages = aligned(layout(stages(status)), true);
-    [above, stages, below].join("\n")
+    let advice = match next.command {
+        Some(command) => format!("`{command}`: {}", next.why),
+        None => next.why,
+    };
+    let errors = status.stages.iter().filter_map(|last| error(status, last));
+    let below = errors.chain([["Next".to_owned(), advice]]);
+    [
+        aligned(layout(above.collect()), false),
+        aligned(layout(stages(status)), true),
+        aligned(layout(below.collect()), false),
+    ]
+    .join("\n")
 }
 
 /// Creates a table without borders that wraps text to the width of the terminal.
@@ -125,20 +127,20 @@ fn error(status: &StatusReport, last: &LastRun) -> Option<[String; 2]> {
 
 /// Joins descriptions on one line; `None` if there are none.
 fn join_all<T>(all: &[T], described: impl Fn(&T) -> String) -> Option<String> {
-    let described: Vec<String> = all.iter().map(described).collect();
-    Some(described.join("; ")).filter(|text| !text.is_empty())
+    let descriptions: Vec<String> = all.iter().map(described).collect();
+    Some(descriptions.join("; ")).filter(|text| !text.is_empty())
 }
 
 fn running(status: &StatusReport) -> String {
-    let described = join_all(&status.running, |run| {
+    let runs = join_all(&status.running, |run| {
         let host = host_of(&run.worker);
         let pid = run.worker.rsplit(':').next().unwrap_or_default();
         let [began, seen] =
             [run.started_at, run.seen_at].map(|at| format_duration(status.since(at)));
-        let (stage, id) = (&run.stage, run.id);
+        let (stage, id) = (&run.stage, run.id.0);
         format!("{stage} for {began} (run {id}, process {pid} on {host}, seen {seen} ago)")
     });
-    described.unwrap_or_else(|| "nothing".to_owned())
+    runs.unwrap_or_else(|| "nothing".to_owned())
 }
 
 fn posts(status: &StatusReport) -> String {
@@ -147,11 +149,11 @@ fn posts(status: &StatusReport) -> String {
         let comments = number(status.backlog.comments);
         text.extend([format!(", {comments} of them comments")]);
     }
-    if let Some(stored) = status.newest.collected_at {
-        let stored = format_duration(status.since(stored));
+    if let Some(collected_at) = status.newest.collected_at {
+        let stored = format_duration(status.since(collected_at));
         text.extend([format!("; the last new one was stored {stored} ago")]);
-        if let Some(posted) = status.newest.created_at {
-            let age = format_duration(status.since(posted));
+        if let Some(created_at) = status.newest.created_at {
+            let age = format_duration(status.since(created_at));
             text.extend([format!("; the newest is {age} old")]);
         }
     }
@@ -177,7 +179,8 @@ fn labelled(status: &StatusReport) -> Option<String> {
     }
     let mut text = format!("{} ({part})", about(status, backlog.labelled));
     if backlog.none_of_these > 0 {
-        let [other, unsure] = [backlog.other, backlog.unsure].map(|it| share(it, backlog.labelled));
+        let other = share(backlog.other, backlog.labelled);
+        let unsure = share(backlog.unsure, backlog.labelled);
         text.extend([format!("; {other} are other, {unsure} are unsure")]);
     }
     if backlog.without_text > 0 {
@@ -221,24 +224,22 @@ fn parked(status: &StatusReport) -> Option<String> {
     let reasons = join_all(&status.failures, |failure| {
         format!("{} × {}", failure.posts, failure.error)
     });
-    let posts = Some(status.backlog.parked).filter(|posts| *posts > 0)?;
-    Some(format!(
-        "{} after repeated failures: {}",
-        number(posts),
-        reasons.unwrap_or_default()
-    ))
+    (status.backlog.parked > 0).then(|| {
+        format!(
+            "{} after repeated failures: {}",
+            number(status.backlog.parked),
+            reasons.unwrap_or_default()
+        )
+    })
 }
 
 fn schedules(status: &StatusReport) -> Option<String> {
-    let described = join_all(&status.failed_scheduled_runs, |run| {
-        format!(
-            "{} failed {} ago",
-            run.schedule,
-            format_duration(status.since(run.due_at))
-        )
+    let failures = join_all(&status.failed_scheduled_runs, |run| {
+        let ago = format_duration(status.since(run.due_at));
+        format!("{} failed {ago} ago", run.schedule)
     });
-    let failed = described
-        .map(|described| format!("{described}; `topicmill schedule list` shows the errors"));
+    let failed =
+        failures.map(|failures| format!("{failures}; `topicmill schedule list` shows the errors"));
     let overdue = status.overdue_schedules.first().map(ToString::to_string);
     let outdated = status.is_scheduler_outdated.then(|| OUTDATED.to_owned());
     let parts: Vec<String> = outdated.into_iter().chain(overdue).chain(failed).collect();
@@ -270,14 +271,14 @@ fn deletions(status: &StatusReport) -> Option<String> {
     if backlog.posts == 0 {
         return None;
     }
-    let compared = [
+    let sources = [
         ("Reddit", backlog.reconciled_at),
         ("Arctic Shift", status.archive_reconciled_at),
     ];
-    let compared = compared
+    let mut parts: Vec<String> = sources
         .into_iter()
-        .filter_map(|(with, at)| Some(format!("compared with {with} as of {}", day(at?))));
-    let mut parts: Vec<String> = compared.collect();
+        .filter_map(|(source, at)| Some(format!("compared with {source} as of {}", day(at?))))
+        .collect();
     if parts.is_empty() {
         parts.push("never compared".to_owned());
     }

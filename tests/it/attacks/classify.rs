@@ -350,8 +350,9 @@ async fn a_run_sends_heartbeats_and_recovers_after_being_declared_crashed() {
         let stop = CancellationToken::new();
         let mut context = Context::new(store.clone(), clock, stop, "w".into());
         context.heartbeat = Duration::from_millis(30);
-        let status = async |run: i64| {
-            let run = store.runs().run(RunId(run)).await.unwrap().unwrap();
+        let status = async |id: i64| {
+            let runs = store.runs().recent_runs(None, 9).await.unwrap();
+            let run = runs.into_iter().find(|run| run.id == id).unwrap();
             (run.status, run.finished_at)
         };
         let (set, options) = (label_set(), options());

@@ -116,11 +116,10 @@ pub struct CollectCounts {
 }
 
 impl CollectCounts {
-    /// Sums the reports of all topics. `section` is the source's section in the settings.
-    pub fn sum(reports: &[TopicReport], section: &str, traffic: Traffic) -> Self {
+    /// Sums the reports of all topics.
+    pub fn sum(reports: &[TopicReport]) -> Self {
         let mut sum = Self {
             topics: reports.len() as u64,
-            traffic: BTreeMap::from([(section.to_owned(), traffic)]),
             ..Self::default()
         };
         for report in reports {

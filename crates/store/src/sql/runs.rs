@@ -71,7 +71,7 @@ impl<DB: Dialect> SqlStore<DB> {
     pub async fn unfinished_runs(&self) -> Result<Vec<UnfinishedRun>> {
         const WHAT: &str = "read the unfinished runs";
         let select = format!(
-            "SELECT id, worker, started_at, heartbeat_at, {} FROM runs WHERE status = $1 ORDER BY id",
+            "SELECT id, worker, started_at, heartbeat_at, {}, stage FROM runs WHERE status = $1 ORDER BY id",
             DB::NOW
         );
         let running = |row: &DB::Row| {
@@ -80,7 +80,9 @@ impl<DB: Dialect> SqlStore<DB> {
             let now: DateTime<Utc> = row.try_get(4)?;
             Ok(UnfinishedRun {
                 id: RunId(row.try_get(0)?),
+                stage: row.try_get(5)?,
                 worker: row.try_get(1)?,
+                started_at: started.into(),
                 seen_at: seen.unwrap_or(started).into(),
                 // The age is negative if `started` comes from a worker whose clock is ahead.
                 heartbeat_age: (now - seen.unwrap_or(started)).to_std().unwrap_or_default(),
@@ -145,17 +147,6 @@ impl<DB: Dialect> SqlStore<DB> {
         .fetch_all(&self.pool)
         .await
         .context("read the latest runs")
-    }
-
-    pub async fn run(&self, run: RunId) -> Result<Option<RunRow>> {
-        sqlx::query::<DB>(
-            "SELECT id, stage, status, started_at, finished_at, error, counts FROM runs WHERE id = $1",
-        )
-        .bind(run.0)
-        .try_map(Self::run_row)
-        .fetch_optional(&self.pool)
-        .await
-        .context("read a run")
     }
 
     fn run_row(row: DB::Row) -> Result<RunRow, sqlx::Error> {
