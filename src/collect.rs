@@ -17,6 +17,7 @@ use chrono::TimeDelta;
 use futures_util::stream::{self, TryStreamExt};
 
 use crate::run::{Run, StageError};
+use crate::telemetry::nonzero;
 use topicmill_core::record::Upserted;
 use topicmill_core::{
     AuthorPolicy, Fullname, Listing, MAX_CLOCK_SKEW, Outcome, ReadyPost, Timestamp, Topic,
@@ -94,13 +95,13 @@ pub async fn collect(
     };
     // The comments on a topic's posts are read once its posts are stored.
     for of_posts in [false, true] {
-        let each = topics.iter().zip(reports.iter_mut());
-        let each = each.filter(|(topic, _)| topic.of_posts == of_posts);
-        read = stream::iter(each.map(Ok))
+        let pairs = topics.iter().zip(reports.iter_mut());
+        let selected = pairs.filter(|(topic, _)| topic.of_posts == of_posts);
+        read = stream::iter(selected.map(Ok))
             .try_for_each_concurrent(concurrency, |(topic, report)| {
                 let halt = &halt;
                 async move {
-                    let mut reader = Reader {
+                    let mut reader = TopicReader {
                         run: Run { stop: halt, ..*run },
                         source,
                         topic,
@@ -129,13 +130,10 @@ pub async fn collect(
         }
     }
     if let (Err(StageError::Source(_)), Some(range)) = (&read, options.time_range) {
-        let unread = |report: &TopicReport| report.outcome == Outcome::Stopped;
-        for (topic, _) in topics
-            .iter()
-            .zip(&*reports)
-            .filter(|(_, report)| unread(report))
-        {
-            goal::record_unread_range(run, source, topic, range).await?;
+        for (topic, report) in topics.iter().zip(&*reports) {
+            if report.outcome == Outcome::Stopped {
+                goal::record_gap_of_unread_topic(run, source, topic, range).await?;
+            }
         }
     }
     read
@@ -169,16 +167,16 @@ fn log_report(report: &TopicReport) {
     for (name, why) in &report.skipped {
         tracing::info!(%topic, "r/{name} is {why}: trying the next subreddit");
     }
-    let some = |n: u64| Some(n).filter(|n| *n > 0);
-    let (changed, edited) = (some(report.stored.changed), some(report.stored.edited));
-    let rejected = some(report.rejected.total());
-    let unmatched = some(report.unmatched);
-    let purged = some(report.stored.purged);
-    let tombstoned = some(report.stored.tombstoned);
     if *outcome == Outcome::Ok {
-        tracing::info!(%topic, posts, new, changed, edited, unmatched, purged, tombstoned, rejected, "collected r/{subreddit}");
+        tracing::info!(
+            %topic, posts, new,
+            changed = nonzero(report.stored.changed), edited = nonzero(report.stored.edited),
+            unmatched = nonzero(report.unmatched), purged = nonzero(report.stored.purged),
+            tombstoned = nonzero(report.stored.tombstoned), rejected = nonzero(report.rejected.total()),
+            "collected r/{subreddit}"
+        );
     } else if let Some(detail) = &report.detail {
-        // An error, because `-q` hides everything else.
+        // This is an error, because `-q` hides warnings.
         tracing::error!(%topic, %outcome, posts, "not collected: {detail}");
     } else {
         tracing::warn!(%topic, %outcome, posts, "not collected: stopped");
@@ -187,7 +185,7 @@ fn log_report(report: &TopicReport) {
 
 /// Reads one topic, from one subreddit after another. See [`listing`] and [`archive`] for how a source is read, and
 /// [`goal`] for which posts.
-struct Reader<'a> {
+struct TopicReader<'a> {
     run: Run<'a>,
     source: &'a dyn Source,
     topic: &'a Topic,
@@ -206,7 +204,7 @@ struct Reader<'a> {
     is_quiet: bool,
 }
 
-impl Reader<'_> {
+impl TopicReader<'_> {
     async fn read_topic(&mut self) -> Result<()> {
         for subreddit in &self.topic.subreddits {
             if self.run.stop.is_cancelled() {
@@ -269,7 +267,7 @@ impl Reader<'_> {
         if !error.is_transient() || error.outcome() != Outcome::RateLimited {
             return error.is_transient();
         }
-        // Only one subreddit may be too slow to read, and it must not keep the others from being read.
+        // The archive may be too slow for this subreddit alone, which must not keep the others from being read.
         tokio::select! {
             newest = archive.newest_post() => newest.is_err(),
             () = self.run.stop.cancelled() => false,
@@ -292,11 +290,11 @@ impl Reader<'_> {
             Paging::Listing(reddit) => self.read_listing(reddit).await,
             Paging::Archive(archive) => self.read_archive(archive).await,
         };
-        // Not for a closed subreddit, because the next subreddit is read instead.
+        // A closed subreddit leaves no gap, because the next subreddit is read instead.
         if let Err(StageError::Source(error)) = &read
             && !error.outcome().is_subreddit_specific()
         {
-            self.begin_gap().await?;
+            self.record_gap_before_reading().await?;
         }
         read
     }
@@ -306,13 +304,13 @@ impl Reader<'_> {
     async fn read_threads(&mut self, paging: Paging<'_>) -> Result<()> {
         self.is_quiet = true;
         let (posts, kind) = (self.run.store.posts(), self.source.kind());
-        let threads = posts.unread_threads(kind, &self.topic.slug, self.topic.limit);
+        let unread = posts.unread_threads(kind, &self.topic.slug, self.topic.limit);
         let mut read = 0;
         for UnreadThread {
             post,
             subreddit,
             created_at,
-        } in threads.await?
+        } in unread.await?
         {
             if read >= self.topic.limit as usize {
                 break;
@@ -361,11 +359,10 @@ impl Reader<'_> {
         newest: Option<Timestamp>,
         read_from: Option<Timestamp>,
     ) -> Result<()> {
-        let topic = self.topic;
-        let is_match = |post: &ReadyPost| topic.matches(post);
-        let (posts, others): (Vec<_>, Vec<_>) = posts.into_iter().partition(is_match);
-        let received = (posts.len() + others.len()) as u64;
-        let others = stored_among(&self.run, others).await?;
+        let received = posts.len() as u64;
+        let (posts, others) = posts.into_iter().partition(|post| self.topic.matches(post));
+        let updates = stored_among(&self.run, others).await?;
+        let read = (posts.len() + updates.len()) as u64;
         let page = Page {
             run: self.run.id,
             source: self.source.kind(),
@@ -378,19 +375,17 @@ impl Reader<'_> {
             posts,
             now: self.run.now(),
         };
-        let read = (page.posts.len() + others.len()) as u64;
         // Other stored posts get their updates, but keep their topic.
-        let others = Page {
+        let other_page = Page {
             topic: None,
-            posts: others,
+            posts: updates,
             ..page.clone()
         };
-        let pages = [page, others];
-        let stored = self.run.store.posts().save_pages(&pages, None).await?;
+        let pages = [page, other_page];
+        self.report.stored += self.run.store.posts().save_pages(&pages, None).await?;
         self.report.pages += 1;
         self.report.posts += read;
         self.report.unmatched += received - read;
-        self.report.stored += stored;
         Ok(())
     }
 
@@ -412,8 +407,8 @@ async fn stored_among(
 ) -> topicmill_store::Result<Vec<ReadyPost>> {
     let names: Vec<Fullname> = posts.iter().map(|post| post.fullname.clone()).collect();
     if !names.is_empty() {
-        let stored = run.store.posts().text_hashes(&names).await?;
-        let stored: HashSet<&str> = stored.iter().map(|(name, _)| name.as_str()).collect();
+        let hashes = run.store.posts().text_hashes(&names).await?;
+        let stored: HashSet<&str> = hashes.iter().map(|(name, _)| name.as_str()).collect();
         posts.retain(|post| stored.contains(post.fullname.as_str()));
     }
     Ok(posts)
@@ -426,12 +421,9 @@ pub(crate) async fn record_keywords(
 ) -> topicmill_store::Result<()> {
     let is_selected = |topic: &&Topic| !topic.subreddits.is_empty() && !topic.of_posts;
     for topic in topics.iter().filter(is_selected) {
-        let posts = run.store.posts();
-        let entries = topic.keywords.entries();
-        if posts
-            .record_keywords(&topic.slug, entries, run.now())
-            .await?
-        {
+        let (posts, keywords) = (run.store.posts(), topic.keywords.entries());
+        let recorded = posts.record_keywords(&topic.slug, keywords, run.now());
+        if recorded.await? {
             tracing::warn!(
                 topic = %topic.slug, keywords = %topic.keywords,
                 "the topic's `match` has changed: its stored posts were selected differently and stay, and reports and \
@@ -442,9 +434,9 @@ pub(crate) async fn record_keywords(
     Ok(())
 }
 
-/// Decrements a count and returns true, or returns false if it is 0.
-fn take(left: &mut u32) -> bool {
-    let any = *left > 0;
-    *left = left.saturating_sub(1);
-    any
+/// Decrements the number of wanted posts and returns true, or returns false if it is 0.
+fn take(wanted: &mut u32) -> bool {
+    let is_wanted = *wanted > 0;
+    *wanted = wanted.saturating_sub(1);
+    is_wanted
 }

@@ -376,11 +376,6 @@ fn log_refilled(done: &ImportCounts) {
     );
 }
 
-/// Returns a count that a log line leaves out if it is 0.
-fn some(count: u64) -> Option<u64> {
-    Some(count).filter(|count| *count > 0)
-}
-
 /// Parses an assignment such as `title=headline`.
 fn parse_field(flag: &str, what: &str, given: &str) -> Result<(&'static str, String), CliError> {
     let (field, value) = given.split_once('=').unwrap_or((given, ""));

@@ -13,7 +13,7 @@
 use std::collections::HashSet;
 
 use super::goal::Goal;
-use super::{Reader, Result, StageError, take};
+use super::{Result, StageError, TopicReader, take};
 use topicmill_core::Timestamp;
 use topicmill_sources::SourceError;
 use topicmill_sources::arctic_shift::ArcticShift;
@@ -22,10 +22,10 @@ use topicmill_sources::page::{LARGEST_PAGE, PAGE_LIMIT, TimeOrder, site_for};
 /// Maximum number of attempts to read past a second whose posts fill a page that had to be made smaller.
 const STUCK_PAGES: u32 = 3;
 
-impl Reader<'_> {
+impl TopicReader<'_> {
     /// Returns the goal for a subreddit. The overlap does not reach beyond the posts that were read before.
     async fn archive_goal(&mut self, known: Option<Timestamp>) -> Result<Goal> {
-        self.log_unread_range(known);
+        self.log_range_before_since(known);
         let mut goal = self.goal(known);
         self.listing = goal.listing;
         if self.options.time_range.is_none() && goal.back_to.is_some() {
@@ -69,49 +69,49 @@ impl Reader<'_> {
         let mut newest: Option<Timestamp> = None;
         let mut stuck = 0;
         loop {
-            let page = archive.page((self.subreddit, self.topic.kind), order, boundary, limit);
-            let page = page.await?;
+            let subreddit = (self.subreddit, self.topic.kind);
+            let page = archive.page(subreddit, order, boundary, limit).await?;
             let (ends_at, given, full) = (page.ends_at, page.limit, page.full);
-            self.begin_gap().await?;
+            self.record_gap_before_reading().await?;
             self.log_rejected(&page.rejected);
             let names = page.posts.iter().map(|post| post.fullname.clone());
-            let names: HashSet<_> = names.collect();
-            let posts = page
+            let this_page: HashSet<_> = names.collect();
+            let wanted_posts = page
                 .posts
                 .into_iter()
                 .filter(|post| !previous_page.contains(&post.fullname))
                 .filter(|post| range.is_none_or(|range| range.contains(post.created_at)))
                 .filter(|post| wanted > 0 && (!self.topic.matches(post) || take(&mut wanted)));
-            let posts = self.authors.prepare(posts);
-            // Only the last page is needed, because only posts from its last second are repeated.
-            previous_page = names;
+            let posts = self.authors.prepare(wanted_posts);
+            // One page is remembered, because only posts from its last second are repeated.
+            previous_page = this_page;
             // A watermark must not be later than now.
             let now = self.run.now();
             let times = posts.iter().map(|post| post.created_at);
             newest = newest.max(times.filter(|time| *time <= now).max());
-            let is_behind = |time: Timestamp| until.is_some_and(|until| time >= until);
-            let next = ends_at.filter(|time| full && wanted > 0 && !is_behind(*time));
-            let next = next.filter(|_| !self.is_capped(order, &mut pages_left));
-            // Reading forwards, the watermark advances with each page; reading backwards, only after the last page.
-            let watermark = newest.filter(|_| {
-                goal.advances_watermark && (order == TimeOrder::OldestFirst || next.is_none())
+            let next = ends_at.filter(|time| {
+                let is_in_range = until.is_none_or(|until| *time < until);
+                full && wanted > 0 && is_in_range && !self.is_capped(order, &mut pages_left)
             });
+            // Reading forwards, the watermark advances with each page; reading backwards, only after the last page.
+            let is_contiguous = order == TimeOrder::OldestFirst || next.is_none();
+            let watermark = newest.filter(|_| goal.advances_watermark && is_contiguous);
             let cursor = next.map(|next| next.as_datetime().timestamp().to_string());
-            let read_from = match (goal.back_to, ends_at) {
-                (None, Some(oldest)) if full => Some(oldest),
+            let read_from = match goal.back_to {
+                _ if watermark.is_none() => None,
+                Some(back_to) => until.is_none().then_some(back_to),
+                None if full => ends_at.or(Some(Timestamp::EPOCH)),
                 // There are no older posts.
-                (None, _) => Some(Timestamp::EPOCH),
-                (Some(back_to), _) => Some(back_to).filter(|_| until.is_none()),
+                None => Some(Timestamp::EPOCH),
             };
-            let read_from = read_from.filter(|_| watermark.is_some());
             if let (None, None, Some(oldest)) = (goal.back_to, next, read_from) {
-                self.record_unread(oldest).await?;
+                self.record_gap_before_first_run(oldest).await?;
             }
             self.save(posts, cursor.as_deref(), watermark, read_from)
                 .await?;
             let Some(next) = next else {
                 if let Some(back_to) = goal.back_to {
-                    self.fill_gaps(back_to).await?;
+                    self.fill_gaps_since(back_to).await?;
                 }
                 // An archive does not distinguish a quiet subreddit from one that does not exist, so only a known
                 // subreddit counts as quiet.

@@ -4,7 +4,7 @@
 //! gap before its first post is stored, and the gap is filled when its posts are stored. So an interrupted run leaves a
 //! gap.
 
-use super::{MAX_LISTED, Reader, Result};
+use super::{MAX_LISTED, Result, TopicReader};
 use crate::run::Run;
 use topicmill_core::{Listing, Timestamp, Topic};
 use topicmill_sources::source::Source;
@@ -45,14 +45,13 @@ pub(super) struct Goal {
     pub advances_watermark: bool,
 }
 
-impl Reader<'_> {
+impl TopicReader<'_> {
     /// Returns the goal for a subreddit whose posts are known up to a time.
     pub(super) fn goal(&self, known: Option<Timestamp>) -> Goal {
         let (topic, options) = (self.topic, self.options);
-        let now: Timestamp = self.run.now();
-        let listing = self.source.kind().listing(topic.listing);
-        match (options.time_range, known) {
-            (Some(range), known) => Goal {
+        if let Some(range) = options.time_range {
+            let now = self.run.now();
+            return Goal {
                 listing: Listing::New,
                 back_to: Some(range.since),
                 from: Some(range.since),
@@ -63,16 +62,19 @@ impl Reader<'_> {
                     // Without known posts, the next run may continue from this range only if it ends now.
                     None => range.end(now) == now,
                 },
-            },
+            };
+        }
+        let listing = self.source.kind().listing(topic.listing);
+        match known {
             // All posts since the last run are read, because the topic's limit would leave a gap.
-            (None, Some(known)) if topic.is_default_listing || listing == Listing::New => Goal {
+            Some(known) if topic.is_default_listing || listing == Listing::New => Goal {
                 listing: Listing::New,
                 back_to: Some(options.overlap_start(known)),
                 from: Some(known),
                 limit: MAX_LISTED,
                 advances_watermark: true,
             },
-            (None, known) => Goal {
+            _ => Goal {
                 listing,
                 back_to: None,
                 from: None,
@@ -82,55 +84,61 @@ impl Reader<'_> {
         }
     }
 
+    /// Returns the end of the requested time range, or the current time.
+    fn read_until(&self) -> Timestamp {
+        let now = self.run.now();
+        self.options.time_range.map_or(now, |range| range.end(now))
+    }
+
     /// Records the requested time range as a gap until its posts are stored.
-    pub(super) async fn begin_gap(&mut self) -> Result<()> {
-        let is_open = !self.has_gap && !self.topic.of_posts;
-        let Some(range) = self.options.time_range.filter(|_| is_open) else {
-            return Ok(());
-        };
-        self.has_gap = true;
-        let until = range.end(self.run.now());
-        self.store_gap(range.since, until).await
+    pub(super) async fn record_gap_before_reading(&mut self) -> Result<()> {
+        if let Some(range) = self.options.time_range
+            && !self.has_gap
+            && !self.topic.of_posts
+        {
+            self.has_gap = true;
+            self.record_gap(range.since, self.read_until()).await?;
+        }
+        Ok(())
     }
 
     /// Removes gaps after a time, because the posts since that time are stored.
-    pub(super) async fn fill_gaps(&self, from: Timestamp) -> Result<()> {
-        let now = self.run.now();
-        let until = self.options.time_range.map_or(now, |range| range.end(now));
-        if from >= until {
-            return Ok(());
+    pub(super) async fn fill_gaps_since(&self, from: Timestamp) -> Result<()> {
+        if let Some(filled) = gap(self.source, self.topic, &self.path, from, self.read_until()) {
+            self.run.store.posts().fill_gaps(&filled).await?;
         }
-        let filled = self.gap(from, until);
-        Ok(self.run.store.posts().fill_gaps(&filled).await?)
+        Ok(())
     }
 
     /// Records that a listing ended before it reached `from`: the posts between `from` and `oldest` are missing.
-    pub(super) async fn record_shortfall(&self, from: Timestamp, oldest: Timestamp) -> Result<()> {
-        let Some(range) = self.options.time_range else {
+    pub(super) async fn record_gap_after_short_listing(
+        &self,
+        from: Timestamp,
+        oldest: Timestamp,
+    ) -> Result<()> {
+        if self.options.time_range.is_none() {
             tracing::warn!(
                 topic = %self.topic.slug, from = %from.as_datetime(), until = %oldest.as_datetime(),
                 "Reddit's listing of r/{} ends before it reaches the newest stored post, so posts are missing in \
                  between: `--source arctic-shift` may have them; collect more often to prevent this",
                 self.path
             );
-            return self.store_gap(from, oldest).await;
-        };
-        let until = oldest.min(range.end(self.run.now()));
+            return self.record_gap(from, oldest).await;
+        }
+        let until = oldest.min(self.read_until());
         tracing::warn!(
             topic = %self.topic.slug, from = %from.as_datetime(), until = %until.as_datetime(),
             "Reddit no longer lists the posts of r/{} between these times, so they are missing: `--source \
              arctic-shift` may have them",
             self.path
         );
-        // The posts after `oldest` are stored, so the gap that `begin_gap` recorded shrinks to the missing ones.
-        self.fill_gaps(oldest).await
+        // The posts after `oldest` are stored, so the gap recorded before reading shrinks to the missing ones.
+        self.fill_gaps_since(oldest).await
     }
 
     /// Records that this run, the first without a time range, reads back to `oldest` and not to an earlier range.
-    pub(super) async fn record_unread(&self, oldest: Timestamp) -> Result<()> {
-        let (posts, kind) = (self.run.store.posts(), self.source.kind());
-        let before = posts.newest_in_range(kind, &self.topic.slug, &self.path);
-        let Some(before) = before.await?.filter(|before| *before < oldest) else {
+    pub(super) async fn record_gap_before_first_run(&self, oldest: Timestamp) -> Result<()> {
+        let Some(before) = self.newest_in_range().await?.filter(|time| *time < oldest) else {
             return Ok(());
         };
         tracing::warn!(
@@ -139,31 +147,24 @@ impl Reader<'_> {
              to --since and --until",
             self.path
         );
-        self.store_gap(before, oldest).await
+        self.record_gap(before, oldest).await
     }
 
-    async fn store_gap(&self, from_at: Timestamp, until_at: Timestamp) -> Result<()> {
-        if from_at >= until_at {
-            return Ok(());
-        }
-        let gap = self.gap(from_at, until_at);
-        Ok(self.run.store.posts().record_gap(&gap, self.run.id).await?)
+    /// Returns the time of the newest post that a run with a time range has read.
+    pub(super) async fn newest_in_range(&self) -> Result<Option<Timestamp>> {
+        let (posts, kind) = (self.run.store.posts(), self.source.kind());
+        let newest = posts.newest_in_range(kind, &self.topic.slug, &self.path);
+        Ok(newest.await?)
     }
 
-    fn gap(&self, from_at: Timestamp, until_at: Timestamp) -> Gap {
-        Gap {
-            source: self.source.kind(),
-            topic: self.topic.slug.clone(),
-            subreddit: self.path.clone(),
-            from_at,
-            until_at,
-        }
+    async fn record_gap(&self, from: Timestamp, until: Timestamp) -> Result<()> {
+        let gap = gap(self.source, self.topic, &self.path, from, until);
+        record(&self.run, gap).await
     }
 
     /// Logs a range of posts that neither the last run nor this one reads.
-    pub(super) fn log_unread_range(&self, known: Option<Timestamp>) {
-        let since = self.options.time_range.map(|range| range.since);
-        if let (Some(known), Some(since)) = (known, since)
+    pub(super) fn log_range_before_since(&self, known: Option<Timestamp>) {
+        if let (Some(known), Some(TimeRange { since, .. })) = (known, self.options.time_range)
             && since > known
         {
             tracing::info!(
@@ -176,23 +177,41 @@ impl Reader<'_> {
 }
 
 /// Records a time range as a gap of a topic's first subreddit, because a failed run did not get to the topic.
-pub(super) async fn record_unread_range(
+pub(super) async fn record_gap_of_unread_topic(
     run: &Run<'_>,
     source: &dyn Source,
     topic: &Topic,
     range: TimeRange,
 ) -> Result<()> {
-    let (from_at, until_at) = (range.since, range.end(run.now()));
-    let is_read_by_time = from_at < until_at && !topic.of_posts;
-    if let Some(subreddit) = topic.subreddits.first().filter(|_| is_read_by_time) {
-        let gap = Gap {
-            source: source.kind(),
-            topic: topic.slug.clone(),
-            subreddit: topic.path(subreddit),
-            from_at,
-            until_at,
-        };
+    match topic.subreddits.first() {
+        Some(subreddit) if !topic.of_posts => {
+            let (path, until) = (topic.path(subreddit), range.end(run.now()));
+            record(run, gap(source, topic, &path, range.since, until)).await
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn record(run: &Run<'_>, gap: Option<Gap>) -> Result<()> {
+    if let Some(gap) = gap {
         run.store.posts().record_gap(&gap, run.id).await?;
     }
     Ok(())
+}
+
+/// Returns the gap between two times; `None` if the range is empty.
+fn gap(
+    source: &dyn Source,
+    topic: &Topic,
+    path: &str,
+    from_at: Timestamp,
+    until_at: Timestamp,
+) -> Option<Gap> {
+    (from_at < until_at).then(|| Gap {
+        source: source.kind(),
+        topic: topic.slug.clone(),
+        subreddit: path.to_owned(),
+        from_at,
+        until_at,
+    })
 }

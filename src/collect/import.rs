@@ -180,15 +180,13 @@ async fn store_block(
         topics_differ,
         block,
     } = block;
-    let left_out = unmatched.len() as u64;
+    let unmatched_count = unmatched.len();
     // Other stored posts get their updates, but keep their topic.
     let known = stored_among(run, unmatched).await?;
-    let left_out = left_out - known.len() as u64;
+    let left_out = (unmatched_count - known.len()) as u64;
     posts -= left_out;
-    comments += known
-        .iter()
-        .filter(|post| post.fullname.is_comment())
-        .count() as u64;
+    let known_comments = known.iter().filter(|post| post.fullname.is_comment());
+    comments += known_comments.count() as u64;
     by_topic.push(TopicPosts {
         topic: None,
         posts: known,
@@ -199,10 +197,10 @@ async fn store_block(
         end,
         ..
     } = block;
-    let now = run.now();
     if let Some(state) = &mut plan.state {
+        let now = run.now();
         let moved = position.bytes > state.byte_offset || posts > 0 || !rejected.is_empty();
-        // Nothing to store while the part that an earlier run has imported is being skipped.
+        // There is nothing to store while the part that an earlier run has imported is being skipped.
         if !moved && end.is_none() {
             return Ok(());
         }
@@ -225,10 +223,9 @@ async fn store_block(
         done.rejected.add(&reason);
     }
     done.topics_differ += topics_differ;
-    let stored = store_by_topic(run, SourceKind::Import, by_topic, plan.state.as_ref()).await?;
+    done.stored += store_by_topic(run, SourceKind::Import, by_topic, plan.state.as_ref()).await?;
     done.posts += posts;
     done.comments += comments;
-    done.stored += stored;
     Ok(())
 }
 
@@ -260,21 +257,19 @@ pub(super) async fn store_by_topic(
     state: Option<&ImportState>,
 ) -> Result<Upserted> {
     let now = run.now();
-    let pages: Vec<Page<'_>> = by_topic
-        .iter_mut()
-        .map(|TopicPosts { topic, posts }| Page {
-            run: run.id,
-            source,
-            topic: topic.as_deref(),
-            subreddit: "",
-            listing: None,
-            after: None,
-            newest: None,
-            read_from: None,
-            posts: std::mem::take(posts),
-            now,
-        })
-        .collect();
+    let pages = by_topic.iter_mut().map(|of_topic| Page {
+        run: run.id,
+        source,
+        topic: of_topic.topic.as_deref(),
+        subreddit: "",
+        listing: None,
+        after: None,
+        newest: None,
+        read_from: None,
+        posts: std::mem::take(&mut of_topic.posts),
+        now,
+    });
+    let pages: Vec<_> = pages.collect();
     run.store.posts().save_pages(&pages, state).await
 }
 
@@ -296,8 +291,7 @@ fn place_in_file(
 }
 
 /// Returns the columns of a record as they would be stored, or `None` if it matches no topic that lists its subreddit.
-/// A hash depends on the database, so a
-/// name to hash is shown as `u_…`.
+/// A hash depends on the database, so a name to hash is shown as `u_…`.
 pub fn preview(
     record: Record,
     topics: &[Topic],

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::goal::{Goal, TimeRange};
-use super::{Reader, Result, take};
+use super::{Result, TopicReader, take};
 use topicmill_core::{Fullname, Listing, ReadyPost, Timestamp, Topic};
 use topicmill_sources::page::PAGE_LIMIT;
 use topicmill_sources::reddit::Reddit;
@@ -104,20 +104,18 @@ impl Walk {
         let next = after.filter(|cursor| self.cursors.insert(cursor.clone()) && goes_on);
         self.pages_left -= 1;
         self.is_capped = self.pages_left == 0 && next.is_some();
-        next.filter(|_| !self.is_capped)
+        if self.is_capped { None } else { next }
     }
 }
 
-impl Reader<'_> {
+impl TopicReader<'_> {
     pub(super) async fn read_listing(&mut self, reddit: &Reddit) -> Result<()> {
         let known = self.known().await?;
-        self.log_unread_range(known);
+        self.log_range_before_since(known);
         // New posts are read back to a time range that was read before.
         let since = match known {
             None if self.topic.is_default_listing || self.topic.listing == Listing::New => {
-                let (posts, kind) = (self.run.store.posts(), self.source.kind());
-                let newest = posts.newest_in_range(kind, &self.topic.slug, &self.path);
-                newest.await?
+                self.newest_in_range().await?
             }
             known => known,
         };
@@ -126,10 +124,10 @@ impl Reader<'_> {
         let mut after: Option<String> = None;
         while walk.wanted > 0 {
             let limit = self.page_limit(walk.wanted);
-            let of = (self.subreddit, self.topic.kind);
-            let request = reddit.page(of, self.listing, limit, after.as_deref());
+            let subreddit = (self.subreddit, self.topic.kind);
+            let request = reddit.page(subreddit, self.listing, limit, after.as_deref());
             let page = request.await?;
-            self.begin_gap().await?;
+            self.record_gap_before_reading().await?;
             self.log_rejected(&page.rejected);
             let mut listed = self.authors.prepare(page.posts);
             // A page without posts in the time range may be followed by a page with some.
@@ -146,15 +144,16 @@ impl Reader<'_> {
                     "r/{} has more pages than `collect.page_cap`: the rest is not read", self.path
                 );
             }
-            // Only with the last page: a listing goes from new to old, so a crash in the middle leaves a gap before the
-            // newest posts.
-            let newest = walk
-                .newest
-                .filter(|_| after.is_none() && walk.goal.advances_watermark);
-            self.save(listed, after.as_deref(), newest, None).await?;
-            if after.is_none() {
-                return self.end_listing(&walk).await;
+            if after.is_some() {
+                self.save(listed, after.as_deref(), None, None).await?;
+                continue;
             }
+            // A listing goes from new to old, so a crash in the middle leaves a gap before the newest posts. The
+            // watermark is therefore stored with the last page.
+            let advances = walk.goal.advances_watermark;
+            let watermark = if advances { walk.newest } else { None };
+            self.save(listed, None, watermark, None).await?;
+            return self.end_listing(&walk).await;
         }
         Ok(())
     }
@@ -171,12 +170,13 @@ impl Reader<'_> {
             (Some(from), _) if short && !reached => {
                 let now = self.run.now();
                 let oldest = walk.end.oldest_new.unwrap_or(now);
-                self.record_shortfall(from, oldest).await
+                self.record_gap_after_short_listing(from, oldest).await
             }
             (_, Some(back_to)) => {
                 let few = walk.seen.len() < PAGE_LIMIT as usize;
                 let is_complete = !reached && !walk.is_capped && few;
-                self.fill_gaps(walk.end.read_to(back_to, is_complete)).await
+                let read_to = walk.end.read_to(back_to, is_complete);
+                self.fill_gaps_since(read_to).await
             }
             _ => Ok(()),
         }
@@ -213,8 +213,9 @@ impl ListingEnd {
     /// Returns the start of the range without missing posts: the end of the listing, at most `back_to`; the epoch if
     /// the listing is complete.
     fn read_to(&self, back_to: Timestamp, is_complete: bool) -> Timestamp {
-        let all = is_complete.then_some(Timestamp::EPOCH);
-        all.or(self.time())
-            .map_or(back_to, |time| time.min(back_to))
+        if is_complete {
+            return Timestamp::EPOCH.min(back_to);
+        }
+        self.time().map_or(back_to, |time| time.min(back_to))
     }
 }

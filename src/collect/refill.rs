@@ -8,9 +8,9 @@ use super::import::{Place, TopicPosts, by_topic, place, store_by_topic, unlogged
 use super::{MAX_LOGGED_REJECTIONS, Result, stored_among};
 use crate::run::Run;
 use topicmill_core::record::ImportCounts;
-use topicmill_core::{AuthorPolicy, Fullname, Post, PurgeReason, Topic};
+use topicmill_core::{AuthorPolicy, Fullname, PurgeReason, Topic};
 use topicmill_sources::Source;
-use topicmill_sources::lookup::{FoundPosts, PostState};
+use topicmill_sources::lookup::{FoundPosts, PostState, PostStates};
 use topicmill_sources::page::Rejected;
 use topicmill_store::Checked;
 
@@ -94,20 +94,19 @@ async fn fetch(
     done: &mut ImportCounts,
 ) -> Result<bool> {
     let requested = ids.len() as u64;
-    let found = tokio::select! {
+    let FoundPosts { page, states } = tokio::select! {
         found = source.paging().posts(ids) => found?,
         () = run.stop.cancelled() => return Ok(false),
     };
     done.requests += 1;
     done.asked += requested;
-    let FoundPosts { page, states } = found;
     for Rejected { at, reason } in page.rejected {
         if done.rejected.total() < MAX_LOGGED_REJECTIONS {
             tracing::warn!(%at, "skipped: {reason}");
         }
         done.rejected.add(&reason);
     }
-    let Some(states) = states else {
+    let Some(PostStates { states, .. }) = states else {
         // The response does not show which posts are gone, so the next run requests them again.
         done.unclear += requested;
         (plan.progress)(requested);
@@ -115,7 +114,7 @@ async fn fetch(
     };
     let mut gone = Vec::new();
     for id in ids {
-        match states.states.get(id) {
+        match states.get(id) {
             Some(PostState::Visible | PostState::AuthorDeleted) => {}
             Some(PostState::Gone(reason)) => {
                 gone.push((id.clone(), *reason));
@@ -127,18 +126,19 @@ async fn fetch(
             None => done.missing += 1,
         }
     }
-    // Otherwise, only posts that are not stored were requested.
+    // Without `refresh`, only posts that are not stored were requested.
     if plan.refresh {
         done.stored.purged += purge_stored(run, gone).await?;
     }
-    let is_there = |post: &Post| {
-        let state = states.states.get(&post.fullname);
-        // Only requested posts that still exist: the source also returns deleted posts.
-        matches!(state, Some(PostState::Visible | PostState::AuthorDeleted))
-            && ids.contains(&post.fullname)
-    };
     let (mut placed, mut unmatched) = (Vec::new(), Vec::new());
-    for post in page.posts.into_iter().filter(is_there) {
+    for post in page.posts {
+        // The source also returns deleted posts, and posts that were not requested.
+        let state = states.get(&post.fullname);
+        if !matches!(state, Some(PostState::Visible | PostState::AuthorDeleted))
+            || !ids.contains(&post.fullname)
+        {
+            continue;
+        }
         match place(&post, None, plan.topics) {
             Place::In(topic) => placed.push((topic, post)),
             Place::Unmatched => unmatched.push(post),
@@ -154,8 +154,7 @@ async fn fetch(
         topic: None,
         posts: known,
     });
-    let stored = store_by_topic(run, source.kind(), posts, None).await?;
-    done.stored += stored;
+    done.stored += store_by_topic(run, source.kind(), posts, None).await?;
     (plan.progress)(requested);
     Ok(true)
 }
@@ -172,10 +171,7 @@ async fn purge_stored(run: &Run<'_>, mut gone: Vec<(Fullname, PurgeReason)>) -> 
         gone,
         ..Checked::default()
     };
-    let purged = run
-        .store
-        .purging()
-        .purge(run.id, &checked, run.now())
-        .await?;
+    let purged = run.store.purging().purge(run.id, &checked, run.now());
+    let purged = purged.await?;
     Ok(purged.posts + purged.crossposts)
 }
