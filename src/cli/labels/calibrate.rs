@@ -9,19 +9,18 @@ use toml_edit::{DocumentMut, value};
 use super::figures::quality_table;
 use super::rescoring::{NeededOutput, Rescoring};
 use super::{
-    NamedSet, Printout, WhichModel, find_stored_model, settings_json, short_hash,
+    NamedSet, Printout, ResolveFlags, WhichModel, find_stored_model, settings_json, short_hash,
     write_file,
 };
 use crate::atomic_file::IfExists;
 use crate::cli::app::PipelineFlags;
 use crate::cli::{App, CliError, Exit, OutputFormat};
 use crate::pipeline_file::{SIXTEEN_TOPICS, read_text};
-use topicmill_core::{CALIBRATED, Fullname, LabelSet, Mode, ThingKind};
+use topicmill_core::{Background, CALIBRATED, Fullname, LabelSet, Mode};
 use topicmill_review::calibrate::{
     Calibration, FOLDS, GoldEvidence, MIN_ANSWERED, Setting, TEMPERATURES, calibrate,
 };
 use topicmill_review::evaluate::{Counted, Frame};
-use topicmill_review::gold::GoldLabels;
 use topicmill_review::join::GoldText;
 use topicmill_review::quality::QualitySample;
 use topicmill_store::{Access, Store, Target};
@@ -47,14 +46,8 @@ pub struct Calibrate {
     /// SET is `current`, a pipeline file, or the name or version prefix of a stored label set.
     #[arg(long, value_name = "SET", default_value = "current")]
     label_set: String,
-    /// Let NAME decide posts on which annotators disagree
-    ///
-    /// By default, the answer of more than half of the annotators decides. If none decides, proportions are bounds.
-    #[arg(long, value_name = "NAME")]
-    decides: Option<String>,
-    /// Count gold labels outside the label set as out of scope
-    #[arg(long)]
-    others_out_of_scope: bool,
+    #[command(flatten)]
+    resolving: ResolveFlags,
     /// Choose the threshold for a precision of P
     ///
     /// Precision is the share of assigned labels that are right. Posts below the threshold get no label.
@@ -167,11 +160,13 @@ impl Calibrate {
         store: &Store,
         of_file: &LabelSet,
     ) -> Result<LabelSet, CliError> {
-        let set = if self.file().pipeline.is_some() {
-            of_file.clone()
-        } else {
-            let named = NamedSet::find(app, &self.which, store, &self.label_set).await?;
-            named.set
+        let set = match self.file().pipeline {
+            Some(_) => of_file.clone(),
+            None => {
+                NamedSet::find(app, &self.which, store, &self.label_set)
+                    .await?
+                    .set
+            }
         };
         if set.fitted.is_some() {
             return Err(CliError::Usage(format!(
@@ -236,17 +231,10 @@ impl Calibrate {
             set,
         };
         // Close calls are harder than most posts, so a fit to them alone would underestimate the quality of the labels.
-        let gold = GoldLabels::read(
-            store,
-            (&self.gold, ThingKind::Post),
-            self.decides.as_deref(),
-            &[set],
-            |_, _| false,
-        )
-        .await?;
-        let gold = gold.keep_random_sample(MIN_ROWS);
-        let is_random = gold.is_random();
-        let gold = gold.resolve(&[set], self.others_out_of_scope)?;
+        let labels = self.resolving.read(store, &self.gold, set).await?;
+        let labels = labels.keep_random_sample(MIN_ROWS);
+        let is_random = labels.is_random();
+        let gold = labels.resolve(&[set], self.resolving.others_out_of_scope)?;
         let mut texts = rescoring
             .gold_texts(gold, None, MIN_ROWS, NeededOutput::Any)
             .await?;
@@ -256,9 +244,9 @@ impl Calibrate {
                 "few gold posts: check the confidence intervals before you rely on a figure"
             );
         }
-        let frame = match rescoring.model.filter(|_| is_random) {
-            Some(model) => frame(store, model, set, &texts).await?,
-            None => None,
+        let frame = match rescoring.model {
+            Some(model) if is_random => frame(store, model, set, &texts).await?,
+            _ => None,
         };
         if let Some(frame) = &frame {
             texts.retain(|text| frame.contains(&text.post));
@@ -337,9 +325,10 @@ fn with_settings(
 
 /// Returns the absolute path of the background file that a pipeline file in `folder` names, if it names one.
 fn absolute_background(file: &DocumentMut, folder: Option<&Path>) -> Option<PathBuf> {
-    let named = file.get("background").and_then(toml_edit::Item::as_str)?;
-    let named = Some(named).filter(|named| !["reddit", "none"].contains(named))?;
-    std::path::absolute(folder?.join(named)).ok()
+    match file.get("background").and_then(toml_edit::Item::as_str)? {
+        "reddit" | "none" => None,
+        path => std::path::absolute(folder?.join(path)).ok(),
+    }
 }
 
 /// Returns the background weight after a shift of its logit, rounded to four decimals.
@@ -372,21 +361,20 @@ async fn frame(
 fn printout(set: &LabelSet, fitted: &Calibration, frame: Option<&Frame>) -> Printout {
     let four = |x: f64| json!(format!("{x:.4}"));
     let fixed = |what: &str, a: f64, b: Option<f64>| json!([what, four(a), b.map(four), null]);
-    let weight = set.background.as_ref().map(|background| background.weight);
-    let weight = weight.map(|weight| {
-        let after = weight_after(weight, fitted.shift);
-        fixed("background_weight", weight, Some(after))
-    });
-    let head = [
+    let mut head = vec![
         fixed("temperature", set.temperature, Some(fitted.temperature)),
         fixed("threshold", set.threshold, fitted.threshold),
     ];
+    if let Some(Background { weight, .. }) = set.background {
+        let after = weight_after(weight, fitted.shift);
+        head.push(fixed("background_weight", weight, Some(after)));
+    }
     let columns = [
         ("before", &fitted.before),
         ("after", &fitted.after),
         ("held-out", &fitted.held_out),
     ];
-    let summary = quality_table(&columns, head.into_iter().chain(weight).collect());
+    let summary = quality_table(&columns, head);
     let mut json = json!(fitted);
     json["label_set"] = settings_json(set);
     json["folds"] = json!(FOLDS);
@@ -395,7 +383,7 @@ fn printout(set: &LabelSet, fitted: &Calibration, frame: Option<&Frame>) -> Prin
         None => QualitySample::Selected,
     });
     json["frame"] = json!(frame.and_then(Frame::size));
-    let of = match frame.map(Frame::in_words) {
+    let scope = match frame.map(Frame::in_words) {
         Some(words) => format!(
             "The posts were drawn at random, so the figures are estimates for {}. ",
             words.strip_prefix(", of ").unwrap_or("all posts")
@@ -405,7 +393,7 @@ fn printout(set: &LabelSet, fitted: &Calibration, frame: Option<&Frame>) -> Prin
             .to_owned(),
     };
     let heading = format!(
-        "{of}Shares with 95 % confidence intervals. Held-out: cross-validation; each post is evaluated by a fit to the \
+        "{scope}Shares with 95 % confidence intervals. Held-out: cross-validation; each post is evaluated by a fit to the \
          other {} of {FOLDS} folds.",
         FOLDS - 1
     );

@@ -83,12 +83,10 @@ async fn compare_sides(
     [a, b]: [&Side; 2],
     examples: usize,
 ) -> Result<Comparison, CliError> {
-    let of_a = (a.target(), a.known(app, store).await?);
-    let of_b = (b.target(), b.known(app, store).await?);
-    let labels = [of_a, of_b];
-    let labels = labels.map(|(stored, known)| LabelSource {
-        stored,
-        rescorer: known,
+    let rescorers = (a.known(app, store).await?, b.known(app, store).await?);
+    let labels = [(a, rescorers.0), (b, rescorers.1)].map(|(side, rescorer)| LabelSource {
+        stored: side.target(),
+        rescorer,
     });
     let bar = Progress::counter("diff", "posts");
     let stop = || app.stop.is_cancelled();
@@ -118,9 +116,11 @@ fn compare_sets(a: &Side, b: &Side) -> Printout {
     let changes = label_changes(&a.set, &b.set);
     let json =
         json!({ "a": a.json(), "b": b.json(), "cost": null, "moved": null, "labels": changes });
-    let rows = settings(&a.set).into_iter().zip(settings(&b.set));
-    let rows = rows.map(|((what, a), (_, b))| json!([what, a, b]));
-    let rows = rows.chain([json!(["model", a.model(), b.model()])]);
+    let rows = settings(&a.set)
+        .into_iter()
+        .zip(settings(&b.set))
+        .map(|((what, a), (_, b))| json!([what, a, b]))
+        .chain([json!(["model", a.model(), b.model()])]);
     let mut found = Printout::new(json).with("", output::table(["", "first", "second"], rows));
     let heading = if changes.is_empty() {
         "The labels are the same."
@@ -176,7 +176,7 @@ fn add_moves(found: &mut Printout, compared: &Comparison, without_fit: Option<&C
             "posts": moves.posts(), "moved": moves.moved(), "agreement": moves.agreement(), "kappa": moves.kappa(),
         })
     }));
-    let heading = without_fit.map_or(String::new(), |without| {
+    let note = without_fit.map_or(String::new(), |without| {
         format!(
             " (only one of the two label sets is fitted to gold labels: without this fit, {} posts change their label)",
             thousands(without.moves.moved())
@@ -193,8 +193,10 @@ fn add_moves(found: &mut Printout, compared: &Comparison, without_fit: Option<&C
     ];
     let rows = rows.map(|(what, key)| (what, json[key].clone()));
     found.json["moved"] = json;
-    let heading = format!("Labels on the same posts{heading}");
-    found.add(&heading, key_value_table("what", rows));
+    found.add(
+        &format!("Labels on the same posts{note}"),
+        key_value_table("what", rows),
+    );
     if compared.moves.moved() == 0 {
         return;
     }
@@ -214,7 +216,9 @@ fn labels_table(changes: &[LabelChange<'_>]) -> Table {
         0 => label.label.clone(),
         n => format!("{} (+{n} descriptions)", label.label),
     };
-    let rows = changes.iter();
-    let rows = rows.map(|one| json!([one.change, one.slug, one.a.map(words), one.b.map(words)]));
+    let rows = changes.iter().map(|label| {
+        let (first, second) = (label.a.map(words), label.b.map(words));
+        json!([label.change, label.slug, first, second])
+    });
     output::table(["change", "slug", "first", "second"], rows)
 }

@@ -13,12 +13,12 @@ use topicmill_store::{Grouping, Store};
 /// Describes the frame, and says if the sample is hardly random.
 pub fn notes(sample: &RandomSample) -> String {
     let mut notes = Vec::new();
-    let frame = sample.frame_in_words();
-    if let Some(frame) = frame.strip_prefix(", of the ") {
+    if let Some(frame) = sample.frame_in_words().strip_prefix(", of the ") {
         notes.push(format!("The figures are estimates for the {frame}."));
     }
-    let size = sample.size().filter(|size| size.waves > 1);
-    if let Some(size) = size {
+    if let Some(size) = sample.size()
+        && size.waves > 1
+    {
         notes.push(format!(
             "The figures are weighted by {} waves, because later posts have fewer or more answers per post.",
             size.waves
@@ -53,19 +53,15 @@ pub fn add_shares(side: &Side, sample: Option<&RandomSample>, found: &mut Printo
     let random = sample.map_or(0, |sample| sample.held.posts.len());
     let shares = sample.and_then(|sample| Some((sample.size()?.posts, sample.shares(&side.set)?)));
     let Some((posts, shares)) = shares else {
-        let note = format!(
+        found.add_note(&format!(
             "The estimated shares of labels need {ENOUGH_ANSWERS} random gold posts in the database ({random} so far)."
-        );
-        found.add(&note, output::table([], []));
+        ));
         return;
     };
     found.json["shares"] = json!(shares);
-    let rows = shares.iter().map(|one| {
-        json!([
-            one.label,
-            format!("{:.3}", one.assigned),
-            estimate(&one.estimated)
-        ])
+    let rows = shares.iter().map(|share| {
+        let assigned = format!("{:.3}", share.assigned);
+        json!([share.label, assigned, estimate(&share.estimated)])
     });
     let table = output::table(["label", "assigned", "estimated, 95 %"], rows);
     let heading = format!(

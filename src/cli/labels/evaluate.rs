@@ -7,9 +7,9 @@ use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 
 use super::estimates::{add_groups_of, add_shares, notes};
-use super::figures::{estimate, labels_table, share};
+use super::figures::{estimate, labels_table, p_value, share, slug};
 use super::side::Side;
-use super::{NONE, Printout, no_labels_yet, rows_from_objects, short_hash};
+use super::{Printout, ResolveFlags, no_labels_yet, rows_from_objects, short_hash};
 use crate::cli::{App, CliError, Exit, Kind, OutputFormat, output};
 use topicmill_core::{Fullname, LabelSet, Mode};
 use topicmill_review::evaluate::{
@@ -41,14 +41,8 @@ pub struct Evaluate {
     /// other means out of scope). `topic` uses the topic that each post was collected for.
     #[arg(long, value_name = "FILE|db|topic", default_value = "db")]
     gold: String,
-    /// Let NAME decide posts on which annotators disagree
-    ///
-    /// By default, the answer of more than half of the annotators decides. If none decides, proportions are bounds.
-    #[arg(long, value_name = "NAME")]
-    decides: Option<String>,
-    /// Count gold labels outside the label set as out of scope
-    #[arg(long)]
-    others_out_of_scope: bool,
+    #[command(flatten)]
+    resolving: ResolveFlags,
     /// Evaluate the labels of posts or of comments; estimates are of posts only
     #[arg(long, value_enum, default_value_t)]
     kind: Kind,
@@ -88,7 +82,7 @@ impl Evaluate {
         let store = app.store(Access::ReadOnly).await?;
         let sides = self.sides(app, &store, places).await?;
         let sets: Vec<&LabelSet> = sides.iter().map(|side| &side.set).collect();
-        let decides = self.decides.as_deref();
+        let decides = self.resolving.decides.as_deref();
         let mut crossed = Vec::new();
         for side in &sides {
             crossed.push(side.cross_fitted(&store, &self.gold).await?);
@@ -101,7 +95,7 @@ impl Evaluate {
         let is_sample = labels.is_sample();
         let sample = labels.sample_for_estimates().cloned();
         let known_random = labels.drawn();
-        let gold = labels.resolve(&sets, self.others_out_of_scope)?;
+        let gold = labels.resolve(&sets, self.resolving.others_out_of_scope)?;
         let posts: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
         let mut labellings = Vec::new();
         for (side, held_out) in sides.iter().zip(&crossed) {
@@ -115,31 +109,31 @@ impl Evaluate {
         }
         let whole = join_gold(&store, &labellings, &gold.posts).await?;
         whole.check(&gold.posts)?;
-        let drawn = sample.map(|sample| whole.restricted_to(&sample));
-        let drawn = drawn.filter(|drawn| !drawn.posts.is_empty());
+        let drawn = sample
+            .map(|sample| whole.restricted_to(&sample))
+            .filter(|drawn| !drawn.posts.is_empty());
         let held = drawn.as_ref().unwrap_or(&whole);
         let is_drawn = |post: &Fullname| known_random.contains(post) && !post.is_comment();
         let is_random = held.posts.iter().all(|post| is_drawn(&post.id));
         match &sides[..] {
-            [one] => {
+            [side] => {
                 let whole = drawn.as_ref().map(|_| &whole);
-                let target = one.target().filter(|_| is_random);
                 let answers = store.gold().answers().await?;
-                let estimates = match target {
-                    Some(target) => Some(
+                let estimates = match side.target() {
+                    Some(target) if is_random => Some(
                         RandomSample::find(&store, target, &answers, held, Counted::All).await?,
                     ),
-                    None => None,
+                    _ => None,
                 };
-                let held = estimates.as_ref().map_or(held, |estimates| &estimates.held);
-                let mut found = self.evaluate_one(one, held, whole, caveat, estimates.as_ref());
+                let sample = estimates.as_ref();
+                let held = sample.map_or(held, |sample| &sample.held);
+                let mut found = self.evaluate_one(side, held, whole, caveat, sample);
                 if is_sample {
-                    add_shares(one, estimates.as_ref(), &mut found);
+                    add_shares(side, sample, &mut found);
                 }
                 add_cross_fitted(held, is_crossed, &mut found);
-                let by = self.by.as_deref().and_then(Grouping::named);
-                if let Some(by) = by {
-                    add_groups_of(&store, (one, by), estimates.as_ref(), &mut found).await?;
+                if let Some(by) = self.by.as_deref().and_then(Grouping::named) {
+                    add_groups_of(&store, (side, by), sample, &mut found).await?;
                 }
                 found.print(self.format)?;
             }
@@ -206,27 +200,27 @@ impl Evaluate {
         side: &'a Side,
         posts: &[Fullname],
     ) -> Result<Option<Labelling<'a>>, CliError> {
-        let made = if self.compute {
+        let computed = if self.compute {
             side.computed(app, store, posts).await?
-        } else if let Some(made) = side.rescored(app, store, posts).await? {
-            if !made.is_empty() {
+        } else if let Some(computed) = side.rescored(app, store, posts).await? {
+            if !computed.is_empty() {
                 tracing::info!(
                     version = short_hash(&side.set.hash()),
-                    posts = made.len(),
+                    posts = computed.len(),
                     "some posts have no stored label of this label set: computing their labels from stored logits, \
                      without storing them"
                 );
             }
-            Some(made)
+            Some(computed)
         } else if side.target().is_some() {
             Some(HashMap::new())
         } else {
             return Err(no_labels_yet());
         };
-        Ok(made.map(|made| Labelling {
+        Ok(computed.map(|computed| Labelling {
             set: &side.set,
             stored: side.target(),
-            computed: made,
+            computed,
             held_out: HashMap::new(),
         }))
     }
@@ -331,26 +325,23 @@ impl Evaluate {
             "{} posts are right only in the first, {} only in the second. McNemar's exact test: p = {}.",
             difference.only_first,
             difference.only_second,
-            if difference.p < 0.0001 {
-                "under 0.0001".to_owned()
-            } else {
-                format!("{:.4}", difference.p)
-            }
+            p_value(difference.p)
         );
-        let both = figures(&first).into_iter().zip(figures(&second));
-        let both = both.filter(|((_, a, _), (_, b, _))| !(a.is_null() && b.is_null()));
-        let rows = both.map(|((name, a, _), (_, b, _))| {
-            let apart = match name {
-                OUTCOME => estimate(&difference.outcome),
-                MACRO_F1 => estimate(&difference.macro_f1),
-                _ => Value::Null,
-            };
-            json!([name, a, b, apart])
-        });
+        let rows = figures(&first)
+            .into_iter()
+            .zip(figures(&second))
+            .filter(|((_, a, _), (_, b, _))| !(a.is_null() && b.is_null()))
+            .map(|((name, a, _), (_, b, _))| {
+                let apart = match name {
+                    OUTCOME => estimate(&difference.outcome),
+                    MACRO_F1 => estimate(&difference.macro_f1),
+                    _ => Value::Null,
+                };
+                json!([name, a, b, apart])
+            });
         let figures = output::table(["figure", "first", "second", "difference"], rows);
-        let mut found = Printout::new(json)
-            .with(&heading, figures)
-            .with(&chance, output::table([], []));
+        let mut found = Printout::new(json).with(&heading, figures);
+        found.add_note(&chance);
         if !differing.is_empty() {
             let heading = format!(
                 "Posts that the two label differently: {} of {all}, starting with those that only one gets right",
@@ -400,9 +391,9 @@ fn figures(evaluation: &Evaluation) -> Vec<(&'static str, Value, usize)> {
 }
 
 fn summary(evaluation: &Evaluation) -> Table {
-    let rows = figures(evaluation).into_iter();
-    let rows = rows.filter(|(_, value, _)| !value.is_null());
-    let rows = rows.map(|(name, value, posts)| json!([name, value, posts]));
+    let mut figures = figures(evaluation);
+    figures.retain(|(_, value, _)| !value.is_null());
+    let rows = figures.into_iter().map(|figure| json!(figure));
     output::table(["figure", "value, 95 %", "posts"], rows)
 }
 
@@ -410,18 +401,16 @@ fn confusions_table(set: &LabelSet, evaluation: &Evaluation) -> Table {
     let cells = evaluation.confusion.iter();
     let mut wrong: Vec<_> = cells.filter(|cell| cell.gold != cell.given).collect();
     wrong.sort_by_key(|cell| std::cmp::Reverse(cell.posts));
-    let slug = |label: usize| set.labels.get(label).map_or(NONE, |label| &label.slug);
-    let rows = wrong.into_iter().take(SHOWN_CONFUSIONS);
-    let rows = rows.map(|cell| json!([slug(cell.gold), slug(cell.given), cell.posts]));
+    let rows = wrong.into_iter().take(SHOWN_CONFUSIONS).map(|cell| {
+        let (gold, given) = (slug(set, cell.gold), slug(set, cell.given));
+        json!([gold, given, cell.posts])
+    });
     output::table(["gold", "assigned", "posts"], rows)
 }
 
 fn reliability_table(evaluation: &Evaluation) -> Table {
-    let bins = evaluation
-        .reliability
-        .iter()
-        .filter(|bin| bin.right.all > 0);
-    let rows = bins.map(|bin| {
+    let bins = evaluation.reliability.iter();
+    let rows = bins.filter(|bin| bin.right.all > 0).map(|bin| {
         let range = format!("{:.1}–{:.1}", bin.from, bin.to);
         let mean = format!("{:.2}", bin.mean_score);
         json!([range, bin.right.all, mean, share(&bin.right, 2)])
@@ -435,14 +424,13 @@ fn add_cross_fitted(
     is_held_out: impl Fn(&Fullname) -> bool,
     found: &mut Printout,
 ) {
-    let posts = held.posts.iter().filter(|post| is_held_out(&post.id));
-    let posts = posts.count();
+    let held_out = held.posts.iter().filter(|post| is_held_out(&post.id));
+    let posts = held_out.count();
     found.json["cross_fitted"] = json!(posts);
     if posts > 0 {
-        let note = format!(
+        found.add_note(&format!(
             "The label set was fitted to {posts} of these posts. For each, the label is that of a fit to the other \
              answers (cross-fitting)."
-        );
-        found.add(&note, output::table([], []));
+        ));
     }
 }

@@ -2,11 +2,26 @@
 
 use serde_json::{Value, json};
 
+use super::NONE;
 use crate::cli::output;
 use topicmill_core::LabelSet;
 use topicmill_review::calibrate::{Proportion, Quality};
 use topicmill_review::evaluate::{Estimate, LabelQuality};
 use topicmill_store::Table;
+
+/// Formats a p-value.
+pub fn p_value(p: f64) -> String {
+    if p < 0.0001 {
+        "under 0.0001".to_owned()
+    } else {
+        format!("{p:.4}")
+    }
+}
+
+/// Returns the slug of the label at an index of the label set, or the word for none.
+pub fn slug(set: &LabelSet, label: usize) -> &str {
+    set.labels.get(label).map_or(NONE, |label| &label.slug)
+}
 
 /// Formats an estimate with its confidence interval.
 pub fn estimate(estimate: &Estimate) -> Value {
@@ -19,45 +34,60 @@ pub fn estimate(estimate: &Estimate) -> Value {
 pub fn share(share: &Proportion, digits: usize) -> Value {
     share.share.map_or(Value::Null, |value| {
         let (low, high) = (share.low, share.high);
-        let most = share.share_if_right;
-        let most = most.map_or_else(String::new, |most| format!(" to {most:.digits$}"));
-        json!(format!("{value:.digits$}{most} ({low:.2}–{high:.2})"))
+        let upper_bound = share
+            .share_if_right
+            .map_or_else(String::new, |most| format!(" to {most:.digits$}"));
+        json!(format!(
+            "{value:.digits$}{upper_bound} ({low:.2}–{high:.2})"
+        ))
     })
 }
 
 /// Returns a table with a column of figures for each quality, below the rows in `head`.
 pub fn quality_table(columns: &[(&str, &Quality)], head: Vec<Value>) -> Table {
-    let row = |what: &str, figure: &dyn Fn(&Quality) -> Value| {
-        let figures = columns.iter().map(|(_, quality)| figure(quality));
-        std::iter::once(json!(what)).chain(figures).collect()
+    let figures = |quality: &Quality| {
+        let four = |x: f64| json!(format!("{x:.4}"));
+        [
+            json!(quality.accuracy.all.to_string()),
+            share(&quality.accuracy, 3),
+            share(&quality.precision, 3),
+            share(&quality.found, 3),
+            share(&quality.coverage, 3),
+            four(quality.calibration_error),
+            four(quality.loss),
+        ]
     };
-    let four = |x: f64| json!(format!("{x:.4}"));
-    let rows = [
-        row("posts", &|of| json!(of.accuracy.all.to_string())),
-        row("accuracy (including none of these)", &|of| {
-            share(&of.accuracy, 3)
-        }),
-        row("precision of assigned labels", &|of| {
-            share(&of.precision, 3)
-        }),
-        row("recall (in scope: right label)", &|of| share(&of.found, 3)),
-        row("coverage (posts with a label)", &|of| {
-            share(&of.coverage, 3)
-        }),
-        row("calibration error", &|of| four(of.calibration_error)),
-        row("loss", &|of| four(of.loss)),
-    ];
+    let figures: Vec<_> = columns
+        .iter()
+        .map(|(_, quality)| figures(quality))
+        .collect();
+    let rows = QUALITY_FIGURES.iter().enumerate().map(|(row, name)| {
+        let cells = figures.iter().map(|column| column[row].clone());
+        std::iter::once(json!(name)).chain(cells).collect()
+    });
     let names = std::iter::once("").chain(columns.iter().map(|(name, _)| *name));
     output::table(names, head.into_iter().chain(rows))
 }
 
+/// The names of the rows of [`quality_table`].
+const QUALITY_FIGURES: [&str; 7] = [
+    "posts",
+    "accuracy (including none of these)",
+    "precision of assigned labels",
+    "recall (in scope: right label)",
+    "coverage (posts with a label)",
+    "calibration error",
+    "loss",
+];
+
 /// Returns a table of each label's quality, in the order of the label set.
 pub fn labels_table(set: &LabelSet, qualities: &[LabelQuality]) -> Table {
     let labels = set.labels.iter().zip(qualities);
-    let rows = labels.map(|(label, of)| {
-        let (precision, recall) = (share(&of.precision, 2), share(&of.recall, 2));
-        let f1 = of.f1.map(|f1| format!("{f1:.2}"));
-        json!([label.slug, precision, recall, f1, of.support(), of.given()])
+    let rows = labels.map(|(label, quality)| {
+        let (precision, recall) = (share(&quality.precision, 2), share(&quality.recall, 2));
+        let f1 = quality.f1.map(|f1| format!("{f1:.2}"));
+        let (gold, assigned) = (quality.support(), quality.given());
+        json!([label.slug, precision, recall, f1, gold, assigned])
     });
     let columns = ["label", "precision", "recall", "F1", "gold", "assigned"];
     output::table(columns, rows)

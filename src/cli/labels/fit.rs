@@ -5,14 +5,15 @@ use serde_json::json;
 
 use super::figures::{labels_table, quality_table};
 use super::rescoring::{NeededOutput, Rescoring};
-use super::{NamedSet, Printout, WhichModel, find_stored_model, short_hash};
+use super::{NamedSet, Printout, ResolveFlags, WhichModel, find_stored_model, short_hash};
 use crate::classify::check_no_label_is_lost;
 use crate::cli::app::{ModelFlags, run_blocking};
+use crate::cli::output::counted;
 use crate::cli::{App, CliError, Exit, OutputFormat, backlog};
 use crate::pipeline::Context;
-use topicmill_core::{FitTarget, LabelSet, Provenance, ThingKind};
+use topicmill_core::{FitTarget, LabelSet, Provenance};
 use topicmill_review::fit::{FittedSet, fit_label_set};
-use topicmill_review::gold::{GoldLabels, TOPIC};
+use topicmill_review::gold::TOPIC;
 use topicmill_store::{Access, LabelSetRow, Store, StoreError, Target};
 
 /// Minimum number of gold labels for randomly sampled posts. With fewer, the figures use all gold labels.
@@ -52,17 +53,11 @@ pub struct FitLabels {
     /// Recall is the share of in-scope posts that get their right label.
     #[arg(long, value_name = "R")]
     target_recall: Option<f64>,
-    /// Let NAME decide posts on which annotators disagree
-    ///
-    /// By default, the answer of more than half of the annotators decides. If none decides, proportions are bounds.
-    #[arg(long, value_name = "NAME")]
-    decides: Option<String>,
     /// Keep the threshold of the label set, whatever the target of an earlier fit
     #[arg(long, conflicts_with_all = ["target_precision", "target_recall"])]
     no_target: bool,
-    /// Count gold labels outside the label set as out of scope
-    #[arg(long)]
-    others_out_of_scope: bool,
+    #[command(flatten)]
+    resolving: ResolveFlags,
     #[command(flatten)]
     model: ModelFlags,
     /// Set the output format; json prints everything in one object
@@ -103,9 +98,8 @@ impl Default for FitLabels {
             yes: false,
             target_precision: None,
             target_recall: None,
-            decides: None,
             no_target: false,
-            others_out_of_scope: false,
+            resolving: ResolveFlags::default(),
             model: ModelFlags::default(),
             format: OutputFormat::default(),
         }
@@ -143,18 +137,11 @@ impl FitLabels {
         let (base, former_target) = self.base(app, store).await?;
         let folder = app.model_choice(&self.model)?.folder()?;
         let model = find_stored_model(store, &folder).await?;
-        let gold = GoldLabels::read(
-            store,
-            (&self.gold, ThingKind::Post),
-            self.decides.as_deref(),
-            &[&base],
-            |_, _| false,
-        )
-        .await?;
-        let is_representative = gold.is_representative(MIN_RANDOM);
-        let random = gold.random_sample(MIN_RANDOM).cloned();
-        let people = gold.annotators.clone();
-        let gold = gold.resolve(&[&base], self.others_out_of_scope)?;
+        let labels = self.resolving.read(store, &self.gold, &base).await?;
+        let is_representative = labels.is_representative(MIN_RANDOM);
+        let random = labels.random_sample(MIN_RANDOM).cloned();
+        let annotators = labels.annotators.clone();
+        let gold = labels.resolve(&[&base], self.resolving.others_out_of_scope)?;
         let rescoring = Rescoring {
             app,
             store,
@@ -168,15 +155,19 @@ impl FitLabels {
             .await?;
         let now = app.clock.now();
         let provenance = Provenance {
-            by: people.into_iter().collect(),
+            by: annotators.into_iter().collect(),
             at: now.to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
-            target: target.or(former_target.filter(|_| !self.no_target)),
+            target: if self.no_target {
+                None
+            } else {
+                target.or(former_target)
+            },
             ..Provenance::default()
         };
         let (set, model_hash) = (base.clone(), folder.manifest_hash);
-        // On another thread, so that the review page's server remains responsive.
-        let fitted = run_blocking(move || Ok(fit_label_set(&set, &model_hash, &texts, provenance)));
-        let mut fitted = fitted.await?.map_err(|error| {
+        // The fit runs on another thread, so that the review page's server remains responsive.
+        let fit = run_blocking(move || Ok(fit_label_set(&set, &model_hash, &texts, provenance)));
+        let mut fitted = fit.await?.map_err(|error| {
             CliError::Usage(format!(
                 "the gold labels in `{}` cannot be fitted: {error}",
                 self.gold
@@ -327,26 +318,26 @@ impl FitLabels {
 
 /// Warns about labels with few answers, and about labels that too few posts would get.
 fn warn_about_labels(fitted: &FittedSet) {
-    let few = fitted.with_few_answers().map(|label| {
-        let answers = if label.answers == 1 {
-            "answer"
-        } else {
-            "answers"
-        };
-        format!("{} {answers} for `{}`", label.answers, label.slug)
-    });
-    let few: Vec<String> = few.collect();
+    let few: Vec<String> = fitted
+        .with_few_answers()
+        .map(|label| {
+            let answers = counted(label.answers as u64, "answer");
+            format!("{answers} for `{}`", label.slug)
+        })
+        .collect();
     if !few.is_empty() {
         tracing::warn!(
             "too few answers to learn from: {}; answer more posts of these labels, or merge the labels",
             few.join(", ")
         );
     }
-    let rare = fitted.too_rarely_given().map(|label| {
-        let (given, gold, slug) = (label.given, label.gold, &label.slug);
-        format!("`{slug}` (gold label of {gold}, assigned to {given})")
-    });
-    let rare: Vec<String> = rare.collect();
+    let rare: Vec<String> = fitted
+        .too_rarely_given()
+        .map(|label| {
+            let (given, gold, slug) = (label.given, label.gold, &label.slug);
+            format!("`{slug}` (gold label of {gold}, assigned to {given})")
+        })
+        .collect();
     if !rare.is_empty() {
         tracing::warn!(
             posts = fitted.judged,

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use crate::cli::drop_labels::confirm;
 use crate::cli::{App, CliError, Exit};
 use topicmill_core::{Fullname, FullnameError};
-use topicmill_store::{Access, ForgottenGold};
+use topicmill_store::{Access, ForgottenGold, StoredGold};
 
 pub(in crate::cli) use self::import::login;
 
@@ -58,21 +58,24 @@ impl GoldCommand {
 impl Remove {
     async fn run(self, app: &App) -> Result<Exit, CliError> {
         let store = app.store(Access::Existing).await?;
-        let post = self.post.as_deref().map(str::parse).transpose();
-        let post: Option<Fullname> = post.map_err(|error: FullnameError| {
-            CliError::Usage(format!("cannot remove a gold label: {error}"))
-        })?;
+        let post: Option<Fullname> = match &self.post {
+            Some(id) => Some(id.parse().map_err(|error: FullnameError| {
+                CliError::Usage(format!("cannot remove a gold label: {error}"))
+            })?),
+            None => None,
+        };
         let gold = store.gold();
-        let answers = gold.answers().await?.into_iter().map(|one| one.answer);
-        let of_post = |one: &Fullname| post.as_ref().is_none_or(|post| post == one);
-        let answers = answers
-            .filter(|one| one.annotator == self.annotator && of_post(&one.fullname))
-            .count();
+        let mut answers = gold.answers().await?;
+        answers.retain(|StoredGold { answer, .. }| {
+            answer.annotator == self.annotator
+                && post.as_ref().is_none_or(|post| *post == answer.fullname)
+        });
         let what = format!(
-            "delete {answers} gold labels of annotator `{}`",
+            "delete {} gold labels of annotator `{}`",
+            answers.len(),
             self.annotator
         );
-        if answers > 0 && !confirm(self.yes, &what)? {
+        if !answers.is_empty() && !confirm(self.yes, &what)? {
             tracing::info!("nothing was deleted");
             return Ok(Exit::Done);
         }

@@ -2,12 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::figures::estimate;
-use super::{NONE, Printout};
+use super::Printout;
+use super::figures::{estimate, p_value, slug};
 use crate::cli::output;
 use topicmill_core::LabelSet;
 use topicmill_review::change::SIGNIFICANCE;
-use topicmill_review::evaluate::{ENOUGH_ANSWERS, GroupDifference, GroupShares, group_differences};
+use topicmill_review::evaluate::{
+    ENOUGH_ANSWERS, Estimate, GroupDifference, GroupShares, group_differences,
+};
 use topicmill_store::Grouping;
 
 /// The number of groups and of differences that the tables show; JSON has all.
@@ -16,22 +18,21 @@ const SHOWN: usize = 24;
 /// Adds a table of labels' shares in each group and, if two groups have enough answers, one of their differences.
 pub fn add_groups(set: &LabelSet, by: Grouping, groups: &[GroupShares], found: &mut Printout) {
     let differences = group_differences(groups);
-    let label = |place: usize| set.labels.get(place).map_or(NONE, |label| &label.slug);
+    let share_json = |(label, (assigned, estimated)): (usize, &(f64, Option<Estimate>))| {
+        let label = slug(set, label);
+        json!({ "label": label, "assigned": assigned, "estimated": estimated })
+    };
     let group_json = |group: &GroupShares| {
-        let shares = group.shares.iter().enumerate();
-        let shares = shares.map(|(place, (assigned, estimated))| {
-            json!({ "label": label(place), "assigned": assigned, "estimated": estimated })
-        });
+        let shares: Value = group.shares.iter().enumerate().map(share_json).collect();
         json!({
-            "group": group.group, "posts": group.posts, "answers": group.answers,
-            "shares": shares.collect::<Vec<_>>(),
+            "group": group.group, "posts": group.posts, "answers": group.answers, "shares": shares,
         })
     };
-    let difference_json = |one: &GroupDifference| {
-        let mut json = json!(one);
-        json["label"] = json!(label(one.label));
-        json["first"] = json!(groups[one.first].group);
-        json["second"] = json!(groups[one.second].group);
+    let difference_json = |difference: &GroupDifference| {
+        let mut json = json!(difference);
+        json["label"] = json!(slug(set, difference.label));
+        json["first"] = json!(groups[difference.first].group);
+        json["second"] = json!(groups[difference.second].group);
         json
     };
     found.json["groups"] = json!({
@@ -42,33 +43,20 @@ pub fn add_groups(set: &LabelSet, by: Grouping, groups: &[GroupShares], found: &
     let rows = groups.iter().take(SHOWN).flat_map(|group| {
         let shares = group.shares.iter().enumerate();
         let shown = shares.filter(|(_, (assigned, estimated))| {
-            *assigned > 0.0 || estimated.is_some_and(|one| one.value != Some(0.0))
+            *assigned > 0.0 || estimated.is_some_and(|share| share.value != Some(0.0))
         });
-        shown.map(|(place, (assigned, estimated))| {
+        shown.map(|(label, (assigned, estimated))| {
             let estimated = match estimated {
                 Some(estimated) => estimate(estimated),
                 None => json!("assigned only"),
             };
-            let (name, share) = (name(group), format!("{assigned:.3}"));
-            json!([
-                name,
-                group.posts,
-                group.answers,
-                label(place),
-                share,
-                estimated
-            ])
+            let assigned = format!("{assigned:.3}");
+            let (posts, answers, label) = (group.posts, group.answers, slug(set, label));
+            json!([name(group), posts, answers, label, assigned, estimated])
         })
     });
-    let columns = [
-        by.name(),
-        "posts",
-        "answers",
-        "label",
-        "assigned",
-        "estimated, 95 %",
-    ];
-    let table = output::table(columns, rows);
+    let columns = ["posts", "answers", "label", "assigned", "estimated, 95 %"];
+    let table = output::table([by.name()].into_iter().chain(columns), rows);
     let more = match groups.len().saturating_sub(SHOWN) {
         0 => String::new(),
         more => format!(" {more} more groups: --format json."),
@@ -94,49 +82,36 @@ fn add_differences(
     differences: &[GroupDifference],
     found: &mut Printout,
 ) {
-    let compared = groups
-        .iter()
-        .filter(|group| group.answers >= ENOUGH_ANSWERS);
-    let compared = compared.count();
     if differences.is_empty() {
         return;
     }
-    let is_shown = |one: &&GroupDifference| compared == 2 || one.p_holm < SIGNIFICANCE;
-    let mut shown: Vec<&GroupDifference> = differences.iter().filter(is_shown).collect();
-    let significant = differences.iter().filter(|one| one.p_holm < SIGNIFICANCE);
-    let significant = significant.count();
+    let has_enough = |group: &&GroupShares| group.answers >= ENOUGH_ANSWERS;
+    let are_two = groups.iter().filter(has_enough).count() == 2;
+    let is_significant = |difference: &&GroupDifference| difference.p_holm < SIGNIFICANCE;
+    let mut shown: Vec<&GroupDifference> = differences
+        .iter()
+        .filter(|difference| are_two || is_significant(difference))
+        .collect();
     shown.sort_by(|a, b| a.p.total_cmp(&b.p));
     let rows = shown.into_iter().take(SHOWN).map(|one| -> Value {
-        let label = set.labels.get(one.label).map_or(NONE, |label| &label.slug);
-        let share = |group: usize| groups[group].shares[one.label].1?.value;
-        let in_group = |group: usize| {
-            let share = share(group).map_or_else(String::new, |share| format!(" {share:.3}"));
-            format!("{}{share}", name(&groups[group]))
+        let in_group = |group: &GroupShares| {
+            let name = name(group);
+            match group.shares[one.label].1.and_then(|share| share.value) {
+                Some(share) => format!("{name} {share:.3}"),
+                None => name.to_owned(),
+            }
         };
-        let p = |p: f64| match p {
-            p if p < 0.0001 => "under 0.0001".to_owned(),
-            p => format!("{p:.4}"),
-        };
-        json!([
-            label,
-            in_group(one.first),
-            in_group(one.second),
-            estimate(&one.difference),
-            p(one.p),
-            p(one.p_holm)
-        ])
+        let [first, second] = [one.first, one.second].map(|group| in_group(&groups[group]));
+        let (label, difference) = (slug(set, one.label), estimate(&one.difference));
+        let [p, p_holm] = [one.p, one.p_holm].map(p_value);
+        json!([label, first, second, difference, p, p_holm])
     });
-    let columns = [
-        "label",
-        "first",
-        "second",
-        "difference, 95 %",
-        "p",
-        "p (Holm)",
-    ];
+    let names = ["label", "first", "second", "difference, 95 %"];
+    let columns = names.into_iter().chain(["p", "p (Holm)"]);
     let heading = format!(
-        "Differences of the estimated shares: {significant} of {} are significant (p < {SIGNIFICANCE}, corrected for \
+        "Differences of the estimated shares: {} of {} are significant (p < {SIGNIFICANCE}, corrected for \
          their number by Holm's method)",
+        differences.iter().filter(is_significant).count(),
         differences.len()
     );
     found.add(&heading, output::table(columns, rows));

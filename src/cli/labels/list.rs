@@ -60,20 +60,20 @@ impl List {
 
 /// Lists the stored label sets, latest first, with a row for each model that has labels of it.
 async fn stored_label_sets(store: &Store, for_table: bool) -> Result<Vec<Value>, CliError> {
-    let (models, current) = (
-        store.labels().models().await?,
-        store.labels().current_target().await?,
-    );
-    let mut all = Vec::new();
-    for set in store.labels().label_sets().await? {
-        let mut keys = store.labels().models_with_labels(set.id).await?;
-        let of_current = current.filter(|current| current.label_set == set.id);
+    let labels = store.labels();
+    let (models, current) = (labels.models().await?, labels.current_target().await?);
+    let mut rows = Vec::new();
+    for set in labels.label_sets().await? {
+        let mut keys = labels.models_with_labels(set.id).await?;
         // The current model may not have stored a label yet.
-        if let Some(current) = of_current.filter(|current| !keys.contains(&current.model)) {
-            keys.insert(0, current.model);
+        if let Some(Target { model, label_set }) = current
+            && label_set == set.id
+            && !keys.contains(&model)
+        {
+            keys.insert(0, model);
         }
-        let unlabelled = keys.is_empty().then_some(None);
-        for key in keys.into_iter().map(Some).chain(unlabelled) {
+        let without_labels = keys.is_empty().then_some(None);
+        for key in keys.into_iter().map(Some).chain(without_labels) {
             let found = models.iter().find(|(id, _)| Some(*id) == key);
             let model = found.map(|(_, model)| model);
             let target = key.map(|model| Target {
@@ -81,14 +81,14 @@ async fn stored_label_sets(store: &Store, for_table: bool) -> Result<Vec<Value>,
                 label_set: set.id,
             });
             let posts = match target {
-                Some(target) => store.labels().count_labelled(target).await?,
+                Some(target) => labels.count_labelled(target).await?,
                 None => 0,
             };
             let is_current = match target.is_some() && target == current {
                 is_current if !for_table => json!(is_current),
                 is_current => json!(if is_current { "yes" } else { "" }),
             };
-            all.push(json!({
+            rows.push(json!({
                 "label_set": set.name, "version": short_hash(&set.hash),
                 "model": model.map(|model| &model.name),
                 "model_hash": model.map(|model| short_hash(&model.manifest_hash)),
@@ -97,7 +97,7 @@ async fn stored_label_sets(store: &Store, for_table: bool) -> Result<Vec<Value>,
             }));
         }
     }
-    Ok(all)
+    Ok(rows)
 }
 
 impl Use {
@@ -115,30 +115,27 @@ impl Use {
             return Err(none());
         };
         let current = store.labels().current_target().await?;
-        let named = self.model.as_deref();
-        let model = model_with_labels(&store, label_set, current, named, &set).await?;
-        let model = model.ok_or_else(none)?;
-        let target = Target {
-            model: model.0,
-            label_set,
-        };
-        let model = model_display_name(&model.1);
+        let word = self.model.as_deref();
+        let found = model_with_labels(&store, label_set, current, word, &set).await?;
+        let (model, row) = found.ok_or_else(none)?;
+        let target = Target { model, label_set };
+        let model = model_display_name(&row);
         if current == Some(target) {
             tracing::info!("the views already show the labels of {set} by the model {model}");
             return Ok(Exit::Done);
         }
-        let cost = store
-            .labels()
+        let labels = store.labels();
+        let cost = labels
             .cost(Some(target.model), Some(label_set), &[])
             .await?;
-        // Zero if every labelled post has been edited since.
+        // The count is zero if every labelled post has been edited since.
         if cost.labelled == 0 {
             return Err(none());
         }
         if !self.yes {
             check_no_label_is_lost(&store, target).await?;
         }
-        store.labels().set_current(target).await?;
+        labels.set_current(target).await?;
         tracing::info!(
             posts = cost.labelled,
             "the views now show the labels of {set} by the model {model}"
@@ -165,32 +162,25 @@ async fn model_with_labels(
     set: &str,
 ) -> Result<Option<(i64, ModelRow)>, CliError> {
     let keys = store.labels().models_with_labels(label_set).await?;
-    let models = store.labels().models().await?;
-    let with_labels: Vec<_> = models
-        .into_iter()
-        .filter(|(id, _)| keys.contains(id))
-        .collect();
-    if with_labels.is_empty() {
+    let mut models = store.labels().models().await?;
+    models.retain(|(id, _)| keys.contains(id));
+    if models.is_empty() {
         return Ok(None);
     }
     if let Some(word) = named {
-        return named_model(&with_labels, word).cloned().map(Some);
+        return named_model(&models, word).cloned().map(Some);
     }
-    if let [only] = &with_labels[..] {
+    if let [only] = &models[..] {
         return Ok(Some(only.clone()));
     }
     let is_current = |(id, _): &&(i64, ModelRow)| current.is_some_and(|now| now.model == *id);
-    let choices = || {
-        let all = with_labels
-            .iter()
-            .map(|(_, model)| model_display_name(model));
-        let all = join_or_none(all);
-        CliError::Usage(format!(
-            "several models have labels of {set}: choose one with --model: {all}"
-        ))
-    };
-    let found = with_labels.iter().find(is_current).cloned();
-    found.map(Some).ok_or_else(choices)
+    match models.iter().find(is_current) {
+        Some(model) => Ok(Some(model.clone())),
+        None => Err(CliError::Usage(format!(
+            "several models have labels of {set}: choose one with --model: {}",
+            join_or_none(models.iter().map(|(_, model)| model_display_name(model)))
+        ))),
+    }
 }
 
 /// Returns the labels for `export` and `report`: the labels of the named label set, or else the current ones, if any.
@@ -215,8 +205,8 @@ pub(in crate::cli) async fn selected_labels(
         ))
     };
     let label_set = named.stored.ok_or_else(none)?;
-    let model = model_with_labels(store, label_set, current, model, &format!("`{word}`")).await?;
-    let (model, _) = model.ok_or_else(none)?;
+    let found = model_with_labels(store, label_set, current, model, &format!("`{word}`")).await?;
+    let (model, _) = found.ok_or_else(none)?;
     Ok(Some((Target { model, label_set }, named.set)))
 }
 

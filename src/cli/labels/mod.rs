@@ -31,7 +31,8 @@ use super::{CliError, Exit};
 use crate::atomic_file::{self, IfExists};
 use crate::classify::model_row;
 use topicmill_core::labels::hypothesis;
-use topicmill_core::{Background, LabelSet, Mode, short_hash};
+use topicmill_core::{Background, LabelSet, Mode, ThingKind, short_hash};
+use topicmill_review::gold::GoldLabels;
 use topicmill_review::hypotheses;
 use topicmill_score::folder::ModelFolder;
 use topicmill_store::{Access, Cost, DropTarget, LabelSetRow, ModelRow, Store};
@@ -102,6 +103,32 @@ struct WhichModel {
     mode: Option<Mode>,
 }
 
+/// Flags of commands that read gold labels.
+#[derive(Debug, Clone, Args, Default)]
+struct ResolveFlags {
+    /// Let NAME decide posts on which annotators disagree
+    ///
+    /// By default, the answer of more than half of the annotators decides. If none decides, proportions are bounds.
+    #[arg(long, value_name = "NAME")]
+    decides: Option<String>,
+    /// Count gold labels outside the label set as out of scope
+    #[arg(long)]
+    others_out_of_scope: bool,
+}
+
+impl ResolveFlags {
+    /// Reads the gold labels of posts for one label set, from a file or the database.
+    async fn read(
+        &self,
+        store: &Store,
+        gold: &str,
+        set: &LabelSet,
+    ) -> Result<GoldLabels, CliError> {
+        let decides = self.decides.as_deref();
+        Ok(GoldLabels::read(store, (gold, ThingKind::Post), decides, &[set], |_, _| false).await?)
+    }
+}
+
 /// Writes a label file. `advice` says what else to do if the file exists.
 fn write_file(
     path: &Path,
@@ -138,7 +165,7 @@ impl Labels {
 
 async fn drop_set(app: &App, word: &str, flags: &DropFlags) -> Result<Exit, CliError> {
     let store = app.store(Access::Existing).await?;
-    // Find only the version: the label set itself may be damaged, so it is not read.
+    // The label set itself may be damaged, so it is not read.
     let named = NamedVersion::find(app, &WhichModel::default(), &store, word).await?;
     let name = format!("the label set {}", named.display());
     let Some(id) = named.stored else {
@@ -313,28 +340,29 @@ pub(super) fn named_model<'a>(
     rows: &'a [(i64, ModelRow)],
     word: &str,
 ) -> Result<&'a (i64, ModelRow), CliError> {
-    let meant = |row: &ModelRow| row.name == word || is_hash_prefix(word, &row.manifest_hash);
-    let meant: Vec<_> = rows.iter().filter(|(_, row)| meant(row)).collect();
-    if let [one] = meant[..] {
-        return Ok(one);
-    }
-    Err(CliError::Usage(if meant.is_empty() {
-        let known = join_or_none(rows.iter().map(|(_, row)| model_display_name(row)));
-        format!("no model `{word}` has stored labels; models with stored labels: {known}")
-    } else {
-        let known = join_or_none(meant.into_iter().map(|(_, row)| model_display_name(row)));
-        format!(
-            "`{word}` is ambiguous: use the first letters of the hash of one of these models: {known}"
-        )
+    let is_meant =
+        |(_, row): &&(i64, ModelRow)| row.name == word || is_hash_prefix(word, &row.manifest_hash);
+    let meant: Vec<_> = rows.iter().filter(is_meant).collect();
+    Err(CliError::Usage(match meant[..] {
+        [model] => return Ok(model),
+        [] => {
+            let known = join_or_none(rows.iter().map(|(_, row)| model_display_name(row)));
+            format!("no model `{word}` has stored labels; models with stored labels: {known}")
+        }
+        _ => {
+            let known = join_or_none(meant.iter().map(|(_, row)| model_display_name(row)));
+            format!(
+                "`{word}` is ambiguous: use the first letters of the hash of one of these models: {known}"
+            )
+        }
     }))
 }
 
 fn join_or_none(words: impl Iterator<Item = String>) -> String {
-    let words: Vec<String> = words.collect();
-    if words.is_empty() {
-        return "none".to_owned();
+    match words.collect::<Vec<_>>().as_slice() {
+        [] => "none".to_owned(),
+        words => words.join(", "),
     }
-    words.join(", ")
 }
 
 /// Formats a model with its hash, because models in different folders may have the same name.
@@ -358,19 +386,17 @@ async fn find_stored_model(store: &Store, folder: &ModelFolder) -> Result<Option
 async fn cost(store: &Store, folder: &ModelFolder, set: &LabelSet) -> Result<Cost, CliError> {
     let keys = hypothesis::keys(&folder.kind, set);
     let labels = store.labels();
-    let found = labels
-        .find_existing(&model_row(folder), &set.hash(), &keys)
-        .await?;
-    Ok(labels
-        .cost(found.model, found.label_set, &found.hypotheses)
-        .await?)
+    let (model, hash) = (model_row(folder), set.hash());
+    let found = labels.find_existing(&model, &hash, &keys).await?;
+    let cost = labels.cost(found.model, found.label_set, &found.hypotheses);
+    Ok(cost.await?)
 }
 
 /// Returns the settings of a label set for display.
 fn settings(set: &LabelSet) -> Vec<(String, Value)> {
-    let all = settings_json(set);
-    let all = all.as_object().cloned().unwrap_or_default().into_iter();
-    let shown = all.map(|(what, value)| match what.as_str() {
+    let json = settings_json(set);
+    let settings = json.as_object().cloned().unwrap_or_default();
+    let shown = |(what, value): (String, Value)| match what.as_str() {
         "hash" => ("version".to_owned(), json!(short_hash(&set.hash()))),
         "fitted_to" if !value.is_null() => {
             let (answers, at) = (&value["answers"], value["at"].as_str().unwrap_or_default());
@@ -378,8 +404,8 @@ fn settings(set: &LabelSet) -> Vec<(String, Value)> {
             (what, json!(format!("{answers} gold labels, {day}")))
         }
         _ => (what, value),
-    });
-    shown.collect()
+    };
+    settings.into_iter().map(shown).collect()
 }
 
 fn settings_json(set: &LabelSet) -> Value {

@@ -58,25 +58,26 @@ impl New {
     }
 
     fn name(&self) -> String {
-        let stem = self.file.file_stem().map(|stem| stem.to_string_lossy());
-        let stem = stem.filter(|_| self.file != Path::new(STDOUT));
-        let clean = stem.map(|stem| stem.replace(char::is_control, " "));
-        clean.unwrap_or_else(|| NAME.to_owned())
+        match self.file.file_stem() {
+            Some(stem) if self.file != Path::new(STDOUT) => {
+                stem.to_string_lossy().replace(char::is_control, " ")
+            }
+            _ => NAME.to_owned(),
+        }
     }
 
     /// Returns a label set with the labels from the command line, or with two examples.
     fn label_set(&self) -> Result<LabelSet, CliError> {
         let given = self.words.iter().map(|words| words.trim());
-        let (mut labels, mut slugs): (Vec<Label>, Vec<String>) = Default::default();
+        let mut labels: Vec<Label> = Vec::new();
         for words in given.filter(|words| !words.is_empty()) {
             let same = |label: &Label| label.label.to_lowercase() == words.to_lowercase();
             if labels.iter().any(same) {
                 let text = format!("the label `{words}` is given twice: remove one");
                 return Err(CliError::Usage(text));
             }
-            slugs.push(free_slug(words, &slugs));
             labels.push(Label {
-                slug: slugs[slugs.len() - 1].clone(),
+                slug: free_slug(words, &labels),
                 label: words.to_owned(),
                 descriptions: Vec::new(),
             });
@@ -115,8 +116,9 @@ async fn load_stored(app: &App, word: &str, name: String) -> Result<LabelSet, Cl
     let store = app.store(Access::ReadOnly).await?;
     let found = NamedSet::stored(app, &store, word).await?;
     store.close().await?;
-    let own = found.set.background.as_ref();
-    if let Some(own) = own.filter(|own| omitted_topics(own).is_none()) {
+    if let Some(own) = &found.set.background
+        && omitted_topics(own).is_none()
+    {
         tracing::warn!(
             "the background {} of `{word}` is not built in: replace \"{}\" in the file with the path of its file, \
              otherwise the label set gets a different version",
@@ -148,35 +150,39 @@ fn omitted_topics(own: &Background) -> Option<Vec<String>> {
     let mut whole = default_background()?;
     whole.weight = own.weight;
     let topics = whole.topics.iter();
-    let more = topics.filter(|topic| !own.topics.contains(topic));
-    let more: Vec<String> = more.map(|topic| topic.label.clone()).collect();
-    whole.leave_out(&more).ok()?;
-    (whole == *own).then_some(more)
+    let omitted: Vec<String> = topics
+        .filter(|topic| !own.topics.contains(topic))
+        .map(|topic| topic.label.clone())
+        .collect();
+    whole.leave_out(&omitted).ok()?;
+    (whole == *own).then_some(omitted)
 }
 
 fn examples() -> Vec<Label> {
-    let games = "Video games, consoles and the people who play them.";
-    let food = "Recipes, cooking, baking, restaurants and what people eat.";
-    let labels = [
-        ("gaming", "video games", games),
-        ("food", "food and cooking", food),
-    ];
-    let labels = labels.map(|(slug, label, description)| Label {
+    let label = |slug: &str, label: &str, description: &str| Label {
         slug: slug.to_owned(),
         label: label.to_owned(),
         descriptions: vec![description.to_owned()],
-    });
-    labels.to_vec()
+    };
+    let games = "Video games, consoles and the people who play them.";
+    let food = "Recipes, cooking, baking, restaurants and what people eat.";
+    vec![
+        label("gaming", "video games", games),
+        label("food", "food and cooking", food),
+    ]
 }
 
-/// Makes a slug from these words that is not in `taken`.
-fn free_slug(words: &str, taken: &[String]) -> String {
-    let made = Some(slug(words)).filter(|made| !made.is_empty());
-    let made = made.unwrap_or_else(|| "label".to_owned());
-    let numbered = (2..).map(|n| format!("{made}-{n}"));
-    let mut slugs = std::iter::once(made.clone()).chain(numbered);
-    let free = slugs.find(|slug| !taken.contains(slug));
-    free.expect("the numbered slugs are unlimited")
+/// Makes a slug from these words that no label has.
+fn free_slug(words: &str, labels: &[Label]) -> String {
+    let base = match slug(words) {
+        made if made.is_empty() => "label".to_owned(),
+        made => made,
+    };
+    let numbered = (2..).map(|n| format!("{base}-{n}"));
+    std::iter::once(base.clone())
+        .chain(numbered)
+        .find(|slug| labels.iter().all(|label| label.slug != *slug))
+        .expect("the numbered slugs are unlimited")
 }
 
 pub(super) fn toml_string(text: &str) -> String {
@@ -194,18 +200,19 @@ fn toml_float(value: f64) -> String {
 
 /// Renders the pipeline file, with a comment on each key.
 fn render_file(set: &LabelSet, file: &str, examples: bool) -> String {
-    let left_out = set.background.as_ref().and_then(omitted_topics);
-    let without = left_out.filter(|topics| !topics.is_empty());
-    let without = without.map(|topics| format!("\nbackground_without = {}", toml_array(&topics)));
     let named = set.background.as_ref().map_or("none", |_| REDDIT.0);
-    let mut background = toml_string(named) + without.as_deref().unwrap_or_default();
-    if let (Some(own), Some(built_in)) = (&set.background, default_background())
-        && own.weight.to_bits() != built_in.weight.to_bits()
-    {
-        background = format!(
-            "{background}\nbackground_weight = {}",
-            toml_float(own.weight)
-        );
+    let mut background = toml_string(named);
+    if let Some(own) = &set.background {
+        let omitted = omitted_topics(own).unwrap_or_default();
+        if !omitted.is_empty() {
+            background += "\nbackground_without = ";
+            background += &toml_array(&omitted);
+        }
+        let built_in = default_background().map(|built_in| built_in.weight.to_bits());
+        if built_in.is_some_and(|weight| weight != own.weight.to_bits()) {
+            background += "\nbackground_weight = ";
+            background += &toml_float(own.weight);
+        }
     }
     let (name, template, mode) = (toml_string(&set.name), toml_string(&set.template), set.mode);
     let (threshold, temperature) = (toml_float(set.threshold), toml_float(set.temperature));

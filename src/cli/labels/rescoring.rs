@@ -55,21 +55,21 @@ impl<'a> Rescoring<'_, 'a> {
         }
         let keys = hypothesis::keys(kind, self.set);
         let ids = store.labels().find_hypotheses(&keys).await?;
-        let stored: Vec<i64> = ids.iter().flatten().copied().collect();
-        let stored = store.computed().label_vectors(model, &stored).await?;
+        let stored_ids: Vec<i64> = ids.iter().flatten().copied().collect();
+        let stored = store.computed().label_vectors(model, &stored_ids).await?;
         let mut stored = stored.into_iter();
-        let known = ids
+        let known: Vec<Option<LabelVector>> = ids
             .iter()
-            .map(|id| id.and_then(|_| stored.next().flatten()));
-        let known: Vec<Option<LabelVector>> = known.collect();
+            .map(|id| id.and_then(|_| stored.next().flatten()))
+            .collect();
         // If all are stored, or no post has a vector, the model need not be loaded.
         if known.iter().all(Option::is_some) || !store.computed().has_vectors(model).await? {
             return Ok(None);
         }
         let mut models = self.app.models(self.flags)?;
         let prepared = models.large.prepare_with_known(self.set, &known);
-        let prepared = prepared.map_err(StageError::from)?;
-        Ok(prepared.label_vectors().map(<[LabelVector]>::to_vec))
+        let vectors = prepared.map_err(StageError::from)?;
+        Ok(vectors.label_vectors().map(<[LabelVector]>::to_vec))
     }
 
     /// Returns the gold posts with their stored output. Warns about posts that are left out; returns an error if fewer
@@ -92,14 +92,10 @@ impl<'a> Rescoring<'_, 'a> {
         }
         let (unknown, unscored, left) = (found.unknown, found.unscored, found.texts.len());
         if left < fewest {
-            let current = self
-                .store
-                .labels()
-                .current_target()
-                .await?
-                .map(|target| target.model);
-            let models = self.store.labels().models().await?;
-            let states = self.store.labels().label_states(None, &names).await?;
+            let labels = self.store.labels();
+            let current = labels.current_target().await?.map(|target| target.model);
+            let models = labels.models().await?;
+            let states = labels.label_states(None, &names).await?;
             let is_textless = |post: &&PostLabel| post.state == LabelState::WithoutText;
             let without_text = states.iter().filter(is_textless).count().min(unscored);
             let is_other = |id: &i64| Some(*id) == current && current != self.model;

@@ -56,41 +56,37 @@ impl Side {
             folder: None,
             path,
         };
-        let rows = store.labels().models().await?;
-        let current = store
-            .labels()
-            .current_target()
-            .await?
-            .map(|target| target.model);
-        let with_labels = match side.stored {
-            Some(id) => store.labels().models_with_labels(id).await?,
-            None => Vec::new(),
-        };
-        let of_current = current.filter(|model| with_labels.contains(model));
-        let own = match model.filter(|_| side.path.is_none()) {
+        let labels = store.labels();
+        let rows = labels.models().await?;
+        side.model = match model {
+            _ if side.path.is_some() => None,
             Some(word) => Some(named_model(&rows, word)?.clone()),
-            None if side.path.is_none() && !computes => {
-                let of_current = |(id, _): &&(i64, ModelRow)| Some(*id) == of_current;
-                rows.iter().find(of_current).cloned()
-            }
-            None => None,
+            None if computes => None,
+            None => match (labels.current_target().await?, stored) {
+                (Some(Target { model, .. }), Some(set))
+                    if labels.models_with_labels(set).await?.contains(&model) =>
+                {
+                    rows.iter().find(|(id, _)| *id == model).cloned()
+                }
+                _ => None,
+            },
         };
         let folder = app
             .model_choice(&side.flags())
             .and_then(|choice| Ok(choice.folder()?));
-        if own.is_none() {
+        let Some((named, _)) = &side.model else {
             let folder = folder?;
-            let id = find_stored_model(store, &folder).await?;
-            side.model = rows.into_iter().find(|(row, _)| Some(*row) == id);
+            let stored_id = find_stored_model(store, &folder).await?;
+            side.model = rows.into_iter().find(|(id, _)| Some(*id) == stored_id);
             side.folder = Some(folder);
             return Ok(side);
-        }
+        };
         // Stored labels can be compared without the model folder.
-        if let Ok(folder) = folder {
-            let id = find_stored_model(store, &folder).await?;
-            side.folder = Some(folder).filter(|_| id == own.as_ref().map(|(own, _)| *own));
+        if let Ok(folder) = folder
+            && find_stored_model(store, &folder).await? == Some(*named)
+        {
+            side.folder = Some(folder);
         }
-        side.model = own;
         Ok(side)
     }
 
@@ -158,15 +154,15 @@ impl Side {
         store: &Store,
         posts: &[Fullname],
     ) -> Result<Option<HashMap<Fullname, Prediction>>, CliError> {
-        let wanted = self.unlabelled(store, posts).await?.into_iter();
-        let wanted: Vec<Fullname> = wanted.map(|post| post.fullname).collect();
+        let unlabelled = self.unlabelled(store, posts).await?.into_iter();
+        let wanted: Vec<Fullname> = unlabelled.map(|post| post.fullname).collect();
         if wanted.is_empty() && self.target().is_some() {
             return Ok(Some(HashMap::new()));
         }
-        match self.known(app, store).await? {
-            Some(known) => Ok(Some(known.labels_of_posts(store, &wanted).await?)),
-            None => Ok(None),
-        }
+        let Some(known) = self.known(app, store).await? else {
+            return Ok(None);
+        };
+        Ok(Some(known.labels_of_posts(store, &wanted).await?))
     }
 
     /// Computes labels for those `posts` that have no stored label for their current text. Stores nothing. Returns an
@@ -180,15 +176,15 @@ impl Side {
         if self.folder.is_none() {
             return Ok(Some(HashMap::new()));
         }
-        let mut made = self.rescored(app, store, posts).await?.unwrap_or_default();
-        let states = self.unlabelled(store, posts).await?.into_iter();
-        let wanted: Vec<Fullname> = states
+        let mut labels = self.rescored(app, store, posts).await?.unwrap_or_default();
+        let unlabelled = self.unlabelled(store, posts).await?.into_iter();
+        let wanted: Vec<Fullname> = unlabelled
             .filter(|post| matches!(post.state, LabelState::Unlabelled | LabelState::Outdated))
             .map(|post| post.fullname)
-            .filter(|name| !made.contains_key(name))
+            .filter(|name| !labels.contains_key(name))
             .collect();
         if wanted.is_empty() {
-            return Ok(Some(made));
+            return Ok(Some(labels));
         }
         let bar = Progress::start("gold", "posts", wanted.len() as u64);
         let mut labeler = app.models(&self.flags())?.large;
@@ -206,19 +202,22 @@ impl Side {
                     .and_then(|prepared| labeler.score_all(&prepared, &texts, &[], &stop));
                 (labeler, scored)
             });
-            let scored = scored.await;
-            let (back, scored) = scored.map_err(|error| StageError::Thread(error.to_string()))?;
-            labeler = back;
-            let Some(scored) = scored? else {
+            let ended = scored
+                .await
+                .map_err(|error| StageError::Thread(error.to_string()))?;
+            labeler = ended.0;
+            let Some(results) = ended.1? else {
                 return Ok(None);
             };
             bar.add(names.len() as u64);
-            made.extend(posts.into_iter().zip(scored).filter_map(|(post, scored)| {
+            for (post, result) in posts.into_iter().zip(results) {
                 // A text that cannot be scored has no label.
-                Some((post.fullname, prediction(&self.set, &scored.ok()?.scores)))
-            }));
+                if let Ok(result) = result {
+                    labels.insert(post.fullname, prediction(&self.set, &result.scores));
+                }
+            }
         }
-        Ok(Some(made))
+        Ok(Some(labels))
     }
 
     /// Returns the labels of the posts that the label set was fitted to, each by a fit without the post's answer. They
@@ -228,9 +227,9 @@ impl Side {
         store: &Store,
         gold: &str,
     ) -> Result<HashMap<Fullname, Prediction>, CliError> {
-        match self.stored.filter(|_| gold == "db") {
-            Some(id) => Ok(store.labels().cross_fitted(id).await?),
-            None => Ok(HashMap::new()),
+        match self.stored {
+            Some(id) if gold == "db" => Ok(store.labels().cross_fitted(id).await?),
+            _ => Ok(HashMap::new()),
         }
     }
 

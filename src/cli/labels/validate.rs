@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Printout, WhichModel, settings, settings_json};
 use crate::cli::app::PipelineFlags;
@@ -48,13 +48,11 @@ impl Validate {
         if let Some(text) = indistinguishable_labels(&set, folder.as_ref()) {
             return Err(CliError::Usage(text));
         }
-        let why = folder
-            .as_ref()
-            .and_then(|folder| hypothesis::missing_learned_vectors(&folder.kind, &set));
-        if let Some(why) = why {
-            tracing::warn!("{why}");
+        let mut warnings = Vec::new();
+        if let Some(folder) = &folder {
+            warnings.extend(hypothesis::missing_learned_vectors(&folder.kind, &set));
         }
-        let mut warnings = warnings(&set, &pipeline.topics, folder.as_ref());
+        warnings.extend(likely_mistakes(&set, &pipeline.topics, folder.as_ref()));
         if let Some(folder) = &folder {
             warnings.extend(self.umbrella_topics(app, folder, &set)?);
         }
@@ -67,15 +65,13 @@ impl Validate {
                  pipeline file it becomes `other`"
             );
         }
-        for notes in background_notes(&set, folder.as_ref()) {
-            tracing::info!("{notes}");
+        for note in background_notes(&set, folder.as_ref()) {
+            tracing::info!("{note}");
         }
         printout(&set, folder.as_ref(), &tokens).print(self.format)?;
         Ok(Exit::Done)
     }
-}
 
-impl Validate {
     /// Returns warnings about background topics that are closer to the labels than the labels are to each other, such
     /// as `fitness` in a study of fitness: most posts would become `other`.
     fn umbrella_topics(
@@ -96,14 +92,17 @@ impl Validate {
         let Some((background, labels)) = vectors.split_last() else {
             return Ok(Vec::new());
         };
-        let pairs = labels.iter().enumerate();
-        let pairs = pairs.flat_map(|(n, a)| labels[..n].iter().flat_map(|b| a.cosines_with(b)));
-        let apart = mean(&pairs.collect::<Vec<_>>());
-        let of_labels = labels.iter().map(|label| background.cosines_with(label));
-        let of_labels: Vec<Vec<f32>> = of_labels.map(Iterator::collect).collect();
+        let mut between_labels = Vec::new();
+        for (n, a) in labels.iter().enumerate() {
+            between_labels.extend(labels[..n].iter().flat_map(|b| a.cosines_with(b)));
+        }
+        let apart = mean(&between_labels);
+        let to_labels: Vec<Vec<f32>> = labels
+            .iter()
+            .map(|label| background.cosines_with(label).collect())
+            .collect();
         let warning = |(place, topic): (usize, &&BackgroundTopic)| {
-            let cosines = of_labels.iter().map(|of_label| of_label[place]);
-            let cosines: Vec<f32> = cosines.collect();
+            let cosines: Vec<f32> = to_labels.iter().map(|cosines| cosines[place]).collect();
             let closeness = mean(&cosines);
             let is_close = closeness >= apart + CLOSER;
             let is_umbrella = is_close && cosines.iter().all(|cosine| *cosine >= apart - FARTHER);
@@ -138,23 +137,24 @@ fn background_notes(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String>
     let Some(background) = &set.background else {
         return Vec::new();
     };
-    let out = set.omitted_topics();
-    let (tag, total, count) = (background.tag(), background.topics.len(), out.len());
-    let named = out
+    let omitted: Vec<String> = set
+        .omitted_topics()
         .iter()
-        .map(|(topic, label)| format!("{topic} (for `{label}`)"));
-    let named = named.collect::<Vec<_>>().join(", ");
+        .map(|(topic, label)| format!("{topic} (for `{label}`)"))
+        .collect();
+    let (tag, total, count) = (background.tag(), background.topics.len(), omitted.len());
     let nothing = if total == count {
         "; none is left, so no post can be `other`"
     } else {
         ""
     };
-    let mut notes = vec![if out.is_empty() {
+    let mut notes = vec![if omitted.is_empty() {
         format!("no topic of the background {tag} shares a word with a label: all {total} are used")
     } else {
         format!(
             "{count} of {total} topics of the background {tag} share a word with a label and are left out: \
-             {named}{nothing}"
+             {}{nothing}",
+            omitted.join(", ")
         )
     }];
     if let Some(folder) = folder {
@@ -199,31 +199,28 @@ fn check_lengths(folder: &ModelFolder, set: &LabelSet) -> Result<Vec<Option<usiz
 
 fn printout(set: &LabelSet, folder: Option<&ModelFolder>, tokens: &[Option<usize>]) -> Printout {
     let rows = set.labels.iter().zip(tokens).map(|(label, tokens)| {
-        let bare = folder.is_some_and(|one| matches!(one.kind, ModelKind::Gliclass(_)));
-        let words = if bare {
-            label.label.clone()
-        } else {
-            set.hypothesis(label)
+        let words = match folder.map(|folder| &folder.kind) {
+            Some(ModelKind::Gliclass(_)) => label.label.clone(),
+            _ => set.hypothesis(label),
         };
-        let descriptions = label.descriptions.len();
         json!({
-            "slug": label.slug, "hypothesis": words, "descriptions": descriptions, "tokens": tokens,
+            "slug": label.slug, "hypothesis": words, "descriptions": label.descriptions.len(), "tokens": tokens,
         })
     });
+    let labels: Vec<Value> = rows.collect();
+    let table = output::table_from_objects("slug, hypothesis, descriptions, tokens", &labels);
     let model = json!(folder.map(|folder| &folder.name));
+    let omitted = set.omitted_topics().into_iter();
     let mut json = settings_json(set);
-    json["labels"] = rows.collect();
+    json["labels"] = json!(labels);
     json["model"] = model.clone();
-    let out = set.omitted_topics().into_iter();
-    let out = out.map(|(topic, label)| json!({ "topic": topic, "label": label }));
-    json["background_left_out"] = out.collect();
+    json["background_left_out"] = omitted
+        .map(|(topic, label)| json!({ "topic": topic, "label": label }))
+        .collect();
     let checked = ("checked with the model".to_owned(), model);
     let all = settings(set).into_iter().chain([checked]);
-    let columns = "slug, hypothesis, descriptions, tokens";
-    let labels = json["labels"].as_array().map_or(&[][..], Vec::as_slice);
-    let labels = output::table_from_objects(columns, labels);
     let mut found = Printout::new(json).with("", output::key_value_table("what", all));
-    found.add_csv("", labels);
+    found.add_csv("", table);
     found
 }
 
@@ -231,8 +228,9 @@ fn printout(set: &LabelSet, folder: Option<&ModelFolder>, tokens: &[Option<usize
 fn indistinguishable_labels(set: &LabelSet, folder: Option<&ModelFolder>) -> Option<String> {
     let mut seen: BTreeMap<Vec<String>, &str> = BTreeMap::new();
     for label in &set.labels {
-        let texts = std::iter::once(&label.label).chain(&label.descriptions);
-        let texts = texts.map(|text| text.trim().to_lowercase());
+        let texts = std::iter::once(&label.label)
+            .chain(&label.descriptions)
+            .map(|text| text.trim().to_lowercase());
         if let Some(other) = seen.insert(texts.collect(), &label.slug) {
             return Some(format!(
                 "labels `{other}` and `{}` have the same text, so no model can distinguish them: change or remove one",
@@ -250,7 +248,7 @@ fn indistinguishable_labels(set: &LabelSet, folder: Option<&ModelFolder>) -> Opt
 }
 
 /// Returns warnings about likely mistakes.
-fn warnings(set: &LabelSet, topics: &[Topic], folder: Option<&ModelFolder>) -> Vec<String> {
+fn likely_mistakes(set: &LabelSet, topics: &[Topic], folder: Option<&ModelFolder>) -> Vec<String> {
     let mut found = Vec::new();
     for (i, a) in set.labels.iter().enumerate() {
         for b in &set.labels[..i] {
@@ -281,12 +279,12 @@ fn warnings(set: &LabelSet, topics: &[Topic], folder: Option<&ModelFolder>) -> V
     let Some(folder) = folder else { return found };
     if matches!(folder.kind, ModelKind::Embedding(_)) {
         let is_bare = |label: &&Label| label.descriptions.iter().all(|text| text.trim().is_empty());
-        let bare = set
+        let bare: Vec<&str> = set
             .labels
             .iter()
             .filter(is_bare)
-            .map(|label| label.slug.as_str());
-        let bare: Vec<&str> = bare.collect();
+            .map(|label| label.slug.as_str())
+            .collect();
         if !bare.is_empty() {
             found.push(format!(
                 "{} labels have no descriptions ({}): `{}` is more accurate with one or two sentences about each label",
@@ -294,7 +292,9 @@ fn warnings(set: &LabelSet, topics: &[Topic], folder: Option<&ModelFolder>) -> V
             ));
         }
     }
-    if let Some(template) = folder.template.as_ref().filter(|own| **own != set.template) {
+    if let Some(template) = &folder.template
+        && *template != set.template
+    {
         found.push(format!(
             "`{}` was trained with the template `{template}`, but the label set has `{}`",
             folder.name, set.template
@@ -313,13 +313,12 @@ fn nearly_same(a: &str, b: &str) -> bool {
 /// Normalises a label: lower case, sorted words, without articles, conjunctions and a plural `s`.
 fn normalize(label: &str) -> String {
     let lower = label.to_lowercase();
-    let words = lower.split(|c: char| !c.is_alphanumeric());
-    let mut words: Vec<&str> = words
+    let mut words: Vec<&str> = lower
+        .split(|c: char| !c.is_alphanumeric())
         .filter(|word| !["", "a", "an", "and", "the", "of", "or"].contains(word))
-        .map(|word| {
-            word.strip_suffix('s')
-                .filter(|stem| stem.len() > 2)
-                .unwrap_or(word)
+        .map(|word| match word.strip_suffix('s') {
+            Some(stem) if stem.len() > 2 => stem,
+            _ => word,
         })
         .collect();
     words.sort_unstable();

@@ -59,9 +59,10 @@ pub struct Import {
 
 /// Returns the login name, from the environment.
 pub(in crate::cli) fn login() -> Option<String> {
-    let names = ["LOGNAME", "USER", "USERNAME"].into_iter();
-    let mut names = names.filter_map(|name| std::env::var(name).ok());
-    names.find(|name| !name.trim().is_empty())
+    ["LOGNAME", "USER", "USERNAME"]
+        .into_iter()
+        .filter_map(|name| std::env::var(name).ok())
+        .find(|name| !name.trim().is_empty())
 }
 
 /// Maximum time by which the clock of the machine that wrote a file may be ahead.
@@ -85,14 +86,13 @@ impl Import {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let mut rows = gold::read_rows(&self.file)?;
         if self.random {
-            for row in rows
-                .iter_mut()
-                .filter(|row| row.chosen != SampleReason::Random)
-            {
-                row.chosen = SampleReason::Random;
-                // With any other source, all posts before this one in topicmill's random order would also count as
-                // sampled.
-                row.source = GoldSource::Import;
+            for row in &mut rows {
+                if row.chosen != SampleReason::Random {
+                    row.chosen = SampleReason::Random;
+                    // With any other source, all posts before this one in topicmill's random order would also count
+                    // as sampled.
+                    row.source = GoldSource::Import;
+                }
             }
         }
         if rows.is_empty() {
@@ -100,13 +100,13 @@ impl Import {
         }
         let store = app.store(Access::Existing).await?;
         let set = NamedSet::stored(app, &store, &self.label_set).await?;
-        let who = self.annotator.clone().or_else(login);
-        let who = who.map_or(Ok(None), |who| gold::annotator_name(&who));
-        let who = who
-            .map_err(CliError::Usage)?
-            .unwrap_or_else(|| UNKNOWN_ANNOTATOR.to_owned());
+        let named = match self.annotator.clone().or_else(login) {
+            Some(name) => gold::annotator_name(&name).map_err(CliError::Usage)?,
+            None => None,
+        };
+        let annotator = named.unwrap_or_else(|| UNKNOWN_ANNOTATOR.to_owned());
         let total = rows.len();
-        let parsed = parse_rows(&store, rows, &set, &who, app.clock.now().into()).await?;
+        let parsed = parse_rows(&store, rows, &set, &annotator, app.clock.now().into()).await?;
         if !parsed.twice.is_empty() || !parsed.future.is_empty() || !self.skip_unknown {
             self.report_problems(&store, &parsed, &set).await?;
         }
@@ -139,16 +139,15 @@ impl Import {
         let (Some(target), Some(last)) = (store.labels().current_target().await?, last) else {
             return Ok(());
         };
-        let posts: BTreeSet<&Fullname> = answers.iter().map(|answer| &answer.fullname).collect();
-        let posts: Vec<Fullname> = posts.into_iter().cloned().collect();
+        let posts = distinct(answers.iter().map(|answer| &answer.fullname));
         let cuts = [(last.as_datetime() + chrono::TimeDelta::seconds(1)).into()];
         let gold = store.gold();
         let mut all = gold.frame(target, &cuts, None, None, None).await?;
         let mut sample = gold.frame(target, &cuts, None, Some(&posts), None).await?;
         all.retain(|cell| cell.wave == 0);
         sample.retain(|cell| cell.wave == 0);
-        let unlikely = mixes(&all, &sample).into_iter().filter(Mix::is_unlikely);
-        let unlikely: Vec<&str> = unlikely.map(|mix| mix.of).collect();
+        let mut unlikely = mixes(&all, &sample);
+        unlikely.retain(Mix::is_unlikely);
         if unlikely.is_empty() {
             return Ok(());
         }
@@ -156,7 +155,11 @@ impl Import {
             "the posts in `{}` are hardly a random sample of all posts: their mix of {} differs (chi-square test, p < \
              {UNLIKELY}). Nothing was stored: import them without --random, or add --yes if they were drawn at random",
             self.file.display(),
-            unlikely.join(" and ")
+            unlikely
+                .iter()
+                .map(|mix| mix.of)
+                .collect::<Vec<_>>()
+                .join(" and ")
         )))
     }
 
@@ -169,10 +172,10 @@ impl Import {
     ) -> Result<(), CliError> {
         let mut wrong = Vec::new();
         if !parsed.labels.is_empty() {
-            let shown = parsed.labels.iter();
-            let shown = shown.map(|(word, at)| format!("`{word}` ({})", line_list(at)));
-            let known = set.set.labels.iter().map(|label| label.slug.as_str());
-            let known: Vec<&str> = known.collect();
+            let unknown = parsed.labels.iter();
+            let shown = unknown.map(|(word, at)| format!("`{word}` ({})", line_list(at)));
+            let labels = set.set.labels.iter();
+            let known: Vec<&str> = labels.map(|label| label.slug.as_str()).collect();
             wrong.push(format!(
                 "the label set has no label {}; known labels: {}, and `none` for none of these",
                 join_first(shown, SHOWN_PROBLEMS),
@@ -182,8 +185,8 @@ impl Import {
         if !parsed.posts.is_empty() {
             let names: Vec<Fullname> = parsed.posts.keys().cloned().collect();
             let purged = store.purging().count_tombstones(&names).await?;
-            let shown = parsed.posts.iter();
-            let shown = shown.map(|(post, at)| format!("{post} ({})", line_list(at)));
+            let unknown = parsed.posts.iter();
+            let shown = unknown.map(|(post, at)| format!("{post} ({})", line_list(at)));
             wrong.push(format!(
                 "posts that are not in the database ({purged} of them purged): {}",
                 join_first(shown, SHOWN_PROBLEMS)
@@ -224,11 +227,9 @@ async fn parse_rows(
     who: &str,
     now: Timestamp,
 ) -> Result<ParsedRows, CliError> {
-    let mut names: Vec<Fullname> = rows.iter().map(|row| row.id.clone()).collect();
-    names.sort_unstable();
-    names.dedup();
-    let stored = store.posts().text_hashes(&names).await?.into_iter();
-    let stored: BTreeSet<Fullname> = stored.map(|(name, _)| name).collect();
+    let names = distinct(rows.iter().map(|row| &row.id));
+    let hashes = store.posts().text_hashes(&names).await?.into_iter();
+    let stored: BTreeSet<Fullname> = hashes.map(|(name, _)| name).collect();
     let mut parsed = ParsedRows::default();
     let mut places: HashMap<(Fullname, String), (usize, u64, bool)> = HashMap::new();
     let latest = now.as_datetime() + CLOCK_DIFFERENCE;
@@ -239,15 +240,12 @@ async fn parse_rows(
         let meaning = gold::resolve_word(&set.set, &row.label);
         let is_stored = stored.contains(&row.id);
         if meaning.is_none() {
-            let at = parsed.labels.entry(row.label.clone()).or_default();
-            at.push(row.line);
+            let lines = parsed.labels.entry(row.label.clone()).or_default();
+            lines.push(row.line);
         }
         if !is_stored {
-            parsed
-                .posts
-                .entry(row.id.clone())
-                .or_default()
-                .push(row.line);
+            let lines = parsed.posts.entry(row.id.clone()).or_default();
+            lines.push(row.line);
         }
         let (Some(meaning), true) = (meaning, is_stored) else {
             continue;
@@ -277,9 +275,8 @@ async fn parse_rows(
                 let differs = before.label != answer.label;
                 // The later gold label counts. Without times, it is unknown which one is later.
                 if differs && !(*dated && is_dated && before.answered_at != answer.answered_at) {
-                    parsed
-                        .twice
-                        .push(format!("{} in lines {line} and {}", row.id, row.line));
+                    let lines = format!("{} in lines {line} and {}", row.id, row.line);
+                    parsed.twice.push(lines);
                 } else if before.answered_at <= answer.answered_at {
                     (*before, *line, *dated) = (answer, row.line, is_dated);
                 }
@@ -287,6 +284,11 @@ async fn parse_rows(
         }
     }
     Ok(parsed)
+}
+
+fn distinct<'a>(posts: impl Iterator<Item = &'a Fullname>) -> Vec<Fullname> {
+    let posts: BTreeSet<&Fullname> = posts.collect();
+    posts.into_iter().cloned().collect()
 }
 
 /// Formats line numbers, at most `SHOWN_LINES` of them.

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::cli::labels::{NONE, Printout};
 use crate::cli::output::key_value_table;
 use crate::cli::{App, CliError, Exit, OutputFormat, output};
-use topicmill_review::gold::{self, Alpha, Consensus};
+use topicmill_review::gold::{self, Consensus};
 use topicmill_store::{Access, StoredGold, Table};
 
 #[derive(Debug, Args)]
@@ -37,21 +37,16 @@ pub struct Export {
 impl Export {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let store = app.store(Access::ReadOnly).await?;
-        let rows = store.gold().answers().await?.into_iter().map(|one| {
-            let it = one.answer;
-            json!([
-                it.fullname,
-                it.label,
-                it.annotator,
-                it.answered_at,
-                it.chosen,
-                it.source,
-                it.text_hash,
-                it.note
-            ])
+        let rows = store.gold().answers().await?.into_iter().map(|stored| {
+            let gold = stored.answer;
+            json!({
+                "id": gold.fullname, "label": gold.label, "annotator": gold.annotator,
+                "answered_at": gold.answered_at, "chosen": gold.chosen, "source": gold.source,
+                "text_hash": gold.text_hash, "note": gold.note,
+            })
         });
-        let columns = "id label annotator answered_at chosen source text_hash note";
-        let table = output::table(columns.split(' '), rows);
+        let columns = "id, label, annotator, answered_at, chosen, source, text_hash, note";
+        let table = output::table_from_objects(columns, &rows.collect::<Vec<_>>());
         output::print_table(&table, self.format)?;
         Ok(Exit::Done)
     }
@@ -76,25 +71,24 @@ impl List {
 /// Counts gold labels by a key.
 fn count_by(answers: &[StoredGold], key: impl Fn(&StoredGold) -> String) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
-    for one in answers {
-        *counts.entry(key(one)).or_default() += 1;
+    for answer in answers {
+        *counts.entry(key(answer)).or_default() += 1;
     }
     counts
 }
 
 fn table(what: &str, counts: &BTreeMap<String, u64>) -> Table {
-    let mut counts: Vec<(&String, &u64)> = counts.iter().collect();
-    counts.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-    let rows = counts.into_iter().map(|count| json!(count));
-    output::table([what, "gold labels"], rows)
+    let mut rows: Vec<(&String, &u64)> = counts.iter().collect();
+    rows.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    output::table([what, "gold labels"], rows.iter().map(|row| json!(row)))
 }
 
 fn printout(answers: &[StoredGold], agreed: &Consensus, limit: usize) -> Printout {
-    let labels = count_by(answers, |one| {
-        one.answer.label.clone().unwrap_or_else(|| NONE.to_owned())
+    let labels = count_by(answers, |gold| {
+        gold.answer.label.clone().unwrap_or_else(|| NONE.to_owned())
     });
-    let annotators = count_by(answers, |one| one.answer.annotator.clone());
-    let chosen = count_by(answers, |one| one.answer.chosen.to_string());
+    let annotators = count_by(answers, |gold| gold.answer.annotator.clone());
+    let chosen = count_by(answers, |gold| gold.answer.chosen.to_string());
     let (split, earlier) = (agreed.disagreements.len(), agreed.before_an_edit);
     let posts = agreed.posts - split;
     let (agreement, alpha) = (gold::agreement(answers), gold::alpha(answers));
@@ -115,24 +109,18 @@ fn printout(answers: &[StoredGold], agreed: &Consensus, limit: usize) -> Printou
     found.add_csv("Gold labels by label", table("label", &labels));
     found.add("Gold labels by annotator", table("annotator", &annotators));
     if !agreement.is_empty() {
+        let two = |figure: f64| format!("{figure:.2}").replace('-', "−");
         let rows = agreement.iter().map(|pair| {
-            let kappa = pair
-                .kappa
-                .map(|kappa| format!("{kappa:.2}").replace('-', "−"));
-            json!([pair.annotators.join(", "), kappa, pair.same, pair.posts])
+            let (names, kappa) = (pair.annotators.join(", "), pair.kappa.map(two));
+            json!([names, kappa, pair.same, pair.posts])
         });
         let columns = ["annotators", "Cohen's kappa", "same label", "posts"];
-        let alpha = alpha.map(|alpha| {
-            let Alpha {
-                value,
-                low,
-                high,
-                posts,
-            } = alpha;
-            format!("; Krippendorff's alpha {value:.2} ({low:.2} to {high:.2}) on {posts} posts")
-                .replace('-', "−")
+        let overall = alpha.map_or_else(String::new, |alpha| {
+            let [value, low, high] = [alpha.value, alpha.low, alpha.high].map(two);
+            let posts = alpha.posts;
+            format!("; Krippendorff's alpha {value} ({low} to {high}) on {posts} posts")
         });
-        let heading = format!("Agreement of annotators{}", alpha.unwrap_or_default());
+        let heading = format!("Agreement of annotators{overall}");
         found.add(&heading, output::table(columns, rows));
     }
     if !agreed.disagreements.is_empty() {
