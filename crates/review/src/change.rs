@@ -61,9 +61,9 @@ impl ShareChange {
 pub fn standardised_change(strata: &[PeriodCounts]) -> Option<ShareChange> {
     let [mut weights, mut from, mut to, mut p, mut q] = [0.0; 5];
     let [mut excess, mut variance] = [0.0; 2];
-    for one in strata {
-        let [x0, x1] = one.with.map(as_f64);
-        let [n0, n1] = one.posts.map(as_f64);
+    for stratum in strata {
+        let [x0, x1] = stratum.with.map(as_f64);
+        let [n0, n1] = stratum.posts.map(as_f64);
         if n0 == 0.0 || n1 == 0.0 {
             continue;
         }
@@ -89,10 +89,9 @@ pub fn standardised_change(strata: &[PeriodCounts]) -> Option<ShareChange> {
         0.0
     };
     let raw = |period: usize| {
-        let sum = |of: fn(&PeriodCounts) -> [u64; 2]| -> u64 {
-            strata.iter().map(|one| of(one)[period]).sum()
-        };
-        as_f64(sum(|one| one.with)) / as_f64(sum(|one| one.posts)).max(1.0)
+        let with = strata.iter().map(|stratum| stratum.with[period]).sum();
+        let posts = strata.iter().map(|stratum| stratum.posts[period]).sum();
+        as_f64(with) / as_f64(posts).max(1.0)
     };
     Some(ShareChange {
         from,

@@ -57,14 +57,12 @@ impl Moves {
 
     /// Returns the number of abstentions in the first and in the second run.
     pub fn abstained(&self) -> (u64, u64) {
-        let count = |is: fn(&(LabelVerdict, LabelVerdict)) -> bool| {
-            let some = self.counts.iter().filter(|(verdicts, _)| is(verdicts));
-            some.map(|(_, posts)| posts).sum()
-        };
-        (
-            count(|(from, _)| from.is_none()),
-            count(|(_, to)| to.is_none()),
-        )
+        let (mut before, mut after) = (0, 0);
+        for ((from, to), posts) in &self.counts {
+            before += if from.is_none() { *posts } else { 0 };
+            after += if to.is_none() { *posts } else { 0 };
+        }
+        (before, after)
     }
 
     /// Returns the share of posts with the same outcome; `None` without posts.
@@ -82,7 +80,7 @@ impl Moves {
     pub fn largest(&self) -> Vec<(&LabelVerdict, &LabelVerdict, u64)> {
         let moves = self.counts.iter().filter(|((from, to), _)| from != to);
         let mut moves: Vec<_> = moves.map(|((from, to), n)| (from, to, *n)).collect();
-        moves.sort_by_key(|one| std::cmp::Reverse(one.2));
+        moves.sort_by_key(|(.., posts)| std::cmp::Reverse(*posts));
         moves
     }
 }
@@ -157,10 +155,8 @@ pub async fn compare(
     let mut compared = Comparison::default();
     let mut after = String::new();
     while !stop() {
-        let mut posts = store
-            .labels()
-            .compared_posts(targets, &after, WINDOW)
-            .await?;
+        let page = store.labels().compared_posts(targets, &after, WINDOW);
+        let mut posts = page.await?;
         let Some(last) = posts.last() else { break };
         after = last.fullname.to_string();
         progress(posts.len() as u64);
@@ -168,10 +164,11 @@ pub async fn compare(
             if let Some(known) = &labels.rescorer {
                 let unlabelled = posts.iter().filter(|post| post.labels[side].is_none());
                 let texts = unlabelled.map(|post| post.text_hash).collect();
-                let made = known.labels(store, texts).await?;
+                let computed = known.labels(store, texts).await?;
                 for post in &mut posts {
-                    let label = &mut post.labels[side];
-                    *label = label.take().or_else(|| made.get(&post.text_hash).cloned());
+                    if post.labels[side].is_none() {
+                        post.labels[side] = computed.get(&post.text_hash).cloned();
+                    }
                 }
             }
         }
@@ -193,12 +190,14 @@ impl Comparison {
     pub fn to_json(&self) -> Value {
         let moves = &self.moves;
         let (before, after) = moves.abstained();
-        let list = moves.largest().into_iter();
-        let list = list.map(|(from, to, posts)| json!({ "from": from, "to": to, "posts": posts }));
+        let largest = moves.largest().into_iter();
+        let largest: Value = largest
+            .map(|(from, to, posts)| json!({ "from": from, "to": to, "posts": posts }))
+            .collect();
         json!({
             "posts": moves.posts(), "moved": moves.moved(), "agreement": moves.agreement(), "kappa": moves.kappa(),
             "none_of_these_before": before, "none_of_these_after": after, "looked_at": self.posts,
-            "lacking": self.unlabelled, "moves": list.collect::<Vec<_>>(), "examples": self.examples,
+            "lacking": self.unlabelled, "moves": largest, "examples": self.examples,
         })
     }
 
@@ -214,9 +213,8 @@ impl Comparison {
         let [Some(from), Some(to)] = post.labels else {
             return;
         };
-        let verdict = |of: Prediction| (!of.abstained).then_some(of.label);
         let score = to.score;
-        let (from, to) = (verdict(from), verdict(to));
+        let [from, to] = [from, to].map(|label| (!label.abstained).then_some(label.label));
         self.moves.add(from.clone(), to.clone(), 1);
         if from != to {
             self.examples.push(MovedPost {
@@ -249,39 +247,37 @@ pub fn label_changes<'a>(a: &'a LabelSet, b: &'a LabelSet) -> Vec<LabelChange<'a
     // The order breaks ties between equal scores. It is compared only among common labels, so that the labels after a
     // new label do not count as moved.
     let place = |set: &'a LabelSet, other: &'a LabelSet, slug: &str| {
-        let mut common = set
-            .labels
-            .iter()
-            .filter(|label| find(other, &label.slug).is_some());
+        let labels = set.labels.iter();
+        let mut common = labels.filter(|label| find(other, &label.slug).is_some());
         common.position(|label| label.slug == slug)
     };
-    let of_b = b.labels.iter().filter_map(|label| {
+    let mut changes = Vec::new();
+    for label in &b.labels {
         let (slug, before) = (label.slug.as_str(), find(a, &label.slug));
         let change = match before {
             None => "added",
             Some(before) if before != label => "changed",
             Some(_) if place(a, b, slug) != place(b, a, slug) => "moved",
-            Some(_) => return None,
+            Some(_) => continue,
         };
-        let b = Some(label);
-        Some(LabelChange {
+        changes.push(LabelChange {
             change,
             slug,
             a: before,
-            b,
-        })
-    });
-    let gone = a
-        .labels
-        .iter()
-        .filter(|label| find(b, &label.slug).is_none());
-    let gone = gone.map(|label| LabelChange {
-        change: "removed",
-        slug: &label.slug,
-        a: Some(label),
-        b: None,
-    });
-    of_b.chain(gone).collect()
+            b: Some(label),
+        });
+    }
+    for label in &a.labels {
+        if find(b, &label.slug).is_none() {
+            changes.push(LabelChange {
+                change: "removed",
+                slug: &label.slug,
+                a: Some(label),
+                b: None,
+            });
+        }
+    }
+    changes
 }
 
 fn float(n: u64) -> f64 {
@@ -345,7 +341,7 @@ mod tests {
         ] {
             let b = set(b);
             let changes = label_changes(&a, &b).into_iter();
-            let described = changes.map(|one| format!("{} {}", one.change, one.slug));
+            let described = changes.map(|label| format!("{} {}", label.change, label.slug));
             assert_eq!(described.collect::<Vec<_>>().join(", "), expected);
         }
     }

@@ -81,17 +81,17 @@ fn coverage(
             reason = "at most three times the length"
         )]
         let margin = (MARGIN * length / (posts - 1.0).max(1.0)).ceil() as i64;
-        let read = watermarks
-            .iter()
-            .filter(|one| one.source == span.source && one.subreddit.to_lowercase() == subreddit);
-        let newest = read.clone().filter_map(|one| {
-            let newest = seconds(one.newest?);
-            let until = (newest + margin).min(seconds(one.updated_at));
+        let read = watermarks.iter().filter(|mark| {
+            mark.source == span.source && mark.subreddit.to_lowercase() == subreddit
+        });
+        let newest = read.clone().filter_map(|mark| {
+            let newest = seconds(mark.newest?);
+            let until = (newest + margin).min(seconds(mark.updated_at));
             Some(until.max(newest))
         });
         let (from, until) = match newest.max() {
             Some(until) => {
-                let read_from = read.filter_map(|one| one.read_from).min();
+                let read_from = read.filter_map(|mark| mark.read_from).min();
                 (read_from.map_or(first, seconds), until)
             }
             None => (first - margin, last + margin),
@@ -103,14 +103,15 @@ fn coverage(
     }
     for (subreddit, coverage) in &mut all {
         coverage.ranges = merged(std::mem::take(&mut coverage.ranges));
-        for gap in gaps
-            .iter()
-            .filter(|gap| gap.subreddit.to_lowercase() == *subreddit)
-        {
-            let (from, until) = (seconds(gap.from_at), seconds(gap.until_at));
-            let parts = coverage.ranges.iter();
-            let parts = parts.flat_map(|one| [(one.0, one.1.min(from)), (one.0.max(until), one.1)]);
-            coverage.ranges = parts.filter(|(from, until)| from < until).collect();
+        for gap in gaps {
+            if gap.subreddit.to_lowercase() == *subreddit {
+                let (from, until) = (seconds(gap.from_at), seconds(gap.until_at));
+                let ranges = coverage.ranges.iter();
+                coverage.ranges = ranges
+                    .flat_map(|(start, end)| [(*start, from.min(*end)), (until.max(*start), *end)])
+                    .filter(|(start, end)| start < end)
+                    .collect();
+            }
         }
     }
     all
@@ -133,16 +134,21 @@ fn merged(mut ranges: Vec<Range>) -> Vec<Range> {
 /// posts.
 fn choose(all: &BTreeMap<String, Coverage>, bounds: &Bounds) -> Option<Covered> {
     let (lowest, highest) = (seconds(bounds.from), seconds(bounds.until));
-    let ends = |of: fn(&Range) -> i64, bound: i64| {
-        let ranges = all.values().flat_map(|one| &one.ranges).map(of);
-        let inside = ranges.filter(|end| lowest < *end && *end < highest);
+    let ends = |end_of: fn(&Range) -> i64, bound: i64| {
+        let ranges = all.values().flat_map(|coverage| &coverage.ranges);
+        let inside = ranges
+            .map(end_of)
+            .filter(|end| lowest < *end && *end < highest);
         let mut ends: Vec<i64> = inside.chain([bound]).collect();
         ends.sort_unstable();
         ends.dedup();
         let every = ends.len().div_ceil(MOST_ENDS);
         ends.into_iter().step_by(every).collect::<Vec<_>>()
     };
-    let (starts, stops) = (ends(|one| one.0, lowest), ends(|one| one.1, highest));
+    let (starts, stops) = (
+        ends(|range| range.0, lowest),
+        ends(|range| range.1, highest),
+    );
     let mut best: Option<(f64, Range, i64)> = None;
     for from in &starts {
         for until in &stops {
@@ -154,8 +160,11 @@ fn choose(all: &BTreeMap<String, Coverage>, bounds: &Bounds) -> Option<Covered> 
             if !(*from < split && split < *until) {
                 continue;
             }
-            let covered = all.values().filter(|one| one.contains((*from, *until)));
-            let rate: f64 = covered.map(|one| one.posts / one.seconds).sum();
+            let rate: f64 = all
+                .values()
+                .filter(|coverage| coverage.contains((*from, *until)))
+                .map(|coverage| coverage.posts / coverage.seconds)
+                .sum();
             let [a, b] = [split - from, until - split].map(|length| rate * length as f64);
             let value = a * b / (a + b);
             if value > best.map_or(0.0, |(value, ..)| value) {
@@ -164,7 +173,9 @@ fn choose(all: &BTreeMap<String, Coverage>, bounds: &Bounds) -> Option<Covered> 
         }
     }
     let (_, (from, until), split) = best?;
-    let covered = all.iter().filter(|(_, one)| one.contains((from, until)));
+    let covered = all
+        .iter()
+        .filter(|(_, coverage)| coverage.contains((from, until)));
     let time = |seconds| Timestamp::from_epoch_secs(seconds);
     Some(Covered {
         periods: TwoPeriods {
@@ -180,7 +191,7 @@ fn choose(all: &BTreeMap<String, Coverage>, bounds: &Bounds) -> Option<Covered> 
 impl Coverage {
     fn contains(&self, (from, until): Range) -> bool {
         let mut ranges = self.ranges.iter();
-        ranges.any(|one| one.0 <= from && until <= one.1)
+        ranges.any(|(start, end)| *start <= from && until <= *end)
     }
 }
 

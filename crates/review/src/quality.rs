@@ -84,13 +84,16 @@ impl LeftOutAnswers {
             (self.later, "stored later"),
         ];
         let all: usize = reasons.iter().map(|(posts, _)| posts).sum();
-        let given = reasons.iter().filter(|(posts, _)| *posts > 0);
-        let given = given.map(|(posts, why)| format!("{posts} {why}"));
-        let given = given.collect::<Vec<_>>().join(", ");
+        let words: Vec<String> = reasons
+            .iter()
+            .filter(|(posts, _)| *posts > 0)
+            .map(|(posts, why)| format!("{posts} {why}"))
+            .collect();
+        let words = words.join(", ");
         match all {
             0 => String::new(),
-            1 => format!("; 1 answered post is left out: {given}"),
-            all => format!("; {all} answered posts are left out: {given}"),
+            1 => format!("; 1 answered post is left out: {words}"),
+            all => format!("; {all} answered posts are left out: {words}"),
         }
     }
 }
@@ -107,12 +110,12 @@ impl MeasuredQuality {
         let value = |share: &LabelShare| share.estimated.value.unwrap_or(0.0);
         shares.sort_by(|a, b| value(b).total_cmp(&value(a)));
         let words = shares.iter().take(most).map(|share| {
-            let one = &share.estimated;
-            let [value, low, high] = [value(share), one.low, one.high].map(percent);
+            let (low, high) = (share.estimated.low, share.estimated.high);
+            let [value, low, high] = [value(share), low, high].map(percent);
             format!("{} {value} % ({low} to {high})", share.label)
         });
-        let words = words.collect::<Vec<_>>().join(", ");
-        (!words.is_empty()).then(|| format!("estimated: {words}"))
+        let words: Vec<String> = words.collect();
+        (!words.is_empty()).then(|| format!("estimated: {}", words.join(", ")))
     }
 }
 
@@ -129,7 +132,7 @@ pub async fn measure(
 ) -> Result<(MeasuredQuality, Option<RandomSample>), StoreError> {
     let mut answers = store.gold().answers().await?;
     // The figures are of posts.
-    answers.retain(|one| !one.answer.fullname.is_comment());
+    answers.retain(|gold| !gold.answer.fullname.is_comment());
     let answered = posts_of(&answers).len();
     let held_out = match &set.fitted {
         Some(_) => store.labels().cross_fitted(target.label_set).await?,
@@ -137,7 +140,7 @@ pub async fn measure(
     };
     let mut used = used_in_fit(set, &answers);
     used.retain(|post| !held_out.contains_key(post));
-    answers.retain(|one| !used.contains(&one.answer.fullname));
+    answers.retain(|gold| !used.contains(&gold.answer.fullname));
     let in_sample = answers.clone();
     let usable = usable_gold(store, set, answers).await?;
     let (random, is_selective) = (usable.random, usable.is_selective);
@@ -176,25 +179,24 @@ pub async fn measure(
         left_out.not_random = all.posts.len() - drawn.posts.len();
         left_out.later = drawn.posts.len() - judged.posts.len();
     }
-    let crossed = judged.posts.iter();
-    let crossed = crossed.filter(|post| labelling.held_out.contains_key(&post.id));
+    let is_crossed = |post: &&GoldPost| labelling.held_out.contains_key(&post.id);
     let doubt = random.as_ref().and_then(RandomSample::doubt);
     let size = random.as_ref().and_then(RandomSample::size);
-    let shares = random
-        .as_ref()
-        .filter(|_| counted != Counted::IfWaves && doubt.is_none());
-    let shares = shares.and_then(|random| random.shares(set));
+    let shares = match &random {
+        Some(random) if counted != Counted::IfWaves && doubt.is_none() => random.shares(set),
+        _ => None,
+    };
     let mut quality = MeasuredQuality {
         sentence: String::new(),
-        sample: Some(sample).filter(|_| outcome.all > 0),
-        cross_fitted: crossed.count(),
+        sample: (outcome.all > 0).then_some(sample),
+        cross_fitted: judged.posts.iter().filter(is_crossed).count(),
         left_out,
         outcome,
         precision,
         frame: size.filter(|size| size.not_covered > 0 || size.waves > 1),
         shares: shares.unwrap_or_default(),
     };
-    let of = match &random {
+    let frame = match &random {
         Some(random) => random.frame_in_words(),
         None if is_selective => {
             " (no estimate for all posts, because some random answers are for other labels)"
@@ -203,7 +205,7 @@ pub async fn measure(
         None => " about posts that were not drawn at random (no estimate for all posts)".to_owned(),
     };
     let doubt = doubt.map_or_else(String::new, |doubt| format!("; {doubt}"));
-    quality.sentence = sentence(&quality, &(of + &doubt), answered);
+    quality.sentence = sentence(&quality, &(frame + &doubt), answered);
     Ok((quality, random))
 }
 
@@ -234,11 +236,12 @@ async fn usable_gold(
     } = gold::consensus(answers, None);
     gold::remove_partly_offered(store, &mut rows, &offered, &[set]).await?;
     // Answers given for a different label set count if `set` contains their label.
-    let has = |slug: &str| set.labels.iter().any(|label| label.slug == slug);
-    let foreign = rows
+    let has = |slug: &str| slug.is_empty() || set.labels.iter().any(|label| label.slug == slug);
+    let foreign: BTreeSet<Fullname> = rows
         .iter()
-        .filter(|row| !row.label.is_empty() && !has(&row.label));
-    let foreign: BTreeSet<Fullname> = foreign.map(|row| row.id.clone()).collect();
+        .filter(|row| !has(&row.label))
+        .map(|row| row.id.clone())
+        .collect();
     rows.retain(|row| !foreign.contains(&row.id));
     // The only possible error is a lack of rows, because unknown labels are allowed and each post has one decision.
     let gold = gold::resolve(rows, &[set], true).unwrap_or_default();
@@ -252,7 +255,7 @@ async fn usable_gold(
 }
 
 fn posts_of(answers: &[StoredGold]) -> BTreeSet<&Fullname> {
-    answers.iter().map(|one| &one.answer.fullname).collect()
+    answers.iter().map(|gold| &gold.answer.fullname).collect()
 }
 
 /// Measures the labels that the views show; `None` if no post is labelled.
@@ -277,16 +280,18 @@ pub fn used_in_fit(set: &LabelSet, answers: &[StoredGold]) -> BTreeSet<Fullname>
     let Some(at) = fitted_at(set) else {
         return BTreeSet::new();
     };
-    let used = answers.iter().map(|one| &one.answer);
-    let used = used.filter(|one| one.answered_at <= at && !one.fullname.is_comment());
-    used.map(|one| one.fullname.clone()).collect()
+    let answers = answers.iter().map(|gold| &gold.answer);
+    answers
+        .filter(|answer| answer.answered_at <= at && !answer.fullname.is_comment())
+        .map(|answer| answer.fullname.clone())
+        .collect()
 }
 
 /// Returns the time when a fitted label set was fitted.
 fn fitted_at(set: &LabelSet) -> Option<Timestamp> {
-    let at = &set.fitted.as_ref()?.provenance.at;
-    let at = chrono::DateTime::parse_from_rfc3339(at).ok()?;
-    Some(at.to_utc().into())
+    let written = &set.fitted.as_ref()?.provenance.at;
+    let time = chrono::DateTime::parse_from_rfc3339(written).ok()?;
+    Some(time.to_utc().into())
 }
 
 /// Describes the quality. `frame` describes the posts that the figures speak of, with a leading space or comma.

@@ -96,8 +96,8 @@ impl<'a> Rescorer<'a> {
         };
         let mut found: HashMap<TextHash, Evidence> = found.filter_map(corrected).collect();
         let missing = texts.into_iter().filter(|text| !found.contains_key(text));
-        let missing = missing.collect();
-        found.extend(self.evidence_of_scores(store, missing).await?);
+        let of_scores = self.evidence_of_scores(store, missing.collect()).await?;
+        found.extend(of_scores);
         Ok(found)
     }
 
@@ -149,7 +149,9 @@ impl<'a> Rescorer<'a> {
             texts.retain(|text| !found.contains_key(text));
         }
         // A text without a stored vector may still have stored logits of pairs.
-        if let Some(hypotheses) = self.hypotheses.as_ref().filter(|_| !texts.is_empty()) {
+        if let Some(hypotheses) = &self.hypotheses
+            && !texts.is_empty()
+        {
             let logits = stored_logits(store, self.model, hypotheses, &texts).await?;
             let whole = texts.iter().zip(logits);
             found.extend(whole.filter_map(|(text, logits)| {

@@ -35,30 +35,31 @@ pub struct Stratum {
 /// Estimates the share of all posts with a property. Without disagreements, the value is the weighted mean of the
 /// strata's shares in the sample; with disagreements, it is the middle of the two means, and the interval covers both.
 pub fn stratified_share(strata: &[Stratum]) -> Estimate {
-    let sampled: usize = strata.iter().map(|one| one.sampled).sum();
+    let sampled: usize = strata.iter().map(|stratum| stratum.sampled).sum();
     if sampled == 0 {
         let (value, low, high) = (None, 0.0, 1.0);
         return Estimate { value, low, high };
     }
-    let least = bounds(strata, |one| one.least);
-    let is_disputed = strata.iter().any(|one| one.least < one.most);
+    let [fewest, greatest]: [fn(&Stratum) -> usize; 2] = [|one| one.least, |one| one.most];
+    let least = bounds(strata, fewest);
+    let is_disputed = strata.iter().any(|stratum| stratum.least < stratum.most);
     let most = if is_disputed {
-        bounds(strata, |one| one.most)
+        bounds(strata, greatest)
     } else {
         least
     };
     let mean = |count: fn(&Stratum) -> usize| -> f64 {
-        let share = |one: &Stratum| match one.sampled {
-            0 => one.assumed,
-            all => float(count(one)) / float(all),
+        let share = |stratum: &Stratum| match stratum.sampled {
+            0 => stratum.assumed,
+            all => float(count(stratum)) / float(all),
         };
-        strata.iter().map(|one| one.weight * share(one)).sum()
+        let weighted = |stratum| stratum.weight * share(stratum);
+        strata.iter().map(weighted).sum()
     };
-    let value = f64::midpoint(mean(|one| one.least), mean(|one| one.most)).clamp(0.0, 1.0);
-    let total = |count: fn(&Stratum) -> usize| strata.iter().map(count).sum::<usize>();
+    let value = f64::midpoint(mean(fewest), mean(greatest)).clamp(0.0, 1.0);
     // A sample without the property cannot exclude that no post has it.
-    let is_none = total(|one| one.least) == 0;
-    let is_all = total(|one| one.most) == sampled;
+    let is_none = strata.iter().all(|stratum| stratum.least == 0);
+    let is_all = strata.iter().all(|stratum| stratum.most == stratum.sampled);
     Estimate {
         value: Some(value),
         low: if is_none {
