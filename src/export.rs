@@ -149,7 +149,7 @@ pub async fn export(
         None => Counted::All,
         Some(_) => Counted::IfWaves,
     };
-    let order = write::Order {
+    let order = write::ExportOrder {
         columns: columns(subject),
         facts: Facts::read(store, subject, counted).await?,
         to: destination,

@@ -22,7 +22,7 @@ use std::thread;
 
 pub use self::error::FilesError;
 use self::error::write_error;
-use self::input::Order;
+use self::input::ReadOrder;
 use self::output::OutputLayout;
 pub use self::paths::expand_paths;
 use self::run::{FileRun, Sink};
@@ -158,16 +158,19 @@ impl ScoredRows {
         let failed = write_error(&job.output);
         let convert = |to| convert::convert(&lines, to, &self.layout, job);
         if bytes::is_stdin(&job.output) {
-            let mut made = convert(tempfile::tempfile().map_err(&failed)?)?;
+            let mut converted = convert(tempfile::tempfile().map_err(&failed)?)?;
             let mut out = io::stdout().lock();
-            let copied = made.rewind().and_then(|()| io::copy(&mut made, &mut out));
-            copied.and_then(|_| out.flush()).map_err(&failed)?;
+            converted
+                .rewind()
+                .and_then(|()| io::copy(&mut converted, &mut out))
+                .and_then(|_| out.flush())
+                .map_err(&failed)?;
             return Ok(self.report);
         }
-        let made = atomic_file::temp_file(&job.output).map_err(&failed)?;
-        convert(made.reopen().map_err(&failed)?)?;
+        let part = atomic_file::temp_file(&job.output).map_err(&failed)?;
+        convert(part.reopen().map_err(&failed)?)?;
         let if_exists = IfExists::from_overwrite(job.overwrite);
-        atomic_file::persist(made, &job.output, if_exists).map_err(|error| match error.kind() {
+        atomic_file::persist(part, &job.output, if_exists).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => output::exists(&job.output),
             _ => failed(error),
         })?;
@@ -180,9 +183,8 @@ fn choose_layout(job: &FileJob, set: &LabelSet) -> OutputLayout {
         let (named, _) = TableFormat::from_path(path);
         job.reading.format.or(named) == Some(TableFormat::Parquet)
     };
-    let copied = job.inputs.iter().all(is_parquet) && columnar::have_same_schema(&job.inputs);
-    let delimiter = input::delimiter(job);
-    OutputLayout::new(job, set, delimiter, copied)
+    let is_copied = job.inputs.iter().all(is_parquet) && columnar::have_same_schema(&job.inputs);
+    OutputLayout::new(job, set, input::delimiter(job), is_copied)
 }
 
 fn score_rows(
@@ -205,7 +207,7 @@ fn score_rows(
         None => None,
     };
     let encoder = models.large.encoder();
-    let order = Order {
+    let order = ReadOrder {
         job,
         encoder: &encoder,
         layout,
@@ -232,12 +234,12 @@ fn score_rows(
         scope.spawn(move || input::read(order, &sender));
         run.score_windows(windows, stop, progress)
     })?;
-    let report = &run.report;
+    let report = run.report;
     if report.lines == 0 && !report.stopped {
         return Err(FilesError::Empty(job.inputs.clone()));
     }
     if report.failed == report.lines && !report.stopped {
         return Err(run.nothing_scored());
     }
-    Ok(run.report)
+    Ok(report)
 }

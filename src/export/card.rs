@@ -43,14 +43,12 @@ impl Facts {
         subject: &Subject,
         counted: Counted,
     ) -> Result<Self, ExportError> {
-        let models = store.labels().models().await?;
-        let model = models
-            .into_iter()
-            .find(|(id, _)| *id == subject.target.model);
-        let (model, precision, model_hash) = model
+        let mut models = store.labels().models().await?.into_iter();
+        let (model, precision, model_hash) = models
+            .find(|(id, _)| *id == subject.target.model)
             .map(|(_, row)| (row.name, row.precision, row.manifest_hash))
             .unwrap_or_default();
-        let set = &subject.set;
+        let (set, purging) = (&subject.set, store.purging());
         let (quality, _) = quality::measure(store, subject.target, set, counted).await?;
         Ok(Self {
             model,
@@ -63,11 +61,8 @@ impl Facts {
             labels: set.labels.clone(),
             fitted_to: set.fitted.as_ref().map(|fitted| fitted.provenance.answers),
             reconciled: [
-                store.purging().reconciled_at(SourceKind::Reddit).await?,
-                store
-                    .purging()
-                    .reconciled_at(SourceKind::ArcticShift)
-                    .await?,
+                purging.reconciled_at(SourceKind::Reddit).await?,
+                purging.reconciled_at(SourceKind::ArcticShift).await?,
             ],
             keywords: store.posts().keywords().await?,
             quality,
@@ -82,24 +77,28 @@ pub(super) fn is_export(folder: &Path) -> bool {
 
 /// Returns the first file in a data set's folder that does not belong to the data set.
 pub(super) fn foreign_file(folder: &Path) -> io::Result<Option<PathBuf>> {
-    for (folder, is_part) in [
-        (
-            folder.to_owned(),
-            (|name| name == "README.md" || name == "data") as fn(&str) -> bool,
-        ),
-        (folder.join("data"), |name| {
-            name.contains("-of-") && name.ends_with(".parquet")
-        }),
-    ] {
-        let entries = match fs::read_dir(&folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            entries => entries?,
-        };
-        for entry in entries {
-            let name = entry?.file_name();
-            if !name.to_str().is_some_and(is_part) {
-                return Ok(Some(folder.join(name)));
-            }
+    let is_part = |name: &str| name == "README.md" || name == "data";
+    let is_data = |name: &str| name.contains("-of-") && name.ends_with(".parquet");
+    let foreign = file_other_than(folder, is_part)?;
+    match foreign {
+        None => file_other_than(&folder.join("data"), is_data),
+        foreign => Ok(foreign),
+    }
+}
+
+/// Returns the first file in a folder, if it exists, whose name is not one of the expected names.
+fn file_other_than(
+    folder: &Path,
+    is_expected: impl Fn(&str) -> bool,
+) -> io::Result<Option<PathBuf>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        entries => entries?,
+    };
+    for entry in entries {
+        let name = entry?.file_name();
+        if !name.to_str().is_some_and(&is_expected) {
+            return Ok(Some(folder.join(name)));
         }
     }
     Ok(None)
@@ -125,7 +124,7 @@ pub(super) fn text(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) ->
         for (name, posts) in rows.iter().take(MOST_ROWS) {
             writeln!(card, "| {} | {posts} |", cell(name)).expect(STRING);
         }
-        if let Some(more) = rows.len().checked_sub(MOST_ROWS).filter(|more| *more > 0) {
+        if let Some(more @ 1..) = rows.len().checked_sub(MOST_ROWS) {
             writeln!(card, "| and {more} more | |").expect(STRING);
         }
         card.push('\n');
@@ -263,20 +262,13 @@ fn shares(quality: &MeasuredQuality) -> String {
         "## Label shares\n\nOf {posts}: the share with this label (assigned), and the share whose right label it is \
          (estimated from random answers, with the 95 % interval).\n\n| label | assigned | estimated |\n|---|---|---|\n"
     );
-    for one in quality.shares.iter().take(MOST_ROWS) {
-        let [assigned, value, low, high] = [
-            one.assigned,
-            one.estimated.value.unwrap_or_default(),
-            one.estimated.low,
-            one.estimated.high,
-        ]
-        .map(|share| format!("{:.1}", share * 100.0));
-        let label = cell(&one.label);
-        writeln!(
-            text,
-            "| {label} | {assigned} % | {value} % ({low} to {high}) |"
-        )
-        .expect(STRING);
+    for share in quality.shares.iter().take(MOST_ROWS) {
+        let (label, estimated) = (cell(&share.label), &share.estimated);
+        let value = 100.0 * estimated.value.unwrap_or_default();
+        let [assigned, low, high] =
+            [share.assigned, estimated.low, estimated.high].map(|share| 100.0 * share);
+        let row = format!("| {label} | {assigned:.1} % | {value:.1} % ({low:.1} to {high:.1}) |");
+        writeln!(text, "{row}").expect(STRING);
     }
     text + "\n"
 }
@@ -296,10 +288,9 @@ fn table(counts: &Counts, facts: &Facts) -> String {
     let in_archive = archive.map_or_else(String::new, |at| {
         format!("| last comparison with deletions in Arctic Shift, which reads a post for the last time after 36 hours | {at} |\n")
     });
-    let keywords = facts.keywords.iter();
-    let keywords =
-        keywords.map(|row| format!("| collected for a topic | {} |\n", cell(&row.to_string())));
-    let keywords: String = keywords.collect();
+    let selection =
+        |row: &TopicKeywords| format!("| collected for a topic | {} |\n", cell(&row.to_string()));
+    let keywords: String = facts.keywords.iter().map(selection).collect();
     format!(
         "| what | value |\n|---|---|\n\
          | posts | {} |\n| posted | {} to {} |\n{keywords}\

@@ -1,7 +1,5 @@
 //! The columns in a data set, and the SQL statement that reads them.
 
-use std::fmt::Write;
-
 use super::{Filters, Subject};
 use topicmill_core::ColumnKind::{Boolean, Hex, Integer, Number, Text, Time, Vector};
 use topicmill_core::{ColumnKind, SHORT_HASH, ThingKind, Timestamp};
@@ -174,14 +172,8 @@ fn expression(name: &str, key: &str, subject: &Subject) -> String {
 /// but the last were stored.
 fn wave(ends: &[Timestamp]) -> String {
     let mut sql = String::from("CAST(CASE");
-    for (place, end) in ends.iter().enumerate() {
-        write!(
-            sql,
-            " WHEN p.collected_at < {} THEN {}",
-            time(*end),
-            place + 1
-        )
-        .expect("writing to a string cannot fail");
+    for (wave, end) in (1..).zip(ends) {
+        sql.extend([format!(" WHEN p.collected_at < {} THEN {wave}", time(*end))]);
     }
     // A CASE needs a condition.
     sql + &format!(" WHEN 1 = 0 THEN 0 ELSE {} END AS BIGINT)", ends.len() + 1)
@@ -218,8 +210,8 @@ fn fixed(
 
 /// Returns all columns in a data set.
 pub(super) fn columns(subject: &Subject) -> Vec<DatasetColumn> {
-    let fixed =
-        fixed(subject).map(|(name, kind, meaning)| DatasetColumn::new(name, *kind, meaning));
+    let fixed = fixed(subject);
+    let fixed = fixed.map(|(name, kind, meaning)| DatasetColumn::new(name, *kind, meaning));
     let labels = subject.set.labels.iter().map(|label| {
         let meaning = format!("the score of the label \"{}\", 0 to 1", label.label);
         // A name without hyphens needs no quotes in SQL, and works as an attribute in pandas.
@@ -243,14 +235,15 @@ fn literal(text: &str) -> String {
 pub(super) fn statement(subject: &Subject, filters: &Filters) -> ColumnStatement {
     let (names, kinds): (Vec<&str>, _) =
         fixed(subject).map(|(name, kind, _)| (*name, *kind)).unzip();
-    let (names, rows) = (names.join(", "), rows(subject, filters));
-    // The line break ends a comment in the user's expression.
-    let condition = filters.expression.iter();
-    let condition: String = condition
-        .map(|expression| format!("WHERE (\n{expression}\n) "))
-        .collect();
+    let condition = match &filters.expression {
+        // The line break ends a comment in the user's expression.
+        Some(expression) => format!("WHERE (\n{expression}\n) "),
+        None => String::new(),
+    };
     let sql = format!(
-        "SELECT {names}, packed_scores FROM ({rows}) AS exported {condition}ORDER BY fullname"
+        "SELECT {}, packed_scores FROM ({}) AS exported {condition}ORDER BY fullname",
+        names.join(", "),
+        rows(subject, filters)
     );
     let list = subject.set.labels.len();
     ColumnStatement { sql, kinds, list }
@@ -281,24 +274,19 @@ fn rows(subject: &Subject, filters: &Filters) -> String {
         kind = subject.kind,
         columns = columns.join(", "),
     );
-    let mut and = |condition: &str| {
-        write!(sql, " AND {condition}").expect("writing to a string cannot fail");
-    };
     if !filters.labels.is_empty() {
         let labels: Vec<String> = filters.labels.iter().map(|slug| literal(slug)).collect();
-        and(&format!(
-            "NOT c.abstained AND c.label IN ({})",
-            labels.join(", ")
-        ));
+        let labels = labels.join(", ");
+        sql.extend([format!(" AND NOT c.abstained AND c.label IN ({labels})")]);
     }
     if let Some(since) = filters.since {
-        and(&format!("p.created_at >= {}", time(since)));
+        sql.extend([format!(" AND p.created_at >= {}", time(since))]);
     }
     if let Some(until) = filters.until {
-        and(&format!("p.created_at < {}", time(until)));
+        sql.extend([format!(" AND p.created_at < {}", time(until))]);
     }
     if let Some(least) = filters.min_score {
-        and(&format!("NOT c.abstained AND c.score >= {least:?}"));
+        sql.extend([format!(" AND NOT c.abstained AND c.score >= {least:?}")]);
     }
     sql
 }

@@ -42,16 +42,13 @@ pub(super) fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
     }
 }
 
-fn place(columns: &[DatasetColumn], name: &str) -> usize {
-    let place = columns.iter().position(|column| column.name == name);
-    place.expect("a column of every export")
-}
-
 impl Counts {
     /// Adds rows with all fixed columns.
     pub(super) fn add(&mut self, batch: &ColumnBatch, columns: &[DatasetColumn]) {
-        let [topics, times, labels, outcomes] =
-            COUNTED.map(|name| batch.columns[place(columns, name)].cells());
+        let [topics, times, labels, outcomes] = COUNTED.map(|name| {
+            let place = columns.iter().position(|column| column.name == name);
+            batch.columns[place.expect("a column of every export")].cells()
+        });
         let (mut first, mut last) = (i64::MAX, i64::MIN);
         let rows = topics.zip(times).zip(labels.zip(outcomes));
         for ((topic, time), (label, outcome)) in rows {

@@ -58,12 +58,10 @@ impl DatasetFile {
         if let Self::Parquet(file) = self {
             return file.add(batch);
         }
-        let columns = batch.columns.iter();
-        let mut columns: Vec<_> = columns.map(ColumnCells::cells).collect();
+        let mut columns: Vec<_> = batch.columns.iter().map(ColumnCells::cells).collect();
         for _ in 0..batch.rows {
-            let mut row = columns
-                .iter_mut()
-                .map(|column| column.next().unwrap_or(ColumnCell::Null));
+            let columns = columns.iter_mut();
+            let mut row = columns.map(|cells| cells.next().unwrap_or(ColumnCell::Null));
             match self {
                 Self::Csv { file, safe } => {
                     file.write_row(row.map(|cell| cell_text(cell, *safe)))?;

@@ -28,10 +28,10 @@ pub(super) fn temp_folder(path: &Path) -> io::Result<TempDir> {
 /// Returns file-system errors, and [`io::ErrorKind::AlreadyExists`] for something that must be kept. Whatever was at
 /// `path` is left unchanged.
 pub(super) fn persist(folder: &TempDir, path: &Path, if_exists: IfExists) -> io::Result<()> {
-    if let Ok(there) = fs::symlink_metadata(path)
-        && there.is_dir()
+    if let Ok(replaced) = fs::symlink_metadata(path)
+        && replaced.is_dir()
     {
-        fs::set_permissions(folder.path(), there.permissions())?;
+        fs::set_permissions(folder.path(), replaced.permissions())?;
     }
     if if_exists == IfExists::Replace && path.symlink_metadata().is_ok() {
         return exchange(folder.path(), path);

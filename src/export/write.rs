@@ -18,7 +18,7 @@ use topicmill_store::{BatchReceiver, ColumnBatch};
 const ROWS_PER_FILE: u64 = 500_000;
 
 /// A request to export: the columns, the facts for the card, and the destination.
-pub(super) struct Order {
+pub(super) struct ExportOrder {
     pub columns: Vec<DatasetColumn>,
     pub facts: Facts,
     pub to: Destination,
@@ -38,7 +38,7 @@ enum TempOutput {
 
 /// The open file: the only one, or the last one of a folder.
 struct Files<'o> {
-    order: &'o Order,
+    order: &'o ExportOrder,
     made: TempOutput,
     sink: Option<DatasetFile>,
     number: u64,
@@ -47,7 +47,7 @@ struct Files<'o> {
 }
 
 impl<'o> Files<'o> {
-    fn new(order: &'o Order) -> io::Result<Self> {
+    fn new(order: &'o ExportOrder) -> io::Result<Self> {
         Ok(Self {
             order,
             made: TempOutput::new(&order.to)?,
@@ -110,7 +110,7 @@ fn temp_name(number: u64) -> String {
 /// Writes all batches. Returns `None` if the statement failed.
 pub(super) fn write(
     mut batches: BatchReceiver,
-    order: &Order,
+    order: &ExportOrder,
     on_rows: &dyn Fn(u64),
 ) -> Result<Option<FinishedDataset>, ExportError> {
     let to = &order.to;

@@ -190,18 +190,18 @@ pub(super) fn write_next_to_copies(
     let failed = write_error(&job.output);
     let first = open(&job.inputs[0])?;
     // If the inputs have no id column, each line starts with its row number.
-    let numbered = match lines_of(lines).map_err(&failed)?.next() {
+    let is_numbered = match lines_of(lines).map_err(&failed)?.next() {
         Some(Ok(line)) => line.starts_with("{\"id\":"),
         _ => false,
     };
-    let names = numbered.then(|| "id".to_owned()).into_iter();
-    let added: Vec<OutputColumn> = names
-        .chain(layout.added())
-        .map(OutputColumn::added)
-        .collect();
-    let reserved = layout.reserved();
-    let is_ours =
-        |name: &str| reserved.iter().any(|ours| ours == name) || (numbered && name == "id");
+    let mut names = layout.added();
+    let mut reserved = layout.reserved();
+    if is_numbered {
+        names.insert(0, "id".to_owned());
+        reserved.push("id".to_owned());
+    }
+    let added: Vec<OutputColumn> = names.into_iter().map(OutputColumn::added).collect();
+    let is_ours = |name: &str| reserved.iter().any(|ours| ours == name);
     let is_theirs = |name: &str| first.names().any(|theirs| theirs == name);
     let free = |name: &str| free_name(name, is_ours, is_theirs);
     let described = added.iter().map(OutputColumn::described);
@@ -213,13 +213,13 @@ pub(super) fn write_next_to_copies(
         for (group, count) in source.group_rows().enumerate() {
             let damaged = |why| FilesError::from_table(input, ParquetFault::damaged(why).into());
             let count = usize::try_from(count).map_err(|_| damaged("no rows"))?;
-            let gathered = gather(&added, &mut rows, count, usize::MAX);
-            let (filled, cells) = gathered.map_err(&failed)?;
+            let (filled, cells) = gather(&added, &mut rows, count, usize::MAX).map_err(&failed)?;
             if filled != count {
                 return Err(damaged("it has fewer rows than its metadata states"));
             }
-            let copied = writer.copy_group(&source, group, cells.into_iter());
-            copied.map_err(&failed)?;
+            writer
+                .copy_group(&source, group, cells.into_iter())
+                .map_err(&failed)?;
         }
     }
     let out = writer.finish().map_err(&failed)?;

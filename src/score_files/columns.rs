@@ -59,8 +59,10 @@ impl InputColumns {
             .or_else(|| guess_texts(names))
             .or_else(|| {
                 let mut others = names.iter().filter(|name| id.as_deref() != Some(&***name));
-                let only = others.next().filter(|_| others.next().is_none())?;
-                Some(Texts::Joined(vec![only.to_string()]))
+                match (others.next(), others.next()) {
+                    (Some(only), None) => Some(Texts::Joined(vec![only.to_string()])),
+                    _ => None,
+                }
             });
         if let [only] = names
             && requested_texts(reading).is_none()
@@ -88,14 +90,14 @@ impl InputColumns {
     /// Detects the columns in the first object in an input; later objects may have different ones.
     pub(super) fn from_row(row: &Row, reading: &Reading) -> Self {
         let names: Vec<Arc<str>> = row.cells.iter().map(|(name, _)| name.clone()).collect();
-        let broken = row.problem.is_some();
-        let id = reading.id.clone();
+        // An invalid row does not show whether there is an id.
+        let may_have_id = row.problem.is_some() || row.cell("id").is_some();
+        let default_id = || may_have_id.then(|| "id".to_owned());
         Self {
             texts: requested_texts(reading)
                 .or_else(|| guess_texts(&names))
                 .unwrap_or_else(|| Texts::Joined(vec!["text".into()])),
-            // An invalid row does not show whether there is an id.
-            id: id.or_else(|| Some("id".to_owned()).filter(|id| broken || row.cell(id).is_some())),
+            id: reading.id.clone().or_else(default_id),
             is_per_row: reading.text.is_empty(),
             reddit_text: reading.reddit_text,
         }
@@ -122,13 +124,13 @@ impl InputColumns {
 
     /// Logs the detected columns.
     pub(super) fn log(&self, path: &Path, format: &str) {
-        let mut text = self.needed();
-        text.truncate(text.len() - usize::from(self.id.is_some()));
+        let mut texts = self.needed();
+        texts.truncate(texts.len() - usize::from(self.id.is_some()));
         let id = match &self.id {
             Some(id) => format!("`{id}`"),
             None => "the row number".to_owned(),
         };
-        let (path, text) = (path.display(), text.join("`, `"));
+        let (path, text) = (path.display(), texts.join("`, `"));
         tracing::info!("reading {path} as {format}: the text is `{text}`, the id is {id}");
     }
 
@@ -140,12 +142,15 @@ impl InputColumns {
 
     /// Returns the text of a row, or an error message.
     pub(super) fn text(&self, row: &Row) -> Result<String, String> {
-        let elsewhere = self.is_per_row.then(|| {
+        let of_row;
+        let texts = if self.is_per_row {
             let names: Vec<Arc<str>> = row.cells.iter().map(|(name, _)| name.clone()).collect();
-            guess_texts(&names).ok_or("has neither `text` nor `title`")
-        });
-        let texts = elsewhere.transpose()?;
-        match texts.as_ref().unwrap_or(&self.texts) {
+            of_row = guess_texts(&names).ok_or("has neither `text` nor `title`")?;
+            &of_row
+        } else {
+            &self.texts
+        };
+        match texts {
             Texts::Joined(names) => self.joined(row, names),
             Texts::Post { title, body } => {
                 let body = body.as_ref().map(|body| cell_text(row, body)).transpose()?;
@@ -174,8 +179,8 @@ impl InputColumns {
             }
             parts = vec![Some(text)];
         }
-        let parts: Vec<String> = parts.into_iter().flatten().collect();
-        self.whole(&parts, &names.join("`, `"))
+        let present: Vec<String> = parts.into_iter().flatten().collect();
+        self.whole(&present, &names.join("`, `"))
     }
 
     /// Joins a row's text parts; returns an error message if there is nothing to score.
@@ -206,8 +211,7 @@ fn is_prose(name: &str) -> bool {
 }
 
 fn requested_texts(reading: &Reading) -> Option<Texts> {
-    let names = Some(reading.text.clone());
-    names.filter(|names| !names.is_empty()).map(Texts::Joined)
+    (!reading.text.is_empty()).then(|| Texts::Joined(reading.text.clone()))
 }
 
 /// Finds a column by name, preferring an exact match over a case-insensitive one.

@@ -16,7 +16,7 @@ use topicmill_tables::{OpenTable, Row, TableError, TableFormat, bytes};
 /// Number of bytes after which a window is sent early.
 const MAX_WINDOW_BYTES: usize = 32 << 20;
 
-/// A window: rows that are scored together.
+/// Rows that are scored together.
 #[derive(Debug, Default)]
 pub(super) struct TextWindow {
     /// Every row, in order.
@@ -68,9 +68,14 @@ pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
 /// Returns the first input's delimiter, if it is CSV.
 pub(super) fn delimiter(job: &FileJob) -> Option<u8> {
     let path = &job.inputs[0];
-    let about = path.metadata().ok().filter(std::fs::Metadata::is_file);
-    let (table, _) = about.and_then(|_| open(job, path, false).ok())?;
-    table.delimiter.filter(|_| table.format == TableFormat::Csv)
+    if !path.is_file() {
+        return None;
+    }
+    let (table, _) = open(job, path, false).ok()?;
+    match table.format {
+        TableFormat::Csv => table.delimiter,
+        _ => None,
+    }
 }
 
 /// Opens an input, and detects its columns if it has a header line. With `copied`, reads only the Parquet columns that
@@ -82,8 +87,9 @@ fn open(
 ) -> Result<(OpenTable, Option<InputColumns>), FilesError> {
     let failed = |source: TableError| FilesError::from_table(path, source);
     let reading = &job.reading;
-    let table = topicmill_tables::open(path, reading.format).map_err(failed)?;
-    let mut table = table.ok_or_else(|| FilesError::Empty(vec![path.to_owned()]))?;
+    let Some(mut table) = topicmill_tables::open(path, reading.format).map_err(failed)? else {
+        return Err(FilesError::Empty(vec![path.to_owned()]));
+    };
     let Some(names) = table.rows.names() else {
         return Ok((table, None));
     };
@@ -96,7 +102,7 @@ fn open(
 }
 
 /// A request to read rows in windows of a certain size.
-pub(super) struct Order<'a> {
+pub(super) struct ReadOrder<'a> {
     pub(super) job: &'a FileJob,
     pub(super) encoder: &'a Encoder,
     pub(super) layout: &'a OutputLayout,
@@ -107,7 +113,7 @@ pub(super) struct Order<'a> {
 }
 
 /// Reads the inputs and sends windows, until the end, an error, or a dropped receiver.
-pub(super) fn read(order: &Order<'_>, windows: &SyncSender<Result<TextWindow, FilesError>>) {
+pub(super) fn read(order: &ReadOrder<'_>, windows: &SyncSender<Result<TextWindow, FilesError>>) {
     let mut reader = WindowReader {
         order,
         windows,
@@ -127,7 +133,7 @@ pub(super) fn read(order: &Order<'_>, windows: &SyncSender<Result<TextWindow, Fi
 type Interrupted = Option<FilesError>;
 
 struct WindowReader<'a> {
-    order: &'a Order<'a>,
+    order: &'a ReadOrder<'a>,
     windows: &'a SyncSender<Result<TextWindow, FilesError>>,
     /// Number of rows read so far.
     rows_read: u64,
@@ -163,10 +169,7 @@ impl WindowReader<'_> {
     ) -> Result<(), Interrupted> {
         let order = self.order;
         let failed = |error| Some(FilesError::from_table(path, error));
-        loop {
-            let Some(row) = table.rows.next_row().map_err(failed)? else {
-                return Ok(());
-            };
+        while let Some(row) = table.rows.next_row().map_err(failed)? {
             self.rows_read += 1;
             // Without a header line, the columns are detected from the first object.
             let columns = columns.get_or_insert_with(|| {
@@ -179,6 +182,7 @@ impl WindowReader<'_> {
                 self.send()?;
             }
         }
+        Ok(())
     }
 
     fn add_row(&mut self, input: usize, mut row: Row, columns: &InputColumns) {
@@ -221,18 +225,13 @@ impl WindowReader<'_> {
     /// Sends the current window.
     fn send(&mut self) -> Result<(), Interrupted> {
         self.bytes = 0;
-        let mut plain = std::mem::take(&mut self.texts);
-        let texts = self.order.encoder.encode(&plain);
-        let texts = texts.map_err(|error| Some(LabelerError::from(error).into()))?;
-        if !self.order.plain {
-            plain = Vec::new();
-        }
+        let plain = std::mem::take(&mut self.texts);
+        let encoded = self.order.encoder.encode(&plain);
         let window = TextWindow {
             entries: std::mem::take(&mut self.entries),
-            texts,
-            plain,
+            texts: encoded.map_err(|error| Some(LabelerError::from(error).into()))?,
+            plain: if self.order.plain { plain } else { Vec::new() },
         };
-        let sent = self.windows.send(Ok(window));
-        sent.map_err(|_| None)
+        self.windows.send(Ok(window)).map_err(|_| None)
     }
 }

@@ -25,36 +25,44 @@ pub(super) struct OutputLayout {
     /// The score columns in a table, if requested.
     pub(super) score_columns: Vec<String>,
     /// True if all inputs are Parquet files with the same schema, whose columns are copied.
-    copied: bool,
-    dropped: bool,
+    is_copied: bool,
+    drops_columns: bool,
 }
 
 impl OutputLayout {
     /// Determines the layout from the options or, failing that, from the file extension; the default is NDJSON.
-    pub(super) fn new(job: &FileJob, set: &LabelSet, delimiter: Option<u8>, copied: bool) -> Self {
+    /// `delimiter` is that of the input, and `is_copied` is true if the columns of the inputs could be copied.
+    pub(super) fn new(
+        job: &FileJob,
+        set: &LabelSet,
+        delimiter: Option<u8>,
+        is_copied: bool,
+    ) -> Self {
         let (named, packing) = TableFormat::from_path(&job.output);
-        let named = named.filter(|format| *format != TableFormat::Text);
-        let format = job.writing.format.or(named).unwrap_or(TableFormat::Ndjson);
+        let format = match job.writing.format.or(named) {
+            None | Some(TableFormat::Text) => TableFormat::Ndjson,
+            Some(format) => format,
+        };
         let delimiter = match format {
             TableFormat::Tsv => b'\t',
             _ => delimiter.unwrap_or(b','),
         };
-        let is_table = matches!(
-            format,
-            TableFormat::Csv | TableFormat::Tsv | TableFormat::Parquet
-        );
-        let with_scores = is_table && job.writing.label_scores;
-        let labels = set.labels.iter().filter(|_| with_scores);
-        Self {
+        let drops_columns = job.writing.drop_columns;
+        let mut layout = Self {
             format,
             packing,
             delimiter,
-            score_columns: labels
+            score_columns: Vec::new(),
+            is_copied: is_copied && format == TableFormat::Parquet && !drops_columns,
+            drops_columns,
+        };
+        if job.writing.label_scores && !layout.is_json() {
+            let labels = set.labels.iter();
+            layout.score_columns = labels
                 .map(|label| format!("score_{}", label.slug))
-                .collect(),
-            copied: copied && format == TableFormat::Parquet && !job.writing.drop_columns,
-            dropped: job.writing.drop_columns,
+                .collect();
         }
+        layout
     }
 
     /// Returns true if each row is one JSON object with all details.
@@ -69,12 +77,12 @@ impl OutputLayout {
 
     /// Returns true if input columns are copied from file to file.
     pub(super) fn is_copied(&self) -> bool {
-        self.copied
+        self.is_copied
     }
 
     /// Returns true if the lines contain the input columns.
     pub(super) fn keeps_columns(&self) -> bool {
-        !self.copied && !self.dropped
+        !self.is_copied && !self.drops_columns
     }
 
     /// Returns the columns that are added to the input columns.
@@ -249,9 +257,6 @@ pub(super) fn plain(json: &str) -> String {
     if json == "null" {
         return String::new();
     }
-    let text = json.starts_with('"').then(|| serde_json::from_str(json));
-    match text {
-        Some(Ok(text)) => text,
-        _ => json.to_owned(),
-    }
+    // Only a string parses as one.
+    serde_json::from_str(json).unwrap_or_else(|_| json.to_owned())
 }

@@ -22,9 +22,10 @@ pub fn expand_paths(path: &Path) -> Result<Vec<PathBuf>, FilesError> {
         ..glob::MatchOptions::new()
     };
     let found = glob::glob_with(&pattern, options).map_err(|error| {
-        let why = error.msg;
-        let why =
-            format!("it is not a valid pattern ({why}); correct it, or quote it for the shell");
+        let why = format!(
+            "it is not a valid pattern ({}); correct it, or quote it for the shell",
+            error.msg
+        );
         FilesError::Input(path.to_owned(), why)
     })?;
     let is_folder = path.is_dir();

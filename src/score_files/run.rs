@@ -137,12 +137,14 @@ impl FileRun<'_> {
         entries: &[Entry],
         outcomes: Vec<Option<Scored>>,
     ) -> Result<(), FilesError> {
-        let mut outcomes = outcomes
-            .into_iter()
-            .map(|outcome| outcome.expect("the labeler reports every text"));
+        let mut outcomes = outcomes.into_iter();
         for entry in entries {
             let scored = match &entry.problem {
-                None => outcomes.next().expect("a row without a problem has a text"),
+                None => {
+                    let outcome = outcomes.next().flatten();
+                    outcome
+                        .expect("each row without a problem has a text, and the labeler reports it")
+                }
                 Some(problem) => {
                     self.by_model = false;
                     Err(problem.clone())
@@ -154,9 +156,8 @@ impl FileRun<'_> {
             };
             self.sink.write(line, scored.is_ok())?;
             self.report.lines += 1;
-            let nothing_scored_yet =
-                self.report.failed == self.report.lines && self.report.lines >= MAX_FAILED_ROWS;
-            if nothing_scored_yet {
+            let FileReport { lines, failed, .. } = self.report;
+            if failed == lines && lines >= MAX_FAILED_ROWS {
                 return Err(self.nothing_scored());
             }
         }
