@@ -45,7 +45,7 @@ impl Metrics {
         // Without `/proc`, there are no file metrics.
         let open = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
         if let Some(limit) = open_files_limit() {
-            // Excludes the descriptor of the folder that is being read.
+            // One descriptor is that of the folder that is being read.
             text.add("process_open_fds", open.saturating_sub(1));
             text.add("process_max_fds", limit);
         }

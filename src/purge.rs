@@ -90,7 +90,7 @@ pub async fn purge(
     report: &mut PurgeCounts,
 ) -> Result<(), StageError> {
     let ended = run_steps(run, plan, source, progress, report).await;
-    // Before `ended?`, because data that was purged before an error must also be removed from the file.
+    // The file is rewritten even after an error, because it may contain data that was purged before.
     let rewritten = rewrite(run, plan.leave_file).await;
     report.lingers = *rewritten.as_ref().unwrap_or(&true);
     ended?;

@@ -141,7 +141,7 @@ fn field(out: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Re
     let value = sanitize::line(&text);
     match field.name() {
         "message" => write!(out, "{value}"),
-        // Metadata of events from the `log` crate.
+        // These fields are metadata of events from the `log` crate.
         name if name.starts_with("log.") => Ok(()),
         name if out.has_ansi_escapes() => {
             write!(out, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m{value}")
@@ -221,7 +221,7 @@ impl Write for JsonLine {
         let run = current_run();
         // Inside a string, the quotes in this text would be escaped, so it can only be a key.
         if run != 0 && !text.contains("\"run\":") {
-            // Inserted as text: the layer has formatted the line already.
+            // It is inserted as text, because the layer has formatted the line already.
             text.insert_str(1, &format!("\"run\":{run},"));
         }
         io::stderr().write_all(text.as_bytes())?;

@@ -152,7 +152,7 @@ fn library_origin(by: FoundBy, setting: &str) -> String {
 }
 
 fn model(app: &App) -> Result<String, CliError> {
-    // Open a session, because only that shows that the graph is intact.
+    // A session is opened, because only that shows that the graph is intact.
     let choice = app.model_choice(&ModelFlags::default())?;
     let engine = choice.open_one(choice.devices[0])?;
     let (folder, chosen) = (engine.labeler.folder(), &engine.chosen);

@@ -245,7 +245,7 @@ fn print_tables(
             (bytes, before) = (0, "\n");
         }
     }
-    // Skip an empty last table, unless it is the only one.
+    // An empty last table is skipped, unless it is the only one.
     if !before.is_empty() && table.rows.is_empty() {
         return Ok(());
     }

@@ -54,7 +54,7 @@ impl Run {
             let pipeline = app.pipeline(&self.pipeline)?;
             let collector = Collector::open(app, &pipeline, &self.collect).await?;
             let set = app.label_set(&self.model, pipeline.label_set)?;
-            // Load the model first, so that an error does not appear only after an hour of collecting.
+            // The model is loaded first, so that an error does not appear only after an hour of collecting.
             let mut engines = app.engines(&self.model)?;
             app.add_small_model(&mut engines.models, &self.small, &self.model, &set)?;
             Ok::<_, CliError>((collector, set, engines))
@@ -80,7 +80,7 @@ impl Run {
             if app.stop.is_cancelled() || collected.as_ref().is_err_and(is_of_database) {
                 return collected;
             }
-            // Label the whole backlog, even if some topics failed.
+            // The whole backlog is labelled, even if some topics failed.
             let options = Options {
                 make_current: self.current.make_current(),
                 ..app.backlog_options()

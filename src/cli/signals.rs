@@ -70,7 +70,7 @@ pub fn watch(stop: &CancellationToken, clock: &SharedClock) -> Signals {
                 tracing::warn!(
                     "stopping after the work in progress; a second signal stops at once"
                 );
-                // Store the number before cancelling, because tasks that are woken by the cancellation read it.
+                // The number is stored before the cancellation, because tasks that it wakes read the number.
                 signals.0.store(number, Ordering::SeqCst);
                 stop.cancel();
                 let (noticed, clock) = (Arc::clone(&signals.1), Arc::clone(&clock));

@@ -23,10 +23,10 @@ pub(super) async fn send_heartbeats(context: &Context, run: RunId) -> Infallible
     loop {
         tokio::time::sleep(context.heartbeat).await;
         if let Err(error) = context.store.runs().record_heartbeat(run).await {
-            // Not a warning, because a run counts as crashed only after ten missed heartbeats.
+            // This is no warning, because a run counts as crashed only after ten missed heartbeats.
             tracing::debug!("a heartbeat was not recorded: {error}");
         }
-        // Checkpoints the WAL, so that a copy of the SQLite file alone contains most of the run.
+        // With the WAL checkpointed, a copy of the SQLite file alone contains most of the run.
         if let Err(error) = context.store.checkpoint_passive().await {
             tracing::debug!("the WAL was not checkpointed: {error}");
         }

@@ -53,9 +53,9 @@ impl Context {
         work: impl AsyncFnOnce(RunId, &mut T) -> Result<(), StageError>,
         result_of: impl FnOnce(&mut T) -> StageResult,
     ) -> Result<(T, RunStatus), StageError> {
-        // Before this run is recorded, so that `status` is right from here on.
+        // Crashes are recorded before this run is, so that `status` is right from here on.
         heartbeat::record_crashed_runs(self).await?;
-        // For `db info`. A database role may lack this privilege, which is not an error.
+        // `db info` shows the version. A database role may lack this privilege, which is not an error.
         match self.store.set_meta(WRITTEN_BY, crate::VERSION).await {
             Err(error) if is_cancelled(&error) => return Err(error.into()),
             Err(error) => {
@@ -91,7 +91,7 @@ impl Context {
         let work = AssertUnwindSafe(work(id, &mut report)).catch_unwind();
         let ended = tokio::select! {
             ended = work => ended,
-            // Concurrent with the work and dropped with it, so heartbeats end with the run.
+            // Heartbeats run concurrently with the work and are dropped with it, so they end with the run.
             never = heartbeat::send_heartbeats(self, id) => match never {},
         };
         let (status, counts, outcomes) = result_of(&mut report);
@@ -111,7 +111,7 @@ impl Context {
             written = self.store.runs().finish_run(id, status, &stored, &outcomes, error.as_deref(), now()) => written,
             () = heartbeat::stop_grace_over(&self.stop) => Err(StoreError::NotResponding),
         };
-        // Checkpoints the WAL, so that a copy of the SQLite file contains this run.
+        // With the WAL checkpointed, a copy of the SQLite file contains this run.
         match self.store.checkpoint().await {
             Ok(true) => {}
             Ok(false) => tracing::warn!(

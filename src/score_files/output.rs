@@ -161,7 +161,7 @@ fn result_members(set: &LabelSet, result: &TextResult) -> Map<String, Value> {
         .collect();
     let logits: Map<String, Value> = slugs()
         .zip(&result.raw)
-        .filter(|(_, row)| !row.is_empty()) // Left out by a shortlist.
+        .filter(|(_, row)| !row.is_empty()) // A shortlist left the label out.
         .map(|(slug, row)| (slug, json!(row)))
         .collect();
     // An abstention has no label; the best score is still in `scores`.

@@ -208,7 +208,7 @@ impl App {
         }
         let small = self.model_choice(model)?.second_model(&flags.small_model);
         small.add_shortlist(models, labels)?;
-        // Check the labels now, not after an hour of collecting.
+        // The labels are checked now, not after an hour of collecting.
         let small = models.iter().find_map(|models| models.small.as_ref());
         small.map_or(Ok(()), |small| check_labels(small.labeler().folder(), set))
     }

@@ -298,7 +298,7 @@ fn with_settings(
     let mut file: DocumentMut = text.parse()?;
     let background = absolute_background(&file, folder);
     let mut put = |key: &str, new: toml_edit::Item| match file.get_mut(key) {
-        // Replace only the value, to keep the comments around it.
+        // Only the value is replaced, to keep the comments around it.
         Some(item) => {
             let decor = item.as_value().map(|old| old.decor().clone());
             *item = new;

@@ -252,7 +252,7 @@ impl FitLabels {
         if !self.yes {
             check_no_label_is_lost(&context.store, target).await?;
         }
-        // Open the model before the label set becomes current: a failure later would leave it current without labels.
+        // The model is opened before the label set becomes current: a later failure would leave it without labels.
         let (of_thread, flags) = (app.clone(), self.model.clone());
         let engines = run_blocking(move || of_thread.engines(&flags)).await?;
         if !labels.replace_current(*former, target).await? {

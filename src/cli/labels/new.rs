@@ -41,7 +41,7 @@ impl New {
         };
         let examples = self.from.is_none() && self.words.is_empty();
         let text = render_file(&set, &shell_path(&self.file), examples);
-        // Reject invalid labels before writing the file.
+        // Invalid labels are rejected before the file is written.
         Pipeline::parse(&text, &self.file, Listing::Hot, 100)?;
         if self.file == Path::new(STDOUT) {
             output::print(&text)?;
