@@ -45,40 +45,24 @@ pub fn share(share: &Proportion, digits: usize) -> Value {
 
 /// Returns a table with a column of figures for each quality, below the rows in `head`.
 pub fn quality_table(columns: &[(&str, &Quality)], head: Vec<Value>) -> Table {
-    let figures = |quality: &Quality| {
-        let four = |x: f64| json!(format!("{x:.4}"));
-        [
-            json!(quality.accuracy.all.to_string()),
-            share(&quality.accuracy, 3),
-            share(&quality.precision, 3),
-            share(&quality.found, 3),
-            share(&quality.coverage, 3),
-            four(quality.calibration_error),
-            four(quality.loss),
-        ]
+    let row = |what: &str, figure: &dyn Fn(&Quality) -> Value| {
+        let figures = columns.iter().map(|(_, quality)| figure(quality));
+        std::iter::once(json!(what)).chain(figures).collect()
     };
-    let figures: Vec<_> = columns
-        .iter()
-        .map(|(_, quality)| figures(quality))
-        .collect();
-    let rows = QUALITY_FIGURES.iter().enumerate().map(|(row, name)| {
-        let cells = figures.iter().map(|column| column[row].clone());
-        std::iter::once(json!(name)).chain(cells).collect()
-    });
+    let share_row = |what: &str, of: fn(&Quality) -> &Proportion| row(what, &|q| share(of(q), 3));
+    let four = |x: f64| json!(format!("{x:.4}"));
+    let rows = [
+        row("posts", &|q| json!(q.accuracy.all.to_string())),
+        share_row("accuracy (including none of these)", |q| &q.accuracy),
+        share_row("precision of assigned labels", |q| &q.precision),
+        share_row("recall (in scope: right label)", |q| &q.found),
+        share_row("coverage (posts with a label)", |q| &q.coverage),
+        row("calibration error", &|q| four(q.calibration_error)),
+        row("loss", &|q| four(q.loss)),
+    ];
     let names = std::iter::once("").chain(columns.iter().map(|(name, _)| *name));
     output::table(names, head.into_iter().chain(rows))
 }
-
-/// The names of the rows of [`quality_table`].
-const QUALITY_FIGURES: [&str; 7] = [
-    "posts",
-    "accuracy (including none of these)",
-    "precision of assigned labels",
-    "recall (in scope: right label)",
-    "coverage (posts with a label)",
-    "calibration error",
-    "loss",
-];
 
 /// Returns a table of each label's quality, in the order of the label set.
 pub fn labels_table(set: &LabelSet, qualities: &[LabelQuality]) -> Table {
