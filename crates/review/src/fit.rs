@@ -144,10 +144,10 @@ pub fn fit(answers: &[Answer], link: Link) -> Result<Fit, FitError> {
     // For each round and candidate, the log-likelihood of each answer.
     let likelihoods: Vec<Vec<Array1<f64>>> = held_out
         .iter()
-        .map(|of| of.iter().map(|of| problem.likelihoods(of)).collect())
+        .map(|fits| fits.iter().map(|fit| problem.likelihoods(fit)).collect())
         .collect();
     let of_all = |place: usize| {
-        let sum: f64 = likelihoods.iter().map(|of| of[place].sum()).sum();
+        let sum: f64 = likelihoods.iter().map(|round| round[place].sum()).sum();
         sum / float(rounds.len())
     };
     let chosen = best((0..held_out[0].len()).map(of_all));
@@ -436,7 +436,7 @@ impl Problem {
     /// Returns the fits from the strongest penalty to `weakest`. Only a fit with `weakest` itself is exact.
     fn path(&self, weakest: f64) -> Vec<Parameters> {
         let mut flat = self.start();
-        let strengths = STRENGTHS.into_iter().filter(|one| *one >= weakest);
+        let strengths = STRENGTHS.into_iter().filter(|value| *value >= weakest);
         let fit = |strength: f64| {
             let is_last = strength.to_bits() == weakest.to_bits();
             let tolerance = if is_last { FINE } else { COARSE };

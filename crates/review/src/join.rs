@@ -187,7 +187,7 @@ pub async fn join_gold(
         };
         let predictions: Result<Vec<&Prediction>, &LabelState> = found
             .iter()
-            .map(|one| match &one.state {
+            .map(|label| match &label.state {
                 LabelState::Labelled(prediction) => Ok(prediction),
                 state => Err(state),
             })

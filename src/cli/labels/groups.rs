@@ -93,17 +93,17 @@ fn add_differences(
         .filter(|difference| are_two || is_significant(difference))
         .collect();
     shown.sort_by(|a, b| a.p.total_cmp(&b.p));
-    let rows = shown.into_iter().take(SHOWN).map(|one| -> Value {
+    let rows = shown.into_iter().take(SHOWN).map(|pair| -> Value {
         let in_group = |group: &GroupShares| {
             let name = name(group);
-            match group.shares[one.label].1.and_then(|share| share.value) {
+            match group.shares[pair.label].1.and_then(|share| share.value) {
                 Some(share) => format!("{name} {share:.3}"),
                 None => name.to_owned(),
             }
         };
-        let [first, second] = [one.first, one.second].map(|group| in_group(&groups[group]));
-        let (label, difference) = (slug(set, one.label), estimate(&one.difference));
-        let [p, p_holm] = [one.p, one.p_holm].map(p_value);
+        let [first, second] = [pair.first, pair.second].map(|group| in_group(&groups[group]));
+        let (label, difference) = (slug(set, pair.label), estimate(&pair.difference));
+        let [p, p_holm] = [pair.p, pair.p_holm].map(p_value);
         json!([label, first, second, difference, p, p_holm])
     });
     let names = ["label", "first", "second", "difference, 95 %"];

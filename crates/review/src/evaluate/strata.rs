@@ -53,7 +53,7 @@ pub fn stratified_share(strata: &[Stratum]) -> Estimate {
             0 => stratum.assumed,
             all => float(count(stratum)) / float(all),
         };
-        let weighted = |stratum| stratum.weight * share(stratum);
+        let weighted = |stratum: &Stratum| stratum.weight * share(stratum);
         strata.iter().map(weighted).sum()
     };
     let value = f64::midpoint(mean(fewest), mean(greatest)).clamp(0.0, 1.0);
@@ -78,8 +78,8 @@ pub fn stratified_share(strata: &[Stratum]) -> Estimate {
 /// Returns the central 95 % of the weighted sum.
 fn bounds(strata: &[Stratum], count: fn(&Stratum) -> usize) -> (f64, f64) {
     let mut sums = vec![0.0];
-    for one in strata.iter().filter(|one| one.weight > 0.0) {
-        let (yes, all) = (float(count(one)), float(one.sampled));
+    for stratum in strata.iter().filter(|stratum| stratum.weight > 0.0) {
+        let (yes, all) = (float(count(stratum)), float(stratum.sampled));
         let share = |level| inv_beta_reg(yes + PRIOR, all - yes + PRIOR, level);
         let shares: Vec<f64> = levels(VALUES).map(share).collect();
         // Fewer values of the sum before are enough, and keep the product small.
@@ -89,7 +89,7 @@ fn bounds(strata: &[Stratum], count: fn(&Stratum) -> usize) -> (f64, f64) {
             sums
         };
         sums = (before.iter())
-            .flat_map(|before| shares.iter().map(move |share| before + one.weight * share))
+            .flat_map(|sum| shares.iter().map(move |x| sum + stratum.weight * x))
             .collect();
         sums.sort_by(f64::total_cmp);
     }

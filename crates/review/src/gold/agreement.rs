@@ -42,7 +42,7 @@ type Answers<'a> = Vec<(&'a str, Option<&'a str>)>;
 /// Groups answers by post. Answers about an earlier version of a post's text are ignored.
 fn by_post(answers: &[StoredGold]) -> Vec<Answers<'_>> {
     let mut posts: BTreeMap<&Fullname, Answers<'_>> = BTreeMap::new();
-    for StoredGold { answer, .. } in answers.iter().filter(|one| one.is_of_present_text) {
+    for StoredGold { answer, .. } in answers.iter().filter(|gold| gold.is_of_present_text) {
         let label = (answer.annotator.as_str(), answer.label.as_deref());
         posts.entry(&answer.fullname).or_default().push(label);
     }

@@ -57,10 +57,10 @@ impl Consensus {
 pub fn consensus(stored: Vec<StoredGold>, decides: Option<&str>) -> Consensus {
     let mut found = Consensus::default();
     let mut posts: BTreeMap<Fullname, Vec<StoredGold>> = BTreeMap::new();
-    for one in stored {
-        if one.is_of_present_text {
-            let post = posts.entry(one.answer.fullname.clone()).or_default();
-            post.push(one);
+    for gold in stored {
+        if gold.is_of_present_text {
+            let post = posts.entry(gold.answer.fullname.clone()).or_default();
+            post.push(gold);
         } else {
             found.before_an_edit += 1;
         }
@@ -68,19 +68,19 @@ pub fn consensus(stored: Vec<StoredGold>, decides: Option<&str>) -> Consensus {
     found.posts = posts.len();
     for (fullname, answers) in posts {
         let labels = decided_labels(&answers, decides);
-        if answers.iter().any(|one| one.in_random_sample) {
+        if answers.iter().any(|gold| gold.in_random_sample) {
             found.random.insert(fullname.clone());
-        } else if answers.iter().any(|one| {
+        } else if answers.iter().any(|gold| {
             matches!(
-                one.answer.chosen,
+                gold.answer.chosen,
                 SampleReason::Closest | SampleReason::Filter
             )
         }) {
             found.has_close_calls = true;
         }
         if labels.contains(&None) {
-            let none = answers.iter().filter(|one| one.answer.label.is_none());
-            let sets = none.filter_map(|one| one.answer.label_set);
+            let none = answers.iter().filter(|gold| gold.answer.label.is_none());
+            let sets = none.filter_map(|gold| gold.answer.label_set);
             found.offered.insert(fullname.clone(), sets.collect());
         }
         let is_tied = labels.len() > 1;
@@ -90,9 +90,9 @@ pub fn consensus(stored: Vec<StoredGold>, decides: Option<&str>) -> Consensus {
             found.rows.push(GoldRow { is_tied, ..row });
         }
         let first = &answers[0].answer.label;
-        let is_disputed = answers.iter().any(|one| one.answer.label != *first);
+        let is_disputed = answers.iter().any(|gold| gold.answer.label != *first);
         let answers = answers.into_iter();
-        let answers = answers.map(|one| (one.answer.annotator, one.answer.label));
+        let answers = answers.map(|gold| (gold.answer.annotator, gold.answer.label));
         let answers: Vec<_> = answers.collect();
         found
             .annotators
@@ -111,9 +111,9 @@ pub fn consensus(stored: Vec<StoredGold>, decides: Option<&str>) -> Consensus {
 
 /// Returns the label that counts for a post, or all different labels if none decides.
 fn decided_labels(answers: &[StoredGold], decides: Option<&str>) -> Vec<Option<String>> {
-    let named = |one: &&StoredGold| Some(one.answer.annotator.as_str()) == decides;
-    if let Some(one) = answers.iter().find(named) {
-        return vec![one.answer.label.clone()];
+    let named = |gold: &&StoredGold| Some(gold.answer.annotator.as_str()) == decides;
+    if let Some(gold) = answers.iter().find(named) {
+        return vec![gold.answer.label.clone()];
     }
     let mut counts: Vec<(&Option<String>, usize)> = Vec::new();
     for StoredGold { answer, .. } in answers {
@@ -163,13 +163,13 @@ pub async fn partly_offered(
     mut answers: Vec<StoredGold>,
     set: &LabelSet,
 ) -> Result<Vec<StoredGold>, StoreError> {
-    answers.retain(|one| one.answer.label.is_none());
+    answers.retain(|gold| gold.answer.label.is_none());
     let sets = answers
         .iter()
-        .filter_map(|one| one.answer.label_set.as_ref());
+        .filter_map(|gold| gold.answer.label_set.as_ref());
     let partial = partial_sets(store, sets, &[set]).await?;
-    answers.retain(|one| {
-        let offered = one.answer.label_set.as_ref();
+    answers.retain(|gold| {
+        let offered = gold.answer.label_set.as_ref();
         offered.is_some_and(|id| partial.contains(id))
     });
     Ok(answers)
