@@ -91,12 +91,12 @@ pub fn consensus(stored: Vec<StoredGold>, decides: Option<&str>) -> Consensus {
         }
         let first = &answers[0].answer.label;
         let is_disputed = answers.iter().any(|gold| gold.answer.label != *first);
-        let answers = answers.into_iter();
-        let answers = answers.map(|gold| (gold.answer.annotator, gold.answer.label));
-        let answers: Vec<_> = answers.collect();
-        found
-            .annotators
-            .extend(answers.iter().map(|(name, _)| name.clone()));
+        let answers: Vec<_> = answers
+            .into_iter()
+            .map(|gold| (gold.answer.annotator, gold.answer.label))
+            .collect();
+        let annotators = answers.iter().map(|(name, _)| name.clone());
+        found.annotators.extend(annotators);
         if is_disputed {
             let is_decided = !is_tied;
             found.disagreements.push(Disagreement {

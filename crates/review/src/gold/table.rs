@@ -157,16 +157,16 @@ fn parse_row(row: &Row) -> Result<Vec<GoldRow>, String> {
     // Prodigy keeps unknown fields in `meta`.
     let meta = json(row, "meta").unwrap_or_default();
     let in_meta = |name| meta.get(name).and_then(Value::as_str).map(str::to_owned);
-    let id = match text(row, "fullname")?.or_else(|| in_meta("fullname")) {
-        Some(id) => Some(id),
-        None => text(row, "id")?.or_else(|| in_meta("id")),
+    let mut id = text(row, "fullname")?.or_else(|| in_meta("fullname"));
+    if id.is_none() {
+        id = text(row, "id")?.or_else(|| in_meta("id"));
+    }
+    let Some(id) = id.filter(|id| !id.is_empty()) else {
+        return Err("the row has no `id`".to_owned());
     };
-    let id = id
-        .filter(|id| !id.is_empty())
-        .ok_or("the row has no `id`")?;
     let word = |name| text(row, name).map(|word| word.filter(|word| !word.is_empty()));
     let time_of = |name| word(name)?.as_deref().map(time).transpose();
-    let one = GoldRow {
+    let common = GoldRow {
         annotator: named(word("annotator")?.or(word("_annotator_id")?))?,
         answered_at: time_of("answered_at")?,
         chosen: match word("chosen")? {
@@ -195,8 +195,8 @@ fn parse_row(row: &Row) -> Result<Vec<GoldRow>, String> {
     for (label, annotator) in labels(row)? {
         answers.push(GoldRow {
             label,
-            annotator: annotator.map_or(Ok(one.annotator.clone()), |name| named(Some(name)))?,
-            ..one.clone()
+            annotator: annotator.map_or(Ok(common.annotator.clone()), |name| named(Some(name)))?,
+            ..common.clone()
         });
     }
     Ok(answers)
@@ -234,8 +234,8 @@ fn labels(row: &Row) -> Result<Vec<(String, Option<String>)>, String> {
     }
     let column = ["label", "accept"]
         .into_iter()
-        .find(|name| cell(row, name).is_some());
-    let column = column.ok_or("the row has no `label`")?;
+        .find(|name| cell(row, name).is_some())
+        .ok_or("the row has no `label`")?;
     let labels = list(&json_or_text(row, column)).map_err(|why| format!("`{column}` {why}"))?;
     Ok(labels.into_iter().map(|label| (label, None)).collect())
 }
@@ -266,40 +266,42 @@ fn named(annotator: Option<String>) -> Result<Option<String>, String> {
 
 fn label_studio(row: &Row) -> Result<Vec<GoldRow>, String> {
     let data = json(row, "data")?;
-    let id = data["fullname"].as_str().or(data["id"].as_str());
-    let id = id.ok_or("`data` has no `fullname`")?;
-    let id = Fullname::from_url(id).map_err(to_text)?;
+    let written = data["fullname"].as_str().or(data["id"].as_str());
+    let id = Fullname::from_url(written.ok_or("`data` has no `fullname`")?).map_err(to_text)?;
     let annotations = json(row, "annotations")?;
-    let annotations = annotations
-        .as_array()
-        .ok_or("`annotations` is not an array")?;
+    let Value::Array(annotations) = &annotations else {
+        return Err("`annotations` is not an array".to_owned());
+    };
     let mut answers = Vec::new();
-    // A cancelled annotation is a task that the annotator skipped.
-    for one in annotations
-        .iter()
-        .filter(|one| one["was_cancelled"] != true)
-    {
-        let results = one["result"].as_array().into_iter().flatten();
-        let choices = results.filter(|result| result["type"] == "choices");
-        let choices = choices.filter_map(|result| result["value"]["choices"].as_array());
-        let choices: Vec<&Value> = choices.flatten().collect();
+    for annotation in annotations {
+        // A cancelled annotation is a task that the annotator skipped.
+        if annotation["was_cancelled"] == true {
+            continue;
+        }
+        let results = annotation["result"].as_array().into_iter().flatten();
+        let choices: Vec<&Value> = results
+            .filter(|result| result["type"] == "choices")
+            .filter_map(|result| result["value"]["choices"].as_array())
+            .flatten()
+            .collect();
         let label = match choices[..] {
             [] => continue,
-            [one] => one.as_str().ok_or("a choice is not text")?.to_owned(),
+            [choice] => choice.as_str().ok_or("a choice is not text")?.to_owned(),
             _ => {
                 tracing::warn!(%id, line = row.line, "ignored an annotation with several choices: only one is \
                                                       supported");
                 continue;
             }
         };
-        let by = &one["completed_by"];
-        let email = by.as_str().or(by["email"].as_str()).map(str::to_owned);
-        let number = by.as_i64().or(by["id"].as_i64());
-        let at = one["updated_at"].as_str().or(one["created_at"].as_str());
+        let user = &annotation["completed_by"];
+        let email = user.as_str().or(user["email"].as_str()).map(str::to_owned);
+        let number = user.as_i64().or(user["id"].as_i64());
+        let times = [&annotation["updated_at"], &annotation["created_at"]];
+        let answered_at = times.into_iter().find_map(Value::as_str);
         answers.push(GoldRow {
             // The prefix keeps Label Studio user ids distinct from names in other tools.
             annotator: named(email)?.or(number.map(|id| format!("label-studio:{id}"))),
-            answered_at: at.map(time).transpose()?,
+            answered_at: answered_at.map(time).transpose()?,
             chosen: parsed(&data["chosen"]).unwrap_or(SampleReason::Import),
             source: GoldSource::LabelStudio,
             text_hash: data["text_hash"]
