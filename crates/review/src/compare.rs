@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::rescore::Rescorer;
 use topicmill_core::{Fullname, Label, LabelSet};
-use topicmill_store::{ComparedPost, Prediction, Store, StoreError, Target};
+use topicmill_store::{ComparedPost, Store, StoreError, Target};
 
 /// Posts per page of a query.
 const WINDOW: u32 = 1_000;

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::calibrate::Proportion;
 use crate::evaluate::{self, Counted, FrameSize, LabelShare, RandomSample};
 use crate::gold::{self, Consensus, GoldPost};
-use crate::join::{self, Labelling};
+use crate::join::{self, JoinedPost, Labelling};
 use topicmill_core::{Fullname, LabelSet, Timestamp};
 use topicmill_store::{Store, StoreError, StoredGold, Target};
 
@@ -179,7 +179,7 @@ pub async fn measure(
         left_out.not_random = all.posts.len() - drawn.posts.len();
         left_out.later = drawn.posts.len() - judged.posts.len();
     }
-    let is_crossed = |post: &&GoldPost| labelling.held_out.contains_key(&post.id);
+    let is_crossed = |post: &&JoinedPost| labelling.held_out.contains_key(&post.id);
     let doubt = random.as_ref().and_then(RandomSample::doubt);
     let size = random.as_ref().and_then(RandomSample::size);
     let shares = match &random {
