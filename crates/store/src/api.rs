@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use topicmill_core::{
     Fullname, LabelSet, LabelVector, PairLogits, QuotaReservation, QuotaTerms, RunStatus,
-    SourceKind, Stage, TextHash, TextVector, Timestamp,
+    SourceKind, Stage, TextHash, TextVector, ThingKind, Timestamp,
 };
 
 use super::browse::{ChangeMarker, PostCounts, PostDetails, PostFilter, PostSummary};
@@ -219,7 +219,7 @@ facade! {
     /// Returns up to `limit` posts that match a filter, with their labels under a target.
     fn list_posts(&self, target: Option<Target>, filter: &PostFilter, limit: u32) -> Vec<PostSummary>;
     /// Counts all posts, and posts by current outcome and by topic.
-    fn count_posts(&self) -> PostCounts;
+    fn count_posts(&self, kind: ThingKind) -> PostCounts;
     /// Returns everything that is stored about a post.
     fn post_details(&self, fullname: &Fullname) -> Option<PostDetails>;
     /// Returns a marker that changes whenever a run writes.

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use topicmill_core::score::LabelOutcome;
-use topicmill_core::{Fullname, Timestamp};
+use topicmill_core::{Fullname, ThingKind, Timestamp};
 
 /// A condition on the current outcome of a post.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub enum PostOrder {
 /// The posts of a list, and their order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PostFilter {
+    /// Posts or comments.
+    pub kind: ThingKind,
     pub outcome: Option<OutcomeFilter>,
     /// The topic that the posts were last collected for.
     pub topic: Option<String>,
@@ -45,11 +47,11 @@ pub struct PostFilter {
     pub order: PostOrder,
 }
 
-/// Numbers of posts, largest first.
+/// Numbers of posts or comments, largest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PostCounts {
     pub posts: u64,
-    /// By slug, `other` or `unsure`; posts that are not labelled are missing.
+    /// By slug, `other` or `unsure`; posts that are not labelled are missing. Empty for comments.
     pub outcomes: Vec<(String, u64)>,
     pub topics: Vec<(String, u64)>,
 }
@@ -118,6 +120,9 @@ pub struct PostDetails {
     /// Hash of its text, in hexadecimal.
     pub text_hash: String,
     pub crosspost_parent: Option<String>,
+    /// The post and the comment or post that a comment replies to.
+    pub post: Option<String>,
+    pub parent: Option<String>,
     pub collected_at: Timestamp,
     pub updated_at: Timestamp,
     pub checked_at: Option<Timestamp>,

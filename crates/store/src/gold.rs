@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
-use topicmill_core::{Fullname, GoldSource, Provenance, SampleReason, TextHash, Timestamp};
+use topicmill_core::{
+    Fullname, GoldSource, Provenance, SampleReason, TextHash, ThingKind, Timestamp,
+};
 
 /// An annotator's answer about a post.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,9 +106,11 @@ pub struct SavedGold {
     pub missing: Vec<Fullname>,
 }
 
-/// A selection of posts by label and score, on the review page.
+/// A selection of posts or comments by label and score, on the review page.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReviewFilter {
+    /// Posts or comments.
+    pub kind: ThingKind,
     /// The assigned label.
     pub label: FilterLabel,
     /// Lowest score of the best label.

@@ -131,8 +131,18 @@ fn a_filter_selects_by_label_and_score_and_its_answers_are_not_random() {
     let page = served.press(&page, &format!("undo{query}"));
     assert!(page.contains("<span>filter</span>"), "{page}");
     served.answer(&page, query, &[("none", "1")]);
-    let chosen = program.json(&["labels", "gold", "list"])["chosen"].clone();
-    assert_eq!(chosen, json!({"filter": 2}));
+    // Comments are shown only with their filter, and an answer about one is not random either.
+    let comment = json!({
+        "name": "t1_c1", "link_id": "t3_k00003", "subreddit": "food", "body": "Bread.", "created_utc": 1_700_000_000,
+    });
+    program.write("comment.ndjson", format!("{comment}\n"));
+    program.ok("import comment.ndjson");
+    program.ok("classify --pipeline first.toml");
+    let page = served.page("/review?kind=comments");
+    assert_eq!(field(&page, "post"), "t1_c1");
+    served.answer(&page, "?kind=comments", &[("label", "food")]);
+    let chosen = program.json("labels gold list")["chosen"].clone();
+    assert_eq!(chosen, json!({"filter": 3}));
 }
 
 #[test]

@@ -91,6 +91,30 @@ fn lists_equal_the_rows_of_the_views() {
                 .contains("href=\"./posts\" aria-current")
         );
 
+        // Comments are a list of their own, and each links to what it replies to.
+        let comment = |n: u32| {
+            json!({
+                "name": format!("t1_c{n:02}"), "link_id": "t3_k00001", "parent_id": "t3_k00001", "subreddit": "food",
+                "body": format!("I roast a chicken for {n} minutes."), "created_utc": 1_700_000_000 + n,
+            })
+        };
+        let comments: String = (0..60).map(|n| format!("{}\n", comment(n))).collect();
+        program.ok(&["import", &program.write("comments.ndjson", comments)]);
+        program.ok("classify --pipeline two.toml");
+        for (query, condition) in [
+            ("", "TRUE"),
+            ("&outcome=food&q=CHICKEN", "outcome = 'food'"),
+        ] {
+            let sql = format!(
+                "SELECT fullname FROM labeled_comments WHERE {condition} ORDER BY {NEWEST}"
+            );
+            let rows = program.ok(&["sql", &sql, "--format", "csv"]).stdout;
+            let listed = served.list(&format!("kind=comments{query}"), || ());
+            assert_eq!(listed, rows.lines().skip(1).collect::<Vec<_>>(), "{query}");
+            assert!(!listed.is_empty());
+        }
+        assert!(served.page("/posts/t1_c07").contains("posts/t3_k00001\""));
+
         // New posts do not shift later pages.
         let before = served.list("", || ());
         let mut new = 130;

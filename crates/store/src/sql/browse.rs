@@ -1,6 +1,6 @@
 //! SQL statements for the browse pages: lists of posts, and the details of one post.
 
-use sqlx::{QueryBuilder, Row};
+use sqlx::{AssertSqlSafe, QueryBuilder, Row};
 
 use super::{ErrorContext, SqlStore, is_forbidden};
 use crate::browse::{
@@ -9,7 +9,7 @@ use crate::browse::{
 };
 use crate::dialect::Dialect;
 use crate::{Result, StoreError, Target};
-use topicmill_core::Fullname;
+use topicmill_core::{Fullname, ThingKind};
 
 /// A key that matches no row.
 const NO_ROW: i64 = -1;
@@ -45,11 +45,12 @@ fn push_filter<DB: Dialect>(
     };
     // Reading labels first is fast for few matches; reading posts in order of time is fast for many.
     if has_label {
-        select.push("SELECT p.fullname FROM classifications c CROSS JOIN things p WHERE p.kind = 'post' AND ");
-        select.push(&of_target);
+        select.push("SELECT p.fullname FROM classifications c CROSS JOIN things p WHERE ");
+        select.push(&of_target).push(" AND ");
     } else {
-        select.push("SELECT p.fullname FROM things p WHERE p.kind = 'post'");
+        select.push("SELECT p.fullname FROM things p WHERE ");
     }
+    select.push(format!("p.kind = '{}'", filter.kind));
     match &filter.outcome {
         None => {}
         Some(OutcomeFilter::Label(slug)) => {
@@ -164,29 +165,30 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("list posts")
     }
 
-    pub async fn count_posts(&self) -> Result<PostCounts> {
-        let posts = self.number(
-            "SELECT COUNT(*) FROM things WHERE kind = 'post'",
-            "count posts",
+    pub async fn count_posts(&self, kind: ThingKind) -> Result<PostCounts> {
+        let posts = format!("SELECT '', COUNT(*) FROM things WHERE kind = '{kind}'");
+        let outcomes = "SELECT outcome, CAST(SUM(posts) AS BIGINT) FROM topic_daily GROUP BY outcome ORDER BY 2 DESC, 1";
+        // With the condition, an index on topics suffices.
+        let topics = format!(
+            "SELECT topic, COUNT(*) FROM things WHERE kind = '{kind}' AND topic >= '' GROUP BY topic ORDER BY 2 DESC, 1"
         );
         Ok(PostCounts {
-            posts: posts.await?.cast_unsigned(),
-            outcomes: self
-                .counts("SELECT outcome, CAST(SUM(posts) AS BIGINT) FROM topic_daily GROUP BY outcome ORDER BY 2 DESC, 1")
-                .await?,
-            // With the condition, an index on topics suffices.
-            topics: self
-                .counts("SELECT topic, COUNT(*) FROM posts WHERE topic >= '' GROUP BY topic ORDER BY 2 DESC, 1")
-                .await?,
+            posts: self.counts(posts).await?[0].1,
+            outcomes: match kind {
+                ThingKind::Post => self.counts(outcomes.to_owned()).await?,
+                // Counting them would read every comment.
+                ThingKind::Comment => Vec::new(),
+            },
+            topics: self.counts(topics).await?,
         })
     }
 
-    async fn counts(&self, sql: &'static str) -> Result<Vec<(String, u64)>> {
+    async fn counts(&self, sql: String) -> Result<Vec<(String, u64)>> {
         let decode = |row: DB::Row| {
             let posts: i64 = row.try_get(1)?;
             Ok((row.try_get(0)?, posts.cast_unsigned()))
         };
-        let counts = sqlx::query::<DB>(sql).try_map(decode);
+        let counts = sqlx::query::<DB>(AssertSqlSafe(sql)).try_map(decode);
         counts.fetch_all(&self.pool).await.context("count posts")
     }
 
@@ -225,17 +227,17 @@ impl<DB: Dialect> SqlStore<DB> {
         };
         let mut hash: Vec<u8> = Vec::new();
         let decode = |row: DB::Row| {
-            hash = row.try_get(13)?;
+            hash = row.try_get(15)?;
             // Titles are shortened in lists, but not on the page of a post.
-            let title = row.try_get(14)?;
+            let title = row.try_get(16)?;
             row_as!(PostDetails: selftext, url, permalink, author, flair, upvote_ratio, over_18, source,
-                crosspost_parent, collected_at, updated_at, checked_at, removed_at;
+                crosspost_parent, post, parent, collected_at, updated_at, checked_at, removed_at;
                 listed = PostSummary { title, ..listed.clone() };
                 text_hash = topicmill_core::hex(&hash); verdicts = Vec::new(); sightings = Vec::new();
                 same_text = Vec::new())(row)
         };
         let post = sqlx::query::<DB>(
-            "SELECT selftext, url, permalink, author, flair, upvote_ratio, over_18, source, crosspost_parent, \
+            "SELECT selftext, url, permalink, author, flair, upvote_ratio, over_18, source, crosspost_parent, post, parent, \
                     collected_at, updated_at, checked_at, removed_at, text_hash, title FROM things WHERE fullname = $1",
         )
         .bind(fullname)
@@ -273,7 +275,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 scores = Vec::new())(row)?;
             Ok((target, verdict))
         };
-        let rows = sqlx::query::<DB>(sqlx::AssertSqlSafe(sql))
+        let rows = sqlx::query::<DB>(AssertSqlSafe(sql))
             .bind(fullname)
             .bind(hash)
             .try_map(decode)

@@ -20,9 +20,8 @@ use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp, sh
 /// Joins the labels of the posts' current text under the target `$1`, `$2`.
 const LABELS: &str = "JOIN classifications c ON c.model_id = $1 AND c.label_set_id = $2 \
      AND c.fullname = p.fullname AND c.text_hash = p.text_hash";
-/// Condition for posts that have text but no answer by `$3`, or by anyone if `$3` is empty. Comments are not drawn: a
-/// random sample speaks of one kind of thing.
-const UNANSWERED: &str = "p.kind = 'post' AND p.has_text AND NOT EXISTS (SELECT 1 FROM gold g \
+/// Condition for posts or comments that have text but no answer by `$3`, or by anyone if `$3` is empty.
+const UNANSWERED: &str = "p.has_text AND NOT EXISTS (SELECT 1 FROM gold g \
      WHERE g.fullname = p.fullname AND ($3 = '' OR g.annotator = $3))";
 
 /// Returns the SQL for the groups of posts `p`: the grouping key, and its text, computed from that key as `bucket`.
@@ -459,7 +458,7 @@ impl<DB: Dialect> SqlStore<DB> {
         limit: u32,
     ) -> Result<Vec<Fullname>> {
         let sql = format!(
-            "SELECT p.fullname FROM things p {LABELS} WHERE {UNANSWERED} ORDER BY c.margin, p.fullname LIMIT $4"
+            "SELECT p.fullname FROM things p {LABELS} WHERE p.kind = 'post' AND {UNANSWERED} ORDER BY c.margin, p.fullname LIMIT $4"
         );
         self.unanswered_posts(sql, target, annotator, limit, None)
             .await
@@ -471,13 +470,14 @@ impl<DB: Dialect> SqlStore<DB> {
         annotator: Option<&str>,
         limit: u32,
     ) -> Result<Vec<Fullname>> {
+        // Comments are not drawn, because a random sample speaks of one kind of thing.
         // Reads only as many labels as needed, in the order of the text hash index. Without the two NOTs, SQLite 3.51
         // would read a million labels by key and sort them. With a join, PostgreSQL 15 would do the same.
         let sql = format!(
             "SELECT c.fullname FROM classifications c WHERE c.text_hash >= '' AND NOT c.model_id <> $1 \
                 AND NOT c.label_set_id <> $2 \
                 AND (SELECT 1 FROM things p WHERE p.fullname = c.fullname AND p.text_hash = c.text_hash \
-                  AND {UNANSWERED}) = 1 \
+                  AND p.kind = 'post' AND {UNANSWERED}) = 1 \
               ORDER BY c.text_hash, c.fullname LIMIT $4"
         );
         self.unanswered_posts(sql, target, annotator, limit, None)
@@ -498,9 +498,10 @@ impl<DB: Dialect> SqlStore<DB> {
             FilterLabel::Missing => ("c.abstained AND $7 = ''", ""),
         };
         let sql = format!(
-            "SELECT p.fullname FROM things p {LABELS} WHERE {UNANSWERED} AND c.score >= $5 AND c.score <= $6 \
-             AND {label} \
-              ORDER BY p.text_hash, p.fullname LIMIT $4"
+            "SELECT p.fullname FROM things p {LABELS} WHERE p.kind = '{}' AND {UNANSWERED} AND c.score >= $5 \
+                AND c.score <= $6 AND {label} \
+              ORDER BY p.text_hash, p.fullname LIMIT $4",
+            filter.kind
         );
         let bounds = Some((filter.low, filter.high, slug));
         self.unanswered_posts(sql, target, annotator, limit, bounds)

@@ -32,10 +32,12 @@ impl PostLine {
     /// Formats a post.
     pub fn new(post: &PostSummary) -> Self {
         let title = display::single_line(&post.title, TITLE);
-        let title = match (title.is_empty(), post.text_purged) {
-            (true, true) => "(text deleted by retention)".to_owned(),
-            (true, false) => "(no title)".to_owned(),
-            _ => title,
+        let excerpt = display::single_line(&post.excerpt, EXCERPT);
+        let (title, excerpt) = match (title.is_empty(), post.text_purged) {
+            (true, true) => ("(text deleted by retention)".to_owned(), excerpt),
+            (true, false) if post.fullname.is_comment() => (excerpt, String::new()),
+            (true, false) => ("(no title)".to_owned(), excerpt),
+            _ => (title, excerpt),
         };
         // For a post that is `other`, the margin is the score for `other` minus the best label's score.
         let score = match (post.outcome, post.score, post.margin) {
@@ -50,7 +52,7 @@ impl PostLine {
         Self {
             href: format!("/posts/{}", post.fullname),
             title,
-            excerpt: display::single_line(&post.excerpt, EXCERPT),
+            excerpt,
             outcome,
             has_label: post.label.is_some(),
             score: score.map(|score| match post.outcome {

@@ -15,6 +15,7 @@ use super::{PageError, address, html, outcome_name};
 use crate::display;
 use crate::report::{self, Report, ReportOptions};
 use crate::serve::{Serving, Shared};
+use topicmill_core::ThingKind;
 use topicmill_store::browse::{ChangeMarker, PostCounts};
 use topicmill_store::{StoreError, StoredGold};
 
@@ -72,7 +73,7 @@ async fn rendered(serving: &Serving) -> Result<Arc<RenderedReport>, StoreError> 
         answers,
         body: report::render_body(&report, Some(REVIEW)),
         report,
-        counts: serving.store.posts().count_posts().await?,
+        counts: serving.store.posts().count_posts(ThingKind::Post).await?,
         took: serving.clock.elapsed().saturating_sub(at),
         at,
     });

@@ -40,7 +40,8 @@ struct PostPage {
     sightings: Vec<Seen>,
     more_sightings: usize,
     facts: Vec<(&'static str, String)>,
-    parent: Option<String>,
+    /// What it is (`crosspost of`, `comment on`, `reply to`), and the fullname of the other post or comment.
+    of: Vec<(&'static str, String)>,
     same: Vec<PostLine>,
 }
 
@@ -124,7 +125,14 @@ fn shown(post: &PostDetails) -> PostPage {
         sightings: post.sightings.iter().take(ROWS).map(seen).collect(),
         more_sightings: post.sightings.len().saturating_sub(ROWS),
         facts: facts(post),
-        parent: post.crosspost_parent.clone(),
+        of: [
+            ("crosspost of", &post.crosspost_parent),
+            ("comment on", &post.post),
+            ("reply to", &post.parent),
+        ]
+        .into_iter()
+        .filter_map(|(what, name)| Some((what, name.clone()?)))
+        .collect(),
         same: post.same_text.iter().map(PostLine::new).collect(),
     }
 }

@@ -12,7 +12,7 @@ use super::line::PostLine;
 use super::{PageError, address, head, html, outcome_name};
 use crate::display;
 use crate::serve::Shared;
-use topicmill_core::{Fullname, Label, Timestamp};
+use topicmill_core::{Fullname, Label, ThingKind, Timestamp};
 use topicmill_store::browse::{OutcomeFilter, PostFilter, PostOrder, PostSummary};
 
 /// Number of posts per page.
@@ -22,8 +22,9 @@ const LONGEST_SEARCH: usize = 1_000;
 /// Maximum number of values in a facet.
 const FACET_VALUES: usize = 100;
 /// The query parameters, except `after`, the position of the previous page's last post.
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 8] = [
     "q",
+    "kind",
     "outcome",
     "topic",
     "subreddit",
@@ -52,6 +53,16 @@ impl Parameters {
         self.get("sort") == Some(BY_SCORE)
     }
 
+    /// Returns what is listed, or an error message.
+    fn kind(&self) -> Result<ThingKind, String> {
+        let kind = self.parse("kind", "`posts` or `comments`", |kind| match kind {
+            "posts" => Some(ThingKind::Post),
+            "comments" => Some(ThingKind::Comment),
+            _ => None,
+        });
+        Ok(kind?.unwrap_or(ThingKind::Post))
+    }
+
     /// Returns the URL of the list with one parameter replaced or removed.
     fn link(&self, name: &'static str, value: Option<&str>) -> String {
         let others = NAMES.into_iter().filter(|other| *other != name);
@@ -62,13 +73,13 @@ impl Parameters {
     fn facet(
         &self,
         name: &'static str,
-        counts: impl IntoIterator<Item = (String, String, u64)>,
+        counts: impl IntoIterator<Item = (String, String, Option<u64>)>,
     ) -> Facet {
         let values = counts.into_iter().map(|(value, words, posts)| {
             let chosen = self.get(name) == Some(value.as_str());
             FacetValue {
                 words: display::single_line(&words, 60),
-                posts: display::thousands(posts),
+                posts: posts.map(display::thousands).unwrap_or_default(),
                 href: self.link(name, Some(value.as_str()).filter(|_| !chosen)),
                 chosen,
             }
@@ -110,6 +121,7 @@ impl Parameters {
         let time = "a date such as 2026-11-20 or a time such as 2026-11-20T08:00:00Z";
         let cursor = "a link from the previous page";
         Ok(PostFilter {
+            kind: self.kind()?,
             outcome: self.parse("outcome", &outcomes, outcome)?,
             topic: self.get("topic").map(str::to_owned),
             subreddit,
@@ -183,6 +195,10 @@ struct Posts {
     is_filtered: bool,
     facets: Vec<Facet>,
     all: String,
+    /// `posts` or `comments`.
+    listed: &'static str,
+    /// The other of the two, and the URL of its list.
+    others: (&'static str, String),
     lines: Vec<PostLine>,
     next: Option<String>,
     first: Option<String>,
@@ -194,7 +210,7 @@ struct Facet {
     values: Vec<FacetValue>,
 }
 
-/// A value with its number of posts among all posts, and the URL for the list filtered by it.
+/// A value with its number of posts among all posts if they are counted, and the URL for the list filtered by it.
 struct FacetValue {
     words: String,
     posts: String,
@@ -216,17 +232,29 @@ pub async fn page(
     let limit = u32::try_from(PAGE + 1).expect("a page is small");
     let (mut posts, counts) = tokio::try_join!(
         store.list_posts(target, &filter, limit),
-        store.count_posts()
+        store.count_posts(filter.kind)
     )?;
     let has_more = posts.len() > PAGE;
     posts.truncate(PAGE);
-    let outcomes = counts.all_outcomes();
+    let outcomes: Vec<(String, Option<u64>)> = match filter.kind {
+        ThingKind::Post => {
+            let outcomes = counts.all_outcomes().into_iter();
+            outcomes
+                .map(|(outcome, posts)| (outcome, Some(posts)))
+                .collect()
+        }
+        ThingKind::Comment => {
+            let labels = labels.iter().map(|label| label.slug.as_str());
+            let outcomes = labels.chain(["other", "unsure", "unlabelled"]);
+            outcomes.map(|outcome| (outcome.to_owned(), None)).collect()
+        }
+    };
     let outcomes = outcomes.into_iter().map(|(outcome, posts)| {
         let name = outcome_name(&outcome, &labels);
         (outcome, name, posts)
     });
     let topics = counts.topics.into_iter();
-    let topics = topics.map(|(topic, posts)| (topic.clone(), topic, posts));
+    let topics = topics.map(|(topic, posts)| (topic.clone(), topic, Some(posts)));
     let facets = [
         parameters.facet("outcome", outcomes),
         parameters.facet("topic", topics),
@@ -234,13 +262,21 @@ pub async fn page(
     let is_useful =
         |facet: &Facet| facet.values.len() > 1 || facet.values.iter().any(|value| value.chosen);
     let last = posts.last().filter(|_| has_more);
+    let (listed, others) = match filter.kind {
+        ThingKind::Post => ("posts", "comments"),
+        ThingKind::Comment => ("comments", "posts"),
+    };
     let is_set = |names: &[&str]| names.iter().any(|name| parameters.get(name).is_some());
     let page = Posts {
         // Forms always send the order.
         is_open: is_set(&["subreddit", "since", "until"]) || parameters.is_by_score(),
-        is_filtered: is_set(&NAMES[..6]),
+        is_filtered: NAMES[..7]
+            .iter()
+            .any(|name| *name != "kind" && parameters.get(name).is_some()),
         facets: facets.into_iter().filter(is_useful).collect(),
         all: display::thousands(counts.posts),
+        listed,
+        others: (others, parameters.link("kind", Some(others))),
         next: last.map(|last| parameters.next(last)),
         lines: posts.iter().map(PostLine::new).collect(),
         first: parameters

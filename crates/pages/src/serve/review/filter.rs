@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::display;
 use crate::serve::pages::address;
-use topicmill_core::LabelSet;
+use topicmill_core::{LabelSet, ThingKind};
 use topicmill_store::{FilterLabel, ReviewFilter};
 
 /// Value of `label` for posts that are `other` or `unsure`, unless a label has this slug.
@@ -13,6 +13,8 @@ pub const UNLABELLED: &str = "unlabelled";
 /// The filter's query parameters. An empty parameter selects everything.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct FilterQuery {
+    /// `comments` for comments, otherwise posts.
+    pub kind: Option<String>,
     pub label: Option<String>,
     pub from: Option<String>,
     pub to: Option<String>,
@@ -32,10 +34,15 @@ impl FilterQuery {
             None if word == UNLABELLED => FilterLabel::Missing,
             None => FilterLabel::Any,
         };
-        if label == FilterLabel::Any && low.or(high).is_none() {
+        let kind = match self.kind.as_deref() {
+            Some("comments") => ThingKind::Comment,
+            _ => ThingKind::Post,
+        };
+        if (kind, &label) == (ThingKind::Post, &FilterLabel::Any) && low.or(high).is_none() {
             return None;
         }
         Some(ReviewFilter {
+            kind,
             label,
             low: low.unwrap_or(0.0),
             high: high.unwrap_or(1.0),
@@ -45,6 +52,7 @@ impl FilterQuery {
     /// Returns the parameters that are set.
     pub fn pairs(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let all = [
+            ("kind", &self.kind),
             ("label", &self.label),
             ("from", &self.from),
             ("to", &self.to),
@@ -65,10 +73,14 @@ pub fn describe(filter: &ReviewFilter, set: &LabelSet) -> String {
         let label = set.labels.iter().find(|label| label.slug == slug);
         label.map_or(slug, |label| &label.label).to_owned()
     };
+    let posts = match filter.kind {
+        ThingKind::Post => "Posts",
+        ThingKind::Comment => "Comments",
+    };
     let posts = match &filter.label {
-        FilterLabel::Any => "Posts".to_owned(),
-        FilterLabel::Slug(slug) => format!("Posts labelled {}", label(slug)),
-        FilterLabel::Missing => "Posts without a label".to_owned(),
+        FilterLabel::Any => posts.to_owned(),
+        FilterLabel::Slug(slug) => format!("{posts} labelled {}", label(slug)),
+        FilterLabel::Missing => format!("{posts} without a label"),
     };
     match (filter.low, filter.high) {
         (0.0, 1.0) => posts,
@@ -105,6 +117,7 @@ mod tests {
         let described = |label: &str, from: &str, to: &str| {
             let text = |text: &str| Some(text.to_owned());
             let query = FilterQuery {
+                kind: None,
                 label: text(label),
                 from: text(from),
                 to: text(to),

@@ -81,6 +81,7 @@ struct Choice {
 struct FilterView {
     /// The options, each as (value, words, selected).
     labels: Vec<(String, String, bool)>,
+    kind: Option<String>,
     from: String,
     to: String,
     /// Describes the posts if a filter is set.
@@ -157,6 +158,7 @@ pub async fn page(
         query: query.filter.query(),
         filter: Some(FilterView {
             labels: filter_labels(&set, query.filter.label.as_deref().unwrap_or_default()),
+            kind: query.filter.kind.clone(),
             from: query.filter.from.clone().unwrap_or_default(),
             to: query.filter.to.clone().unwrap_or_default(),
             active: filter.map(|filter| describe(&filter, &set)),
@@ -255,6 +257,11 @@ impl PostView {
             text_hash,
             ..
         } = post;
+        let title = if title.is_empty() && fullname.is_comment() {
+            "A comment".to_owned()
+        } else {
+            title
+        };
         // Rejects `javascript:` and other schemes.
         let link = url.filter(|url| url.starts_with("https://") || url.starts_with("http://"));
         let host = link.as_deref().and_then(|link| link.split('/').nth(2));

@@ -3,7 +3,7 @@
 use super::queue::ReviewQueue;
 use crate::display;
 use crate::serve::pages::address;
-use topicmill_core::LabelSet;
+use topicmill_core::{LabelSet, ThingKind};
 use topicmill_review::calibrate::Proportion;
 use topicmill_review::evaluate::Counted;
 use topicmill_review::gold::{self, Consensus, PairAgreement};
@@ -52,7 +52,7 @@ impl ReviewQueue {
 impl ReviewQueue {
     /// Names the posts that cannot be reviewed, with a trailing space; empty if there are none.
     pub async fn others(&self) -> Result<String, StoreError> {
-        let posts = self.store.posts().count_posts().await?;
+        let posts = self.store.posts().count_posts(ThingKind::Post).await?;
         let texts = self.store.purging().count_posts_with_text().await?;
         let outcomes = posts.outcomes.iter().map(|(_, posts)| posts).sum();
         let in_words = |why: &str, posts: u64| match posts {
