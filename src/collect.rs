@@ -33,7 +33,7 @@ pub use self::import::{ImportPlan, import, preview};
 pub use self::refill::{RefillPlan, refill};
 
 /// Maximum number of posts that Reddit lists for any client.
-const MAX_LISTED: u32 = 1_000;
+pub const MAX_LISTED: u32 = 1_000;
 /// Age of a post after which few comments are added.
 const COMPLETE: TimeDelta = TimeDelta::hours(48);
 /// Maximum number of rejected records that are logged separately; the others are only counted.
@@ -171,8 +171,9 @@ fn log_report(report: &TopicReport) {
         tracing::info!(
             %topic, posts, new,
             changed = nonzero(report.stored.changed), edited = nonzero(report.stored.edited),
-            unmatched = nonzero(report.unmatched), purged = nonzero(report.stored.purged),
-            tombstoned = nonzero(report.stored.tombstoned), rejected = nonzero(report.rejected.total()),
+            unmatched = nonzero(report.unmatched), left_out = nonzero(report.left_out),
+            purged = nonzero(report.stored.purged), tombstoned = nonzero(report.stored.tombstoned),
+            rejected = nonzero(report.rejected.total()),
             "collected r/{subreddit}"
         );
     } else if let Some(detail) = &report.detail {
@@ -321,6 +322,7 @@ impl TopicReader<'_> {
                 page => page?,
             };
             self.log_rejected(&page.rejected);
+            self.report.left_out += page.left_out;
             read += page.posts.len();
             let is_complete = self.run.now().as_datetime() - created_at.as_datetime() > COMPLETE;
             self.path = format!("{subreddit}/comments/{}", post.id());

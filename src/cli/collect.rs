@@ -1,17 +1,20 @@
 //! `topicmill collect`: stores posts for the pipeline's topics from a source.
 
 use clap::Args;
+use serde_json::json;
 
 use super::app::{App, PipelineFlags, RunFlags};
 use super::source::{self, SourceFlag};
 use super::time_range::parse_range;
-use super::{CliError, Exit, collect_summary};
-use crate::collect::{ReadOptions, TimeRange};
+use super::{CliError, Exit, OutputFormat, collect_summary, output};
+use crate::collect::{MAX_LISTED, ReadOptions, TimeRange};
 use crate::pipeline::Context;
 use crate::pipeline_file::Pipeline;
 use crate::telemetry::Progress;
-use topicmill_core::{Listing, Outcome, RunStatus, SourceKind, Topic, TopicReport};
+use topicmill_core::{Listing, Outcome, RunStatus, SourceKind, ThingKind, Topic, TopicReport};
 use topicmill_sources::Source;
+use topicmill_sources::page::PAGE_LIMIT;
+use topicmill_sources::source::Paging;
 use topicmill_store::Access;
 
 #[derive(Debug, Args)]
@@ -53,12 +56,27 @@ pub struct CollectFlags {
     /// Read posts up to TIME; a day is included in full [default: now]
     #[arg(long, value_name = "TIME", requires = "since")]
     pub until: Option<String>,
+    /// Print how many requests each topic may take, and send none
+    #[arg(long, conflicts_with = "run_json")]
+    pub dry_run: bool,
+    /// Set the output format of --dry-run
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_enum,
+        default_value_t,
+        requires = "dry_run"
+    )]
+    pub format: OutputFormat,
 }
 
 impl Collect {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let pipeline = app.pipeline(&self.pipeline)?;
         let collector = Collector::open(app, &pipeline, &self.flags).await?;
+        if self.flags.dry_run {
+            return collector.print_requests(app, self.flags.format).await;
+        }
         let collect = async |context: &Context| collector.run(app, context).await;
         self.record.record(app, Access::Create, collect).await
     }
@@ -110,6 +128,59 @@ impl Collector {
             topics,
             time_range,
         })
+    }
+
+    /// Prints the number of requests that a run may take for each topic.
+    pub async fn print_requests(&self, app: &App, format: OutputFormat) -> Result<Exit, CliError> {
+        // Without a database, nothing has been read yet.
+        let store = app.store(Access::ReadOnly).await.ok();
+        let (kind, settings) = (self.source.kind(), app.settings());
+        let (mut rows, mut total) = (Vec::new(), 0);
+        for topic in &self.topics {
+            let of_topic =
+                |other: &&Topic| other.slug == topic.slug && other.kind == ThingKind::Post;
+            let (mut stored, mut known) = (0, None);
+            if let Some(store) = &store {
+                let posts = store.posts();
+                let threads = posts.unread_threads(kind, &topic.slug, topic.limit);
+                stored = threads.await?.len() as u64;
+                let path = topic.path(&topic.subreddits[0]);
+                known = posts.watermark(kind, &topic.slug, &path).await?;
+            }
+            let is_open = known.is_some() || self.time_range.is_some();
+            let (reads, most) = if topic.of_posts {
+                let new = self.topics.iter().filter(of_topic);
+                let new: u64 = new.map(|topic| u64::from(topic.limit)).sum();
+                ("comments of posts", Some(stored + new))
+            } else {
+                let most = match self.source.paging() {
+                    _ if !topic.keywords.is_empty() => Some(settings.collect.page_cap),
+                    _ if !is_open => Some(topic.limit.div_ceil(PAGE_LIMIT)),
+                    Paging::Listing(_) => Some(MAX_LISTED.div_ceil(PAGE_LIMIT)),
+                    Paging::Archive(_) => None,
+                };
+                let reads = match topic.kind {
+                    ThingKind::Post => "posts",
+                    ThingKind::Comment => "comments",
+                };
+                (reads, most.map(u64::from))
+            };
+            total += most.unwrap_or(1);
+            rows.push(json!({"topic": topic.slug, "reads": reads, "at_most": most}));
+        }
+        let table = output::table_from_objects("topic reads at_most", &rows);
+        output::print_table(&table, format)?;
+        let per_minute = match kind {
+            SourceKind::ArcticShift => settings.arctic_shift.requests_per_minute,
+            _ => settings.reddit.requests_per_minute,
+        };
+        tracing::info!(
+            requests = total,
+            minutes = total.div_ceil(u64::from(per_minute.max(1))),
+            "the most that a run may take at {per_minute} requests per minute; a topic without `at_most` takes a \
+             request for each 100 posts or comments since its last run"
+        );
+        Ok(Exit::Done)
     }
 
     /// Collects posts with a progress bar, logs a summary, and returns the exit code.

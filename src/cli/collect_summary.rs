@@ -40,6 +40,10 @@ pub fn line(reports: &[TopicReport], traffic: &Traffic) -> String {
     } else {
         "subreddit"
     };
+    let mut posts = counted(sum.posts - sum.comments, "post");
+    if sum.comments > 0 {
+        posts.extend([" and ", &counted(sum.comments, "comment")]);
+    }
     let failures = sum.by_outcome.iter();
     let failures = failures.map(|(outcome, n)| format!("; {} {outcome}", counted(*n, each)));
     let quota_left = traffic
@@ -48,17 +52,9 @@ pub fn line(reports: &[TopicReport], traffic: &Traffic) -> String {
     format!(
         "collected {}: {}{details} in {}{waited}{}{}",
         counted(topics.len() as u64, "topic"),
-        things(sum.posts - sum.comments, sum.comments),
+        posts,
         counted(traffic.requests, "request"),
         failures.collect::<String>(),
         quota_left.unwrap_or_default()
     )
-}
-
-fn things(posts: u64, comments: u64) -> String {
-    let posts = counted(posts, "post");
-    if comments == 0 {
-        return posts;
-    }
-    format!("{posts} and {}", counted(comments, "comment"))
 }

@@ -8,7 +8,7 @@ use super::app::{App, ModelFlags};
 use super::collect::{CollectFlags, Collector};
 use super::report::{database_name, write_page};
 use super::source::SourceFlag;
-use super::{CliError, Exit, backlog, output};
+use super::{CliError, Exit, OutputFormat, backlog, output};
 use crate::config::Origin;
 use topicmill_core::{Listing, SourceKind, redact_url};
 use topicmill_pages::report::{self, ReportOptions};
@@ -48,6 +48,8 @@ impl Demo {
             limit: None,
             since: None,
             until: None,
+            dry_run: false,
+            format: OutputFormat::default(),
         };
         let collector = Collector::open(app, &pipeline, &flags).await?;
         let context = app.context(Store::open_cancellable(url, Access::Create, &app.stop).await?);

@@ -6,7 +6,7 @@ mod tokens;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use topicmill_core::clock::ManualClock;
 use topicmill_core::record::WaitTotal;
 use topicmill_core::table;
@@ -195,6 +195,35 @@ async fn the_sample_reddit_serves_pages_with_stickied_posts_first() {
         }
     }
     assert_eq!(clock.sleeps(), []);
+}
+
+#[tokio::test]
+async fn a_thread_counts_the_comments_that_reddit_leaves_out() {
+    let list = |children: &[Value]| json!({"kind": "Listing", "data": {"children": children}});
+    let comment = |id: &str, replies: Value| {
+        json!({"kind": "t1", "data": {
+            "id": id, "link_id": "t3_a", "parent_id": "t3_a", "body": "Yes.", "subreddit": "climate",
+            "created_utc": 1.5e9, "replies": replies,
+        }})
+    };
+    let more = |count: u64| json!({"kind": "more", "data": {"count": count, "children": []}});
+    let replies = list(&[comment("c2", json!("")), more(7)]);
+    let thread = json!([list(&[]), list(&[comment("c1", replies), more(0)])]);
+    let server = server().await;
+    Mock::given(path("/comments/a"))
+        .and(query_param("limit", "500"))
+        .respond_with(status(200).set_body_json(thread))
+        .mount(&server)
+        .await;
+    let (reddit, _) = client(&server.uri());
+    let page = reddit.thread(&"t3_a".parse().unwrap()).await.unwrap();
+    let names: Vec<_> = page
+        .posts
+        .iter()
+        .map(|post| post.fullname.as_str())
+        .collect();
+    assert_eq!((names, page.left_out), (vec!["t1_c1", "t1_c2"], 8));
+    assert_eq!(page.rejected, []);
 }
 
 #[tokio::test]

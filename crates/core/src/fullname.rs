@@ -70,22 +70,22 @@ impl Fullname {
             ["gallery" | "tb", id] | [.., "comments", id] | [.., "comments", id, _] => {
                 Some(id.parse())
             }
-            [.., "comments", _, _, id] => Some(Self::of(COMMENT, id)),
+            [.., "comments", _, _, id] => Some(Self::of(ThingKind::Comment, id)),
             _ => None,
         };
         let id = id.and_then(Result::ok);
         id.ok_or_else(|| FullnameError(text.chars().take(80).collect()))
     }
 
-    /// Returns the fullname of the comment with an id, which may have its prefix.
+    /// Returns the fullname of the thing of a kind with an id, which may have its prefix.
     ///
     /// # Errors
-    /// Returns [`FullnameError`] if the text is neither an id nor the fullname of a comment.
-    pub fn comment(id: &str) -> Result<Self, FullnameError> {
-        Self::of(COMMENT, id)
-    }
-
-    fn of(prefix: &str, text: &str) -> Result<Self, FullnameError> {
+    /// Returns [`FullnameError`] if the text is neither an id nor the fullname of a thing of this kind.
+    pub fn of(kind: ThingKind, text: &str) -> Result<Self, FullnameError> {
+        let prefix = match kind {
+            ThingKind::Post => POST,
+            ThingKind::Comment => COMMENT,
+        };
         let lower = text.trim().to_ascii_lowercase();
         let id = lower.strip_prefix(prefix).unwrap_or(&lower);
         let id = id.trim_start_matches('0');
@@ -137,7 +137,12 @@ impl FromStr for Fullname {
             .trim()
             .get(..3)
             .is_some_and(|prefix| prefix.eq_ignore_ascii_case(COMMENT));
-        Self::of(if is_comment { COMMENT } else { POST }, text)
+        let kind = if is_comment {
+            ThingKind::Comment
+        } else {
+            ThingKind::Post
+        };
+        Self::of(kind, text)
     }
 }
 

@@ -130,6 +130,8 @@ pub struct TopicReport {
     pub posts: u64,
     /// Posts received that contain none of the topic's keywords.
     pub unmatched: u64,
+    /// Comments on the topic's posts that the source left out.
+    pub left_out: u64,
     /// Changes to the stored posts.
     #[serde(flatten)]
     pub stored: Upserted,
@@ -150,6 +152,7 @@ impl TopicReport {
             pages: 0,
             posts: 0,
             unmatched: 0,
+            left_out: 0,
             stored: Upserted::default(),
             rejected: Rejections::default(),
             detail: None,

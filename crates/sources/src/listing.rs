@@ -81,11 +81,14 @@ pub(super) fn decode_thread(
     decode: impl Fn(&RawValue) -> Result<Post, RejectReason>,
 ) -> ListingPage {
     let mut page = ListingPage::default();
-    left = without_more(left);
     for position in 1.. {
         let Some(thing) = left.pop_front() else {
             break;
         };
+        if let Some(comments) = left_out_by(&thing) {
+            page.left_out += comments;
+            continue;
+        }
         left.extend(replies_in(thing.get().as_bytes()));
         match decode(&thing) {
             Ok(post) => page.posts.push(post),
@@ -125,21 +128,27 @@ pub(super) fn replies_in(json: &[u8]) -> VecDeque<Box<RawValue>> {
     });
     // BDFR and Reddit may list ids instead.
     let replies = lists.flatten();
-    let replies = replies.filter(|reply| reply.get().starts_with('{'));
-    without_more(replies.collect())
+    replies
+        .filter(|reply| reply.get().starts_with('{'))
+        .collect()
 }
 
-/// Removes things of kind `more`, which stand for comments that are not in the file.
-pub(super) fn without_more(mut inner: VecDeque<Box<RawValue>>) -> VecDeque<Box<RawValue>> {
+/// Returns the number of comments that a thing of kind `more` stands for, at least one; `None` for any other thing.
+pub(super) fn left_out_by(thing: &RawValue) -> Option<u64> {
     #[derive(Deserialize)]
     struct Thing<'a> {
         kind: &'a str,
+        data: &'a RawValue,
     }
-    inner.retain(|thing| {
-        let thing = serde_json::from_str::<Thing<'_>>(thing.get());
-        !thing.is_ok_and(|thing| thing.kind == "more")
-    });
-    inner
+    #[derive(Deserialize)]
+    struct More {
+        count: u64,
+    }
+    let thing = serde_json::from_str::<Thing<'_>>(thing.get());
+    let more = thing.ok().filter(|thing| thing.kind == "more")?;
+    let more = serde_json::from_str(more.data.get()).unwrap_or(More { count: 0 });
+    // A link to a deeper part of the thread has a count of 0.
+    Some(more.count.max(1))
 }
 
 /// Parses the fields of an object; if that fails because of lone surrogates, replaces them and parses again.

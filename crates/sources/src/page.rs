@@ -20,6 +20,8 @@ pub struct ListingPage {
     pub posts: Vec<Post>,
     /// Children that are not complete posts.
     pub rejected: Vec<Rejected>,
+    /// In a thread, the number of comments that Reddit leaves out.
+    pub left_out: u64,
     /// Fullname to request the next page with; `None` at the end.
     pub after: Option<String>,
 }

@@ -157,3 +157,60 @@ async fn comments_of_posts_are_read_with_their_replies_until_they_are_complete()
         assert_eq!(trees.count(), 3);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_run_leaves_only_the_thread_that_it_was_reading() {
+    for database in databases() {
+        let archive = Archive::start(Bounds::Exclusive).await;
+        for post in 0..6 {
+            let fields = json!({"num_comments": 2});
+            archive
+                .state
+                .add_rows([row_with(&format!("q{post}"), post, &fields)]);
+            archive.state.add_rows((0..2).map(|n| {
+                let mut reply = comment(post * 10 + n);
+                reply["link_id"] = json!(format!("t3_q{post}"));
+                reply
+            }));
+        }
+        let program = Program::on(database);
+        program.write("p.toml", FILE.replace("true", "\"of posts\""));
+        let collect = |per_minute: &str| {
+            let line = "collect --pipeline p.toml --source arctic-shift --run-json run.json";
+            let mut command = program.command(line);
+            command
+                .env("TOPICMILL__ARCTIC_SHIFT__API_URL", archive.server.uri())
+                .env("TOPICMILL__ARCTIC_SHIFT__REQUESTS_PER_MINUTE", per_minute);
+            command
+        };
+        // Two requests a second, so that the kill falls between the threads.
+        let mut killed = collect("120").spawn().unwrap();
+        let clock = SystemClock::shared();
+        while !program.path("topicmill.db").exists() && program.url().starts_with("sqlite")
+            || program
+                .run("sql 'SELECT fullname FROM comments' --format csv")
+                .stdout
+                .lines()
+                .count()
+                < 3
+        {
+            assert!(killed.try_wait().unwrap().is_none());
+            clock.sleep(std::time::Duration::from_millis(50)).await;
+        }
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+        let before = program.count("comments");
+        assert!((2..12).contains(&before), "{before}");
+        assert!(collect("60000").status().unwrap().success());
+        let counts = program.read_json("run.json")["counts"].take();
+        assert_eq!(
+            [&counts["comments"], &counts["new"]],
+            [12 - before, 12 - before]
+        );
+        assert_eq!(
+            program.count("comments WHERE post = 't3_q' || (substr(fullname, 5) / 10)"),
+            12
+        );
+        program.ok("db check");
+    }
+}

@@ -6,13 +6,14 @@ use std::collections::{HashSet, VecDeque};
 use std::io;
 
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::FileOptions;
 use super::filter::Filter;
 use super::names::{Column, Layout, fill};
 use super::row::{FileRow, Position, PostRows, Record, parse_topic};
 use super::table::DefaultValue;
-use crate::listing::{parse_fields, replies_in, without_more};
+use crate::listing::{left_out_by, parse_fields, replies_in};
 use crate::page::Rejected;
 use crate::post::decode_post;
 use topicmill_core::{Fullname, RejectReason, SourceKind};
@@ -68,6 +69,11 @@ impl JsonPosts {
         FileRow::Rejected(Rejected { at, reason })
     }
 
+    fn push_inner(&mut self, mut things: VecDeque<Box<RawValue>>) {
+        things.retain(|thing| left_out_by(thing).is_none());
+        self.records.push_inner(things);
+    }
+
     fn try_next(&mut self) -> io::Result<Option<FileRow>> {
         loop {
             let (read, replies) = if let Some(inner) = self.records.next_inner() {
@@ -88,13 +94,13 @@ impl JsonPosts {
                 }
             };
             if read.is_ok() {
-                self.records.push_inner(replies);
+                self.push_inner(replies);
             }
             match read {
                 Ok(record) => return Ok(Some(FileRow::Record(record))),
                 // Nearly every record is a post, so wrapped records are checked for only here.
                 Err(reason) => match unwrap_records(self.records.record()) {
-                    Some(inner) if self.inner == 0 => self.records.push_inner(without_more(inner)),
+                    Some(inner) if self.inner == 0 => self.push_inner(inner),
                     None if self.inner == 0 && is_blank(self.records.record()) => {}
                     _ => return Ok(Some(self.rejected(reason))),
                 },

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::time_of_post;
 use topicmill_core::reddit::{decode_entities, is_placeholder};
 use topicmill_core::{
-    Fullname, FullnameError, PurgeReason, RejectReason, Reply, SourceKind, Timestamp,
+    Fullname, FullnameError, PurgeReason, RejectReason, Reply, SourceKind, ThingKind, Timestamp,
 };
 
 /// A field as received: a number may be a string, and anything may be null or missing.
@@ -395,7 +395,7 @@ impl Fields {
             let named: Fullname = parent.parse().ok()?;
             let is_bare = !parent.contains('_') && post.as_ref() != Some(&named);
             if is_bare {
-                Fullname::comment(parent).ok()
+                Fullname::of(ThingKind::Comment, parent).ok()
             } else {
                 Some(named)
             }
@@ -439,7 +439,7 @@ impl Fields {
         };
         let is_bare = !name.contains(['_', '/']);
         let named = match name.as_str() {
-            id if is_bare && self.is_comment() => Fullname::comment(id),
+            id if is_bare && self.is_comment() => Fullname::of(ThingKind::Comment, id),
             name => Fullname::from_url(name),
         };
         // With a wrong `--map`, the value may be any text, so the message omits it.
