@@ -18,7 +18,7 @@ use serde::Deserialize;
 
 pub use self::secret_file::readable_by_others;
 pub use self::sections::{
-    ArcticShiftSection, ClassifySection, CollectSection, DatabaseSection, LogSection,
+    ArcticShiftSection, ClassifySection, CollectSection, CommentText, DatabaseSection, LogSection,
     OnnxRuntimeSection, OpenVinoSection, RedditSection, RetentionSection, ServeSection, Settings,
 };
 use self::toml_text::nearest;

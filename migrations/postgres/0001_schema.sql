@@ -64,7 +64,7 @@ CREATE TABLE things (
     kind             TEXT NOT NULL DEFAULT 'post' CHECK (kind = CASE substr(fullname, 1, 3) WHEN 't1_' THEN 'comment' ELSE 'post' END), -- `post` or `comment`
     subreddit        TEXT NOT NULL, -- where it was posted
     topic            TEXT, -- the topic that it was last collected for, or that an imported file names
-    title            TEXT NOT NULL, -- a post's title; empty for comments and after retention
+    title            TEXT NOT NULL, -- a post's title; for a comment, that of its post if `collect.comment_text` includes it; empty after retention
     selftext         TEXT NOT NULL, -- its body, or the body of the post that a crosspost shows; empty for links and after retention
     url              TEXT, -- what a link post points to
     permalink        TEXT, -- its path on Reddit, which begins with a slash
@@ -89,7 +89,8 @@ CREATE TABLE things (
     archive_checked_at topicmill_time, -- when it was last compared with Arctic Shift's second reading; NULL if it has not
     removed_at       topicmill_time, -- when Reddit first returned it as removed or deleted
     text_purged_at   topicmill_time, -- when retention deleted its title, body, links and author; NULL if they are still stored
-    has_text         BOOLEAN NOT NULL GENERATED ALWAYS AS (text_purged_at IS NULL AND text_hash <> '\xe3b0c44298fc1c149afbf4c8996fb924') STORED, -- false if there is nothing to label: the text was purged, or Reddit replaced it with a placeholder such as `[removed]`
+    context_purged   BOOLEAN NOT NULL DEFAULT FALSE, -- true if its text was read with the title of its post, which has been purged or deleted by retention since: its labels stay, and it is labelled again when a source returns it
+    has_text         BOOLEAN NOT NULL GENERATED ALWAYS AS (text_purged_at IS NULL AND NOT context_purged AND text_hash <> '\xe3b0c44298fc1c149afbf4c8996fb924') STORED, -- false if there is nothing to label: the text was purged, or Reddit replaced it with a placeholder such as `[removed]`
     PRIMARY KEY (fullname) INCLUDE (kind, text_hash, created_at, topic, has_text, subreddit, source)
 );
 CREATE INDEX things_created_at ON things (kind, created_at);
@@ -97,6 +98,7 @@ CREATE INDEX things_checked_at ON things (checked_at, fullname);
 CREATE INDEX things_archive_checked_at ON things (archive_checked_at, fullname);
 CREATE INDEX things_with_text ON things (collected_at, kind) WHERE text_purged_at IS NULL;
 CREATE INDEX things_crosspost_parent ON things (crosspost_parent) WHERE crosspost_parent IS NOT NULL;
+CREATE INDEX things_with_title ON things (post) WHERE post IS NOT NULL AND title <> '';
 -- No statistics on text columns, because ANALYZE would store parts of their text, which would outlive a purge.
 ALTER TABLE things
     ALTER COLUMN title SET STATISTICS 0, ALTER COLUMN selftext SET STATISTICS 0,
@@ -523,6 +525,7 @@ SELECT fullname, -- text: Reddit's name for the comment
        archive_checked_at, -- time or NULL: when it was last compared with Arctic Shift's second reading; NULL if it has not
        removed_at, -- time or NULL: when Reddit first returned it as removed or deleted
        text_purged_at, -- time or NULL: when retention deleted its title, body, links and author; NULL if they are still stored
+       context_purged, -- boolean: true if its text was read with the title of its post, which has been purged or deleted by retention since: its labels stay, and it is labelled again when a source returns it
        has_text -- boolean: false if there is nothing to label: the text was purged, or Reddit replaced it with a placeholder such as `[removed]`
   FROM things WHERE kind = 'comment';
 
@@ -534,7 +537,7 @@ SELECT p.fullname, -- text: Reddit's name for the post or comment
        p.parent, -- text or NULL: the fullname of what a comment replies to
        p.subreddit, -- text: where it was posted
        p.topic, -- text or NULL: the topic that it was last collected for
-       p.title, -- text: its title; empty for a comment
+       p.title, -- text: its title; for a comment, that of its post if the label was read from it
        CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, -- text or NULL: the label's slug; NULL if the model abstained
        CASE WHEN c.abstained THEN NULL ELSE l.label_name END AS label_name, -- text or NULL: the label in words, such as `climate change`; NULL if the model abstained
        c.score, -- number or NULL: the best label's score, 0 to 1 except in `raw` mode
@@ -556,7 +559,8 @@ SELECT p.fullname, -- text: Reddit's name for the post or comment
          GROUP BY COALESCE(g.label, 'other')
         HAVING 2 * COUNT(*) > (SELECT COUNT(*) FROM gold a WHERE a.fullname = p.fullname AND a.text_hash = p.text_hash)) AS gold, -- text or NULL: the gold label: the slug that more than half of the annotators of its current text chose, or `other` if none of the labels fits; NULL if there is none
        (SELECT string_agg(g.annotator, ', ' ORDER BY g.annotator)
-          FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash) AS gold_by -- text or NULL: the annotators of its current text
+          FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash) AS gold_by, -- text or NULL: the annotators of its current text
+       p.context_purged -- boolean: true if its text was read with the title of its post, which has been purged or deleted by retention since: its labels stay, and it is labelled again when a source returns it
   FROM things p
   LEFT JOIN classifications c
     ON c.model_id = (SELECT model_id FROM current_target)
@@ -612,7 +616,8 @@ SELECT fullname, -- text: Reddit's name for the comment
        source, -- text: where it came from: `reddit`, `sample`, `arctic-shift` or `import`
        outcome, -- text or NULL: its label's slug, or `other` or `unsure` (docs/label.md); NULL without a label
        gold, -- text or NULL: the gold label: the slug that more than half of the annotators of its current text chose, or `other` if none of the labels fits; NULL if there is none
-       gold_by -- text or NULL: the annotators of its current text
+       gold_by, -- text or NULL: the annotators of its current text
+       context_purged -- boolean: true if its text was read with the title of its post, which has been purged or deleted by retention since: its labels stay, and it is labelled again when a source returns it
   FROM labeled_things t WHERE kind = 'comment';
 
 -- A row is a labelled post whose two best scores differ by less than 0.2, or whose outcome is `unsure`. The closest

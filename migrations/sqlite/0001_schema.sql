@@ -84,15 +84,17 @@ CREATE TABLE things (
     archive_checked_at TEXT,
     removed_at       TEXT,
     text_purged_at   TEXT,
+    context_purged   BOOLEAN NOT NULL DEFAULT FALSE,
     -- The constant is the hash of an empty text.
     has_text         BOOLEAN NOT NULL GENERATED ALWAYS AS
-        (text_purged_at IS NULL AND text_hash <> X'e3b0c44298fc1c149afbf4c8996fb924') VIRTUAL
+        (text_purged_at IS NULL AND NOT context_purged AND text_hash <> X'e3b0c44298fc1c149afbf4c8996fb924') VIRTUAL
 );
 CREATE INDEX things_created_at ON things (kind, created_at);
 CREATE INDEX things_checked_at ON things (checked_at, fullname);
 CREATE INDEX things_archive_checked_at ON things (archive_checked_at, fullname);
 CREATE INDEX things_with_text ON things (collected_at, kind) WHERE text_purged_at IS NULL;
 CREATE INDEX things_crosspost_parent ON things (crosspost_parent) WHERE crosspost_parent IS NOT NULL;
+CREATE INDEX things_with_title ON things (post) WHERE post IS NOT NULL AND title <> '';
 -- Includes all columns that the views and the search for unlabelled posts read, except the text.
 CREATE INDEX things_current ON things (fullname, kind, text_hash, created_at, topic, has_text, subreddit, source);
 -- For `topic_agreement`. The condition is true for any topic. Queries for the newest posts of a topic do not repeat the
@@ -433,6 +435,7 @@ SELECT fullname,
        archive_checked_at,
        removed_at,
        text_purged_at,
+       context_purged,
        has_text
   FROM things WHERE kind = 'comment';
 
@@ -466,7 +469,8 @@ SELECT p.fullname,
          GROUP BY COALESCE(g.label, 'other')
         HAVING 2 * COUNT(*) > (SELECT COUNT(*) FROM gold a WHERE a.fullname = p.fullname AND a.text_hash = p.text_hash)) AS gold,
        (SELECT group_concat(g.annotator, ', ')
-          FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash) AS gold_by
+          FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash) AS gold_by,
+       p.context_purged
   FROM things p
   LEFT JOIN classifications c NOT INDEXED
     ON c.model_id = (SELECT model_id FROM current_target)
@@ -522,7 +526,8 @@ SELECT fullname,
        source,
        outcome,
        gold,
-       gold_by
+       gold_by,
+       context_purged
   FROM labeled_things t WHERE kind = 'comment';
 
 -- A row is a labelled post whose two best scores differ by less than 0.2, or whose outcome is `unsure`. The closest

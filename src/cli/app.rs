@@ -18,7 +18,7 @@ use super::{CliError, Global};
 use crate::atomic_file::{self, IfExists};
 use crate::classify::{self, MakeCurrent, Options};
 use crate::collect::ReadOptions;
-use crate::config::{self, Loaded, Origin, Settings};
+use crate::config::{self, CommentText, Loaded, Origin, Settings};
 use crate::metrics::Metrics;
 use crate::pipeline::Context;
 use crate::pipeline_file::Pipeline;
@@ -144,7 +144,8 @@ impl App {
 
     pub async fn store(&self, access: Access) -> Result<Store, CliError> {
         let url = self.settings().database.url.reveal();
-        Ok(Store::open_cancellable(url, access, &self.stop).await?)
+        let store = Store::open_cancellable(url, access, &self.stop).await?;
+        Ok(store.reading_titles(self.settings().collect.comment_text == CommentText::TitleAndBody))
     }
 
     /// Returns an error if `output` is the database file, or another SQLite database: no file of results replaces one.

@@ -79,10 +79,20 @@ pub struct CollectSection {
     pub listing: Option<Listing>,
     pub limit: u32,
     pub comments_limit: u32,
+    pub comment_text: CommentText,
     pub concurrency: usize,
     pub overlap_secs: u64,
     pub page_cap: u32,
     pub store_author: bool,
+}
+
+/// The text of a comment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum CommentText {
+    #[serde(rename = "body")]
+    Body,
+    #[serde(rename = "title and body")]
+    TitleAndBody,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

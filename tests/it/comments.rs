@@ -174,6 +174,96 @@ fn a_purge_takes_a_comment_and_leaves_its_replies() {
     }
 }
 
+#[test]
+fn comments_are_read_with_the_title_of_their_post_until_it_is_purged() {
+    for program in scenes() {
+        assert_eq!(program.run_counts("classify")["posts"], 3);
+        let import = |file: &str| {
+            let settings = [("collect.comment_text", "title and body")];
+            let line = format!("import {file} --subreddit food --again --run-json run.json");
+            program.run_with(&settings, &line).expect_exit(0, "");
+            program.read_json("run.json")["counts"].take()
+        };
+        let states = || {
+            program.rows(
+                "SELECT t.fullname, t.title, CASE WHEN t.has_text THEN 1 ELSE 0 END, CASE WHEN c.context_purged THEN 1 ELSE 0 END, \
+                        CASE WHEN c.classified_at IS NULL THEN 0 ELSE 1 END \
+                   FROM things t JOIN labeled_comments c ON c.fullname = t.fullname ORDER BY t.fullname LIMIT 3",
+            )
+        };
+        assert_eq!(import("RC_2023-11.zst")["edited"], 2);
+        // A comment without text of its own has none with a title either.
+        assert_eq!(program.run_counts("classify")["posts"], 2);
+        let title = "My rye bread";
+        assert_eq!(
+            states(),
+            json!([
+                ["t1_c1", title, 1, 0, 1],
+                ["t1_c2", title, 1, 0, 1],
+                ["t1_c3", title, 0, 0, 0]
+            ])
+        );
+        assert_eq!(import("RC_2023-11.zst")["edited"], 0);
+        program.ok("db check");
+
+        program.write("ids.txt", "p1\n");
+        program.ok("purge --ids ids.txt");
+        let purged = |c2: Value| json!([["t1_c1", "", 0, 1, 1], c2, ["t1_c3", "", 0, 1, 0]]);
+        assert_eq!(states(), purged(json!(["t1_c2", "", 0, 1, 1])));
+        assert_eq!(program.run_counts("classify")["posts"], 0);
+        assert_eq!(program.scalar("SELECT COUNT(*) FROM text_vectors"), 0);
+        program.ok("db check");
+        // What a source returns again is labelled by its body alone, or purged if it was deleted.
+        let (again, mut gone) = (
+            comment("c2", "t1_c1", "I tried this recipe."),
+            comment("c1", "t3_p1", "[deleted]"),
+        );
+        gone["author"] = json!("[deleted]");
+        program.write("again.ndjson", format!("{again}\n{gone}\n"));
+        let counts = import("again.ndjson");
+        assert_eq!([&counts["edited"], &counts["purged"]], [1, 1]);
+        assert_eq!(program.run_counts("classify")["posts"], 1);
+        let left = states();
+        assert_eq!(left[0], json!(["t1_c2", "", 1, 0, 1]));
+        program.ok("db check");
+    }
+}
+
+#[test]
+fn both_ways_to_collect_comments_work_with_reddit() {
+    for comments in ["true", "\"of posts\""] {
+        let program = Program::new();
+        let topic =
+            "[[topic]]\nlabel = \"climate\"\nsubreddits = [\"climate\"]\nlisting = \"new\"\n";
+        let other = "[[topic]]\nlabel = \"food\"\n";
+        program.write("p.toml", format!("{topic}comments = {comments}\n{other}"));
+        let collect = "collect --source sample --pipeline p.toml";
+        let planned = program.json(&format!("{collect} --dry-run"));
+        let most = [
+            json!(1),
+            if comments == "true" {
+                json!(10)
+            } else {
+                json!(100)
+            },
+        ];
+        assert_eq!(
+            [&planned[0]["at_most"], &planned[1]["at_most"]],
+            [&most[0], &most[1]]
+        );
+        let counts = program.run_counts(collect);
+        assert_eq!([&counts["posts"], &counts["comments"]], [52, 20]);
+        assert_eq!(program.count("comments WHERE parent LIKE 't1%'"), 6);
+        assert_eq!(program.run_counts(collect)["new"], 0);
+        program.ok("purge --check-deleted --source sample");
+        // One of them was deleted before it was stored.
+        assert_eq!(
+            [program.count("posts"), program.count("comments")],
+            [32, 19]
+        );
+    }
+}
+
 /// Files with the same two comments, and the names of what each adds.
 fn layouts() -> [(&'static str, String, Value); 7] {
     let thing = |kind: &str, data: Value| json!({"kind": kind, "data": data});

@@ -113,6 +113,8 @@ pages! {
     #[ignore = "deep: a page"]
     every_command_of_collect_runs: "docs/collect.md",
     #[ignore = "deep: a page"]
+    every_command_of_comments_runs: "docs/comments.md",
+    #[ignore = "deep: a page"]
     every_command_of_label_runs: "docs/label.md",
     #[ignore = "deep: a page"]
     every_command_of_evaluate_runs: "docs/evaluate.md",

@@ -17,7 +17,7 @@ pub struct Post {
     pub fullname: Fullname,
     /// Subreddit without `r/`, as Reddit spells it.
     pub subreddit: String,
-    /// Title, without NUL. Empty for comments.
+    /// Title, without NUL. Empty for comments, until the store adds the title of the post.
     pub title: String,
     /// Body, without NUL. Empty for links. A crosspost without a body takes its parent's.
     pub selftext: String,
@@ -145,15 +145,21 @@ impl ReadyPost {
         &self.text_hash
     }
 
-    /// Returns the post without the text and link that a crosspost takes from its parent, after retention has deleted
-    /// them there.
+    /// Returns the post with other text and without a link: a crosspost without what it shows, or a comment with the
+    /// title of its post.
     #[must_use]
-    pub fn without_shown_text(&self) -> Self {
-        let mut bare = self.clone();
-        bare.post.selftext.clear();
-        bare.post.url = None;
-        bare.text_hash = TextHash::new(&thing_text(&bare.fullname, &bare.title, &bare.selftext));
-        bare
+    pub fn with_text(&self, title: &str, selftext: &str) -> Self {
+        let post = Post {
+            title: title.to_owned(),
+            selftext: selftext.to_owned(),
+            url: None,
+            ..self.post.clone()
+        };
+        Self {
+            text_hash: TextHash::new(&thing_text(&post.fullname, title, selftext)),
+            post,
+            ..*self
+        }
     }
 }
 

@@ -71,7 +71,7 @@ pub fn post_text(title: &str, body: &str) -> String {
 }
 
 /// Returns the text of a post or a comment for models: that of a post as in [`post_text`], that of a comment without the
-/// quoted lines. A bot's signature is no text.
+/// quoted lines. A comment that is a placeholder or a bot's signature has no text, even with the title of its post.
 ///
 /// ```
 /// use topicmill_core::reddit::thing_text;
@@ -89,7 +89,7 @@ pub fn thing_text(fullname: &Fullname, title: &str, body: &str) -> String {
         replace(&mut own, &RULE.quote, "");
     }
     let text = reddit_text(&own);
-    if RULE.bot.is_match(&text) {
+    if text.is_empty() || is_placeholder(&text) || RULE.bot.is_match(&text) {
         return String::new();
     }
     join_parts([reddit_text(title), text].iter())
@@ -222,6 +222,8 @@ mod tests {
             ),
         ] {
             assert_eq!(thing_text(&comment, "", body), text, "{body}");
+            let with_title = join_parts(["Rye", text].iter().filter(|_| !text.is_empty()));
+            assert_eq!(thing_text(&comment, "Rye", body), with_title, "{body}");
             let post: Fullname = "a".parse().unwrap();
             assert_eq!(thing_text(&post, "", body), post_text("", body));
         }

@@ -188,6 +188,16 @@ impl Store {
         }
     }
 
+    /// Stores comments with the title of their post, if it is stored, so that models read both.
+    #[must_use]
+    pub fn reading_titles(mut self, reads_titles: bool) -> Self {
+        match &mut self {
+            Self::Sqlite(store) => store.reads_titles = reads_titles,
+            Self::Postgres(store) => store.reads_titles = reads_titles,
+        }
+        self
+    }
+
     /// Uses the times that callers pass instead of the server's clock, for leases and quotas. Only for tests, which
     /// have their own clock.
     #[cfg(feature = "test-util")]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use sqlx::{Connection, PgConnection};
-use topicmill_core::{Post, PurgeReason, SourceKind};
+use topicmill_core::{Post, PurgeReason, Reply, SourceKind};
 use topicmill_store::{Access, Claim, Store, Written};
 
 use crate::purge::{Scene, post};
@@ -17,13 +17,16 @@ use crate::support::postgres::{OwnServer, TestDatabase, sqlite};
 
 const POSTS: u8 = 6;
 
-/// One step of a history. Posts are numbers; number `n + POSTS` is a crosspost of post `n`.
+/// One step of a history. Posts are numbers; number `n + POSTS` is a crosspost of post `n`, and `n + 2 * POSTS` a comment
+/// on it, which is stored with its title.
 #[derive(Debug, Clone)]
 enum Event {
     /// Imports a post with this version of its text, repeated this many times.
     Import(u8, u8, u16),
     /// Imports a crosspost of this post, with its latest imported text.
     Crosspost(u8),
+    /// Imports a comment on this post.
+    Comment(u8),
     Label,
     /// Claims everything; the labels are written only by `Complete`.
     Claim,
@@ -43,12 +46,13 @@ fn event() -> impl Strategy<Value = Event> {
         6 => (post.clone(), 0..4_u8, 1..40_u16).prop_map(|(p, v, n)| Event::Import(p, v, n)),
         2 => (post.clone(), 0..4_u8, 40..900_u16).prop_map(|(p, v, n)| Event::Import(p, v, n)),
         3 => post.clone().prop_map(Event::Crosspost),
+        3 => post.clone().prop_map(Event::Comment),
         2 => Just(Event::Label),
         2 => Just(Event::Claim),
         2 => Just(Event::Complete),
         2 => (1..40_u8).prop_map(Event::Wait),
         1 => Just(Event::Retention),
-        3 => (0..2 * POSTS).prop_map(Event::Purge),
+        3 => (0..3 * POSTS).prop_map(Event::Purge),
         2 => post.prop_map(Event::Report),
         1 => Just(Event::Crash),
     ]
@@ -61,6 +65,11 @@ fn word(post: u8, version: u8) -> String {
 
 fn id(post: u8) -> String {
     format!("p{post:02}")
+}
+
+fn name(number: u8) -> String {
+    let kind = if number < 2 * POSTS { "t3" } else { "t1" };
+    format!("{kind}_{}", id(number))
 }
 
 /// Returns neighbours of a post that grow and shrink with it, so that rows move between pages.
@@ -190,7 +199,7 @@ impl Place<'_> {
         let store = Store::open(&self.database_url(), Access::Create)
             .await
             .unwrap();
-        scene.context.store = store.with_caller_time();
+        scene.context.store = store.with_caller_time().reading_titles(true);
     }
 
     async fn files(&self) -> Vec<PathBuf> {
@@ -236,6 +245,20 @@ async fn happen(
                 scene.save(SourceKind::Import, &[post]).await;
             }
         }
+        Event::Comment(on) => {
+            let text = word(on + 2 * POSTS, 0);
+            let comment = Post {
+                title: String::new(),
+                selftext: format!("{text} ").repeat(1 + usize::from(on) * 60),
+                reply: Reply {
+                    post: Some(id(on).parse().unwrap()),
+                    ..Reply::default()
+                },
+                permalink: None,
+                ..post(&name(on + 2 * POSTS), "")
+            };
+            scene.save(SourceKind::Import, &[comment]).await;
+        }
         Event::Label => {
             scene.label().await;
         }
@@ -254,10 +277,10 @@ async fn happen(
             scene.retain().await;
             // Ask the database which texts are gone: retention counts from a post's first insert, which the model does
             // not track.
-            let taken = "SELECT fullname FROM posts WHERE text_purged_at IS NOT NULL";
+            let taken = "SELECT fullname FROM things WHERE text_purged_at IS NOT NULL";
             for fullname in scene.rows(taken).await {
                 // The neighbouring posts have none of the words.
-                let Ok(number) = fullname.trim_start_matches("t3_p").parse::<u8>() else {
+                let Ok(number) = fullname[4..].parse::<u8>() else {
                     continue;
                 };
                 if number < POSTS {
@@ -275,7 +298,7 @@ async fn happen(
                 database.run("ANALYZE things").await;
             }
             model.purge(number);
-            scene.request(&id(number)).await;
+            scene.request(&name(number)).await;
         }
         Event::Report(number) => {
             if model.latest.contains_key(&number) {
@@ -296,12 +319,13 @@ async fn happen(
 
 async fn history(events: &[Event], place: &Place<'_>) -> Result<(), TestCaseError> {
     let mut scene = Scene::at(&place.database_url()).await;
+    scene.context.store = scene.context.store.reading_titles(true);
     let (mut model, mut claims) = (Model::default(), Vec::new());
     for event in events {
         happen(event, &mut model, &mut scene, place, &mut claims).await;
         // An import does not restore a text that retention removed, so words that are gone stay gone.
         let stored: BTreeSet<String> = scene
-            .rows("SELECT title || ' ' || selftext FROM posts")
+            .rows("SELECT title || ' ' || selftext FROM things")
             .await
             .iter()
             .flat_map(|text| text.split(' ').map(str::to_owned).collect::<Vec<_>>())
@@ -309,9 +333,8 @@ async fn history(events: &[Event], place: &Place<'_>) -> Result<(), TestCaseErro
         let back: Vec<&String> = model.gone.intersection(&stored).collect();
         prop_assert!(back.is_empty(), "{back:?} stored again after {event:?}");
         for orphans in [
-            "pair_logits l WHERE NOT EXISTS (SELECT 1 FROM posts p WHERE p.text_hash = l.text_hash)",
-            "text_vectors v WHERE NOT EXISTS (SELECT 1 FROM posts p WHERE p.text_hash = v.text_hash \
-                AND p.text_purged_at IS NULL)",
+            "pair_logits l WHERE NOT EXISTS (SELECT 1 FROM things p WHERE p.text_hash = l.text_hash)",
+            "text_vectors v WHERE NOT EXISTS (SELECT 1 FROM things p WHERE p.text_hash = v.text_hash AND p.has_text)",
         ] {
             let count = scene.count(orphans).await;
             prop_assert_eq!(count, 0, "{} after {:?}", orphans, event);

@@ -116,6 +116,8 @@ pub struct SqlStore<DB: Dialect> {
     pub(super) file: Option<(u64, u64)>,
     /// True to use the times that callers pass instead of the database's clock.
     pub(super) uses_caller_time: bool,
+    /// True to store a comment with the title of its post.
+    pub(super) reads_titles: bool,
     pub(super) waits: Arc<LockWaits>,
 }
 
@@ -127,6 +129,7 @@ impl<DB: Dialect> Clone for SqlStore<DB> {
             url: self.url.clone(),
             file: self.file,
             uses_caller_time: self.uses_caller_time,
+            reads_titles: self.reads_titles,
             waits: Arc::clone(&self.waits),
         }
     }
@@ -197,6 +200,7 @@ impl<DB: Dialect> SqlStore<DB> {
             pool,
             url: redact_url(url),
             uses_caller_time: false,
+            reads_titles: false,
             waits: Arc::default(),
         };
         if access == Access::AnySchema {

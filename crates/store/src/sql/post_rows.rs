@@ -49,6 +49,7 @@ pub(super) static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
      source = CASE WHEN excluded.source = '{file}' THEN things.source ELSE excluded.source END, \
      text_hash = CASE WHEN things.text_purged_at IS NULL THEN excluded.text_hash \
        ELSE things.text_hash END, \
+     context_purged = things.context_purged AND things.text_purged_at IS NOT NULL, \
      created_at = excluded.created_at, updated_at = excluded.updated_at, \
      removed_at = CASE WHEN excluded.removed_at IS NULL AND excluded.source IN {live} THEN NULL \
        ELSE COALESCE(things.removed_at, excluded.removed_at) END, \

@@ -133,16 +133,23 @@ impl<DB: Dialect> SqlStore<DB> {
             upserted.unchanged += stay;
             let parents: Vec<&str> = round.iter().filter_map(Row::shown).collect();
             let textless = Self::without_text(&mut tx, &parents).await?;
-            let shows = |row: &&Row<'_>| row.shown().is_some_and(|shown| textless.contains(shown));
-            let bare = round.iter().filter(shows);
-            let bare: Vec<ReadyPost> = bare.map(|row| row.post.without_shown_text()).collect();
-            let mut stripped: Vec<Row<'_>> = round.clone();
-            for row in &mut stripped {
-                let post = bare.iter().find(|post| post.fullname == row.post.fullname);
-                row.post = post.unwrap_or(row.post);
+            let titles = self.titles_of_posts(&mut tx, &round).await?;
+            let altered = |row: &Row<'_>| {
+                let title = row.post.reply.post.as_ref().map(Fullname::as_str);
+                match title.and_then(|post| titles.get(post)) {
+                    Some(title) => Some(row.post.with_text(title, &row.post.selftext)),
+                    None if row.shown().is_some_and(|shown| textless.contains(shown)) => {
+                        Some(row.post.with_text(&row.post.title, ""))
+                    }
+                    None => None,
+                }
+            };
+            let altered: Vec<Option<ReadyPost>> = round.iter().map(altered).collect();
+            let mut stored: Vec<Row<'_>> = round.clone();
+            for (row, altered) in stored.iter_mut().zip(&altered) {
+                row.post = altered.as_ref().unwrap_or(row.post);
             }
-            let new =
-                Self::upsert_posts(&mut tx, &stripped, &textless, bulk, &mut upserted).await?;
+            let new = Self::upsert_posts(&mut tx, &stored, &textless, bulk, &mut upserted).await?;
             rounds.push((round, new));
             pending = again;
         }

@@ -49,8 +49,8 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut found = Vec::with_capacity(posts.len());
         for chunk in posts.chunks(ROWS_A_STATEMENT) {
             let mut select = QueryBuilder::<DB>::new(
-                "SELECT p.fullname, p.title, NOT p.has_text AND p.text_purged_at IS NULL, c.label, c.score, c.abstained, \
-                        c.text_hash = p.text_hash, p.text_purged_at IS NOT NULL \
+                "SELECT p.fullname, p.title, NOT (p.has_text OR p.context_purged) AND p.text_purged_at IS NULL, c.label, c.score, c.abstained, \
+                        c.text_hash = p.text_hash, p.text_purged_at IS NOT NULL OR p.context_purged \
                    FROM things p LEFT JOIN classifications c ON c.fullname = p.fullname AND c.model_id = ",
             );
             select
@@ -73,7 +73,7 @@ impl<DB: Dialect> SqlStore<DB> {
         for chunk in posts.chunks(ROWS_A_STATEMENT) {
             let mut select = QueryBuilder::<DB>::new(
                 "SELECT fullname, text_hash, title, selftext FROM things \
-                  WHERE text_purged_at IS NULL AND fullname IN (",
+                  WHERE text_purged_at IS NULL AND NOT context_purged AND fullname IN (",
             );
             push_list(&mut select, chunk.iter().map(|post| post.as_str()));
             for row in &select.build().fetch_all(&self.pool).await.context(WHAT)? {

@@ -264,7 +264,8 @@ impl<DB: Dialect> SqlStore<DB> {
         }
     }
 
-    /// Locks the given posts that are stored, before any of them is changed. See [`Dialect::LOCK_POSTS`].
+    /// Locks the given posts that are stored, and the comments that are read with their titles, before any of them is
+    /// changed. See [`Dialect::LOCK_POSTS`].
     pub(super) async fn lock_posts(
         tx: &mut Transaction<'static, DB>,
         posts: impl Iterator<Item = &str>,
@@ -274,9 +275,10 @@ impl<DB: Dialect> SqlStore<DB> {
             return Ok(());
         }
         let lock = format!(
-            "SELECT 1 FROM things WHERE fullname IN {} ORDER BY fullname {}",
-            DB::IN_JSON_ARRAY,
-            DB::LOCK_POSTS
+            "SELECT 1 FROM things WHERE fullname IN ({names} UNION SELECT c.fullname FROM things c \
+               WHERE c.post IS NOT NULL AND c.title <> '' AND c.post IN {names}) ORDER BY fullname {}",
+            DB::LOCK_POSTS,
+            names = DB::IN_JSON_ARRAY
         );
         let among = json_array(posts);
         sqlx::query::<DB>(AssertSqlSafe(lock))
@@ -328,7 +330,35 @@ impl<DB: Dialect> SqlStore<DB> {
             .context(WHAT)?;
         let hashes: Vec<&[u8]> = hashes.iter().map(Vec::as_slice).collect();
         Self::delete_unused_logits(tx, &hashes).await?;
+        Self::delete_titles(tx, fullnames).await?;
         Ok(purged)
+    }
+
+    /// Deletes the titles of posts from the comments that are read with them, and the vectors of these texts. The
+    /// comments keep their labels and the hash of the text that the labels were read from.
+    pub(super) async fn delete_titles(
+        tx: &mut Transaction<'static, DB>,
+        posts: &[&str],
+    ) -> Result<()> {
+        const WHAT: &str = "delete the titles of purged posts from comments";
+        let mut update = QueryBuilder::<DB>::new(
+            "UPDATE things SET title = '', context_purged = TRUE WHERE post IS NOT NULL AND title <> '' AND post IN (",
+        );
+        push_list(&mut update, posts.iter().copied());
+        update.push(") RETURNING fullname, text_hash");
+        let rows = update.build().fetch_all(&mut **tx).await.context(WHAT)?;
+        for rows in rows.chunks(POSTS_A_STATEMENT) {
+            let (mut comments, mut hashes): (Vec<String>, Vec<Vec<u8>>) = Default::default();
+            for row in rows {
+                comments.push(row.try_get(0).context(WHAT)?);
+                hashes.push(row.try_get(1).context(WHAT)?);
+            }
+            let comments: Vec<&str> = comments.iter().map(String::as_str).collect();
+            Self::dequeue_all(tx, &comments).await?;
+            let hashes: Vec<&[u8]> = hashes.iter().map(Vec::as_slice).collect();
+            Self::delete_unused_vectors(tx, &hashes).await?;
+        }
+        Ok(())
     }
 
     /// Deletes the logits and vectors of texts that no labelled post has any more. An unlabelled post with such a text
@@ -365,7 +395,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 "DELETE FROM text_vectors WHERE model_id IN (SELECT id FROM models) AND NOT EXISTS ( \
                    SELECT 1 FROM classifications c CROSS JOIN things p WHERE c.text_hash = text_vectors.text_hash \
                    AND c.text_hash >= '' \
-                      AND p.fullname = c.fullname AND p.text_hash = c.text_hash AND p.text_purged_at IS NULL) \
+                      AND p.fullname = c.fullname AND p.text_hash = c.text_hash AND p.has_text) \
                     AND text_hash IN (",
             );
             push_list(&mut delete, chunk.iter().copied());

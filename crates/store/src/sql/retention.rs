@@ -117,6 +117,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 .await
                 .map(|done| DB::rows_affected(&done))
                 .context("purge post text")?;
+            Self::delete_titles(tx, chunk).await?;
             if keep_vectors {
                 continue;
             }

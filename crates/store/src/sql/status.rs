@@ -24,6 +24,7 @@ const SAMPLE: i64 = 2_000;
 const NEWEST: i64 = 4_000;
 /// Maximum number of backlog posts to count.
 const MOST_WAITING: i64 = 100_000;
+const COMMENTS: &str = "SELECT COUNT(*) FROM things WHERE kind = 'comment'";
 /// Subquery for the latest 10,000 runs: about a week at one run per minute.
 const LATEST_RUNS: &str = "(SELECT id, stage, status, started_at, finished_at, counts, outcomes, error FROM runs \
                             ORDER BY id DESC LIMIT 10000) latest";
@@ -57,7 +58,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let waiting = self.count_backlog(target, max_attempts, now).await?;
         Ok(LabellingState {
             posts: all.posts,
-            comments: self.count_comments().await?,
+            comments: self.number(COMMENTS, "count comments").await?,
             labelled: all.labelled,
             none_of_these: all.other + all.unsure,
             other: all.other,
@@ -115,7 +116,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let oldest = [sample.oldest_unlabelled, newest.oldest_unlabelled];
         Ok(LabellingState {
             posts,
-            comments: self.count_comments().await?,
+            comments: self.number(COMMENTS, "count comments").await?,
             labelled,
             none_of_these: other + unsure,
             other,
@@ -131,14 +132,6 @@ impl<DB: Dialect> SqlStore<DB> {
             label_set,
             label_set_hash,
         })
-    }
-
-    async fn count_comments(&self) -> Result<i64> {
-        self.number(
-            "SELECT COUNT(*) FROM things WHERE kind = 'comment'",
-            "count comments",
-        )
-        .await
     }
 
     /// Returns the current target with the names of its model and label set, and the label set's hash.

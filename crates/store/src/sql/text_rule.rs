@@ -10,7 +10,7 @@ use crate::dialect::Dialect;
 
 /// Query for the posts with text after the fullname `$1`.
 pub const TEXTS: &str = "SELECT fullname, text_hash, title, selftext FROM things \
-      WHERE text_purged_at IS NULL AND fullname > $1 ORDER BY fullname LIMIT $2";
+      WHERE text_purged_at IS NULL AND NOT context_purged AND fullname > $1 ORDER BY fullname LIMIT $2";
 /// Posts per transaction. Changed posts are locked until the transaction ends.
 const POSTS: i64 = 2_000;
 

@@ -8,7 +8,7 @@ use super::post_rows::{Row, json_array};
 use super::{ErrorContext, SqlStore, yields_to_stored};
 use crate::dialect::Dialect;
 use crate::{Purged, Result};
-use topicmill_core::PurgeReason;
+use topicmill_core::{Fullname, PurgeReason};
 
 impl<DB: Dialect> SqlStore<DB> {
     /// Returns the fullnames of purged posts among the given posts and the posts that they show. Removes a reversible
@@ -95,7 +95,7 @@ impl<DB: Dialect> SqlStore<DB> {
             return Ok(Purged::default());
         };
         let stored = format!(
-            "SELECT fullname FROM things WHERE (has_text OR text_purged_at IS NOT NULL) AND fullname IN {}",
+            "SELECT fullname FROM things WHERE (has_text OR text_purged_at IS NOT NULL OR context_purged) AND fullname IN {}",
             DB::IN_JSON_ARRAY
         );
         let stored: Vec<String> = sqlx::query_scalar::<DB, _>(AssertSqlSafe(stored))
@@ -212,6 +212,37 @@ impl<DB: Dialect> SqlStore<DB> {
             .await
             .map(HashSet::from_iter)
             .context("look up posts that crossposts show")
+    }
+
+    /// Returns the titles of the posts that comments are on, by fullname, if comments are stored with them. No purge
+    /// happens in between, because the transaction has locked tombstones.
+    pub(super) async fn titles_of_posts(
+        &self,
+        tx: &mut Transaction<'static, DB>,
+        rows: &[Row<'_>],
+    ) -> Result<HashMap<String, String>> {
+        let posts = rows.iter().filter_map(|row| row.post.reply.post.as_ref());
+        let posts: HashSet<&str> = posts.map(Fullname::as_str).collect();
+        if !self.reads_titles || posts.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let stored = format!(
+            "SELECT fullname, title FROM things WHERE kind = 'post' AND fullname IN {}",
+            DB::IN_JSON_ARRAY
+        );
+        let stored: Vec<(String, String)> = sqlx::query_as::<DB, _>(AssertSqlSafe(stored))
+            .bind(json_array(posts.iter().copied()))
+            .fetch_all(&mut **tx)
+            .await
+            .context("look up the posts of comments")?;
+        let new = rows
+            .iter()
+            .filter(|row| posts.contains(row.post.fullname.as_str()));
+        let new = new.map(|row| (row.post.fullname.to_string(), row.post.title.clone()));
+        // A stored title counts, because retention may have deleted it.
+        let mut titles: HashMap<String, String> = new.chain(stored).collect();
+        titles.retain(|_, title| !title.is_empty());
+        Ok(titles)
     }
 
     /// Deletes the URLs of crossposts, because an upsert without a URL keeps the stored one. Returns true if any
