@@ -58,6 +58,7 @@ pub struct Retention {
 impl Retention {
     /// Returns this retention an hour earlier for each day of it, for runs that repeat. Otherwise, a daily run that
     /// begins a minute earlier than the one before would keep some texts for another day.
+    #[must_use]
     pub fn for_daily_runs(self) -> Self {
         Self {
             hours: self.hours - self.hours / 24,

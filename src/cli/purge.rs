@@ -11,7 +11,9 @@ use crate::pipeline::Context;
 use crate::purge::{Check, PurgePlan, Retention};
 use crate::telemetry::{Progress, nonzero};
 use topicmill_core::record::PurgeCounts;
-use topicmill_core::{Fullname, PurgeReason, RunStatus, SourceKind, UnknownVariant, author_name};
+use topicmill_core::{
+    Fullname, PurgeReason, RunStatus, SourceKind, ThingKind, UnknownVariant, author_name,
+};
 use topicmill_store::{Access, Store};
 
 /// The four kinds of purge, which can be combined.
@@ -224,7 +226,8 @@ pub(super) struct ListedId {
 /// Checks that no bare id is the id of a stored comment, which would stay in the database.
 async fn check_bare(store: &Store, ids: &[ListedId]) -> Result<(), CliError> {
     let bare = ids.iter().filter(|listed| listed.is_bare);
-    let comments = bare.filter_map(|listed| Fullname::comment(listed.fullname.id()).ok());
+    let comments =
+        bare.filter_map(|listed| Fullname::of(ThingKind::Comment, listed.fullname.id()).ok());
     let comments: Vec<Fullname> = comments.collect();
     match store.posts().text_hashes(&comments).await?.first() {
         None => Ok(()),

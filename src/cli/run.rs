@@ -50,10 +50,10 @@ async fn delete_old_text(context: &Context, retention: Retention) -> Result<Exit
 
 impl Run {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
-        if self.flags.dry_run {
+        if self.collect.dry_run {
             let pipeline = app.pipeline(&self.pipeline)?;
-            let collector = Collector::open(app, &pipeline, &self.flags).await?;
-            return collector.print_requests(app, self.flags.format).await;
+            let collector = Collector::open(app, &pipeline, &self.collect).await?;
+            return collector.print_requests(app, self.collect.format).await;
         }
         let prepared = async {
             let pipeline = app.pipeline(&self.pipeline)?;

@@ -10,6 +10,7 @@ use topicmill_core::table;
 
 use crate::support::builders;
 use crate::support::program::{Program, finished, signal};
+use crate::support::wait::until_blocking;
 
 fn posts(n: usize) -> String {
     builders::lines(n, n)
@@ -373,7 +374,7 @@ fn a_watcher_stops_when_its_labels_are_out_of_date() {
         wait_for_labels(&mut watcher, &program, 5 + number);
         let mine =
             "current_target t JOIN label_sets s ON s.id = t.label_set_id WHERE s.name = 'mine'";
-        program.wait_for(mine, 1);
+        until_blocking("its labels are current", || program.count(mine) == 1);
         match change {
             "edit" => drop(program.pipeline("mine", "threshold = 0.1", &labels)),
             _ => drop(program.ok("labels use other")),

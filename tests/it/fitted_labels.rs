@@ -52,19 +52,23 @@ fn learned(program: &Program) -> Value {
 const ALL_LABELS: &str = "SELECT fullname, label, score FROM labeled_posts ORDER BY fullname";
 const LABEL_OF: &str = "SELECT label, ROUND(CAST(score AS NUMERIC), 5) FROM labeled_posts WHERE fullname = 't3_k00025'";
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_fit_to_gold_answers_applies_to_stored_and_new_posts() {
-    for database in databases() {
-        let scene = Scene::new(&database);
-        let answers = first(&scene, "answers.csv", 24);
-        let all = scene.gold("all.csv", not_games);
-        assert_eq!(outcome(&scene, &all), (20, 30), "by the label texts alone");
+#[test]
+fn a_fit_to_gold_answers_applies_to_stored_and_new_posts() {
+    for program in labelled_on_each() {
+        first(&program, "answers.csv", 24);
+        let all = program.gold_file("all.csv", not_games);
+        assert_eq!(
+            outcome(&program, &all),
+            (20, 30),
+            "by the label texts alone"
+        );
         // An answer about a comment is none about posts.
-        let row = json!({"name": "t1_c1", "link_id": "t3_k00001", "body": "a tasty soup", "created_utc": 1, "subreddit": "x"});
-        scene.ok(&["import", &scene.write("comment.ndjson", format!("{row}\n"))]);
-        scene.ok(&["classify", "--pipeline", &scene.first]);
-        let with_comment = format!("{}\nt1_c1,food\n", scene.read("answers.csv").trim_end());
-        scene.write("answers.csv", with_comment);
+        let comment = json!({"name": "t1_c1", "link_id": "t3_k00001", "body": "a tasty soup", "created_utc": 1, "subreddit": "x"});
+        program.write("comment.ndjson", format!("{comment}\n"));
+        program.ok("import comment.ndjson");
+        program.ok("classify --pipeline first.toml");
+        let with_comment = format!("{}\nt1_c1,food\n", program.read("answers.csv").trim_end());
+        program.write("answers.csv", with_comment);
 
         let fit = "labels fit --gold answers.csv --make-current";
         let found = program.json(fit);

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use topicmill_core::table;
 
 use crate::attacks::models::field;
-use crate::support::engine::{has_onnx_runtime, repository};
+use crate::support::engine::repository;
 use crate::support::hub::{Fault, Hub};
 use crate::support::program::{Program, RunOutput, finished};
 

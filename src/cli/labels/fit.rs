@@ -20,7 +20,6 @@ use topicmill_store::{Access, LabelSetRow, Store, StoreError, Target};
 const MIN_RANDOM: usize = 30;
 
 #[derive(Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "a flag each")]
 #[command(after_help = "Examples:
   topicmill labels fit
   topicmill labels fit --target-precision 0.9 --make-current")]

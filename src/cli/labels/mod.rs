@@ -125,7 +125,12 @@ impl ResolveFlags {
         set: &LabelSet,
     ) -> Result<GoldLabels, CliError> {
         let decides = self.decides.as_deref();
-        Ok(GoldLabels::read(store, (gold, ThingKind::Post), decides, &[set], |_, _| false).await?)
+        Ok(
+            GoldLabels::read(store, (gold, ThingKind::Post), decides, &[set], |_, _| {
+                false
+            })
+            .await?,
+        )
     }
 }
 

@@ -44,9 +44,12 @@ impl Info {
 /// Returns the facts about a model; in the table, long values are abbreviated.
 fn facts(model: &ModelFolder, for_table: bool) -> Vec<(&'static str, Value)> {
     // In the table, numbers are text, to be left-aligned like the other values.
-    let number = |n: usize| match for_table {
-        true => json!(n.to_string()),
-        false => json!(n),
+    let number = |n: usize| {
+        if for_table {
+            json!(n.to_string())
+        } else {
+            json!(n)
+        }
     };
     let shown = if for_table { SHORT_HASH } else { usize::MAX };
     let version: String = model.manifest_hash.chars().take(shown).collect();

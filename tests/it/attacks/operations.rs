@@ -200,7 +200,7 @@ mod logs {
     use wiremock::matchers::path;
     use wiremock::{Mock, MockServer, ResponseTemplate};
 
-    use crate::support::program::{Program, RunOutput, finished, on_reddit, run_limited};
+    use crate::support::program::{Program, RunOutput, finished, on_reddit};
     use crate::support::reddit::{page, server};
 
     const TWO: &str = "name = \"two\"\nmode = \"single\"\n\

@@ -225,14 +225,12 @@ fn a_missing_or_incompatible_database_is_reported() {
     assert_eq!(newer.code, 4, "{}", newer.stderr);
     program.execute("DELETE FROM _sqlx_migrations WHERE version = 9999");
     assert_eq!(served.get("/healthz").status, 200);
-    if let Some(path) = database.url.strip_prefix("sqlite:") {
-        std::fs::remove_file(path).unwrap();
-        for page in ["/healthz", "/", "/posts"] {
-            assert_eq!(served.get(page).status, 503, "{page}");
-        }
-        let missing = program.run(&["serve"]);
-        assert_eq!(missing.code, 4, "{}", missing.stderr);
+    std::fs::remove_file(program.path("topicmill.db")).unwrap();
+    for page in ["/healthz", "/", "/posts"] {
+        assert_eq!(served.get(page).status, 503, "{page}");
     }
+    let missing = program.run("serve");
+    assert_eq!(missing.code, 4, "{}", missing.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]

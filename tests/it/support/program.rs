@@ -212,15 +212,6 @@ impl Program {
         count.as_u64().unwrap()
     }
 
-    /// Waits until a table has this many rows.
-    #[track_caller]
-    pub fn wait_for(&self, table: &str, rows: u64) {
-        let clock = SystemClock::shared();
-        while self.count(table) < rows {
-            assert!(clock.elapsed().as_secs() < 50, "not {rows} rows in {table}");
-        }
-    }
-
     /// Returns the rows of `labeled_posts`.
     #[track_caller]
     pub fn labelled_posts(&self) -> Value {
