@@ -19,7 +19,6 @@ fn assert_hidden(variable: &str, value: &str) {
         "-vv collect --run-json run.json",
         "-vv collect --source arctic-shift",
         "-vv --log-format json status",
-        "-vv doctor --offline",
     ] {
         let program = Program::new();
         let mut command = program.command(line);
@@ -58,8 +57,22 @@ fn no_form_of_a_database_url_shows_its_password() {
         "sqlite://me:hush0sentinel@h/x.db",
     ] {
         assert_hidden("TOPICMILL__DATABASE__URL", url);
-        let demo = Program::new().run(&["-vv", "demo", "--database", url]);
-        assert!(!(demo.stdout + &demo.stderr).contains(SENTINEL), "{url}");
+    }
+}
+
+#[test]
+fn neither_demo_nor_doctor_shows_the_password_of_an_unreachable_database() {
+    for url in [
+        "postgres://me:hush0sentinel@127.0.0.1:1/db",
+        "postgres://127.0.0.1:1/db?user=me&password=hush0sentinel",
+        "postgres://me:hush0sentinel?@/@127.0.0.1:1/db",
+    ] {
+        for line in ["-vv demo --database", "-vv doctor --offline --database"] {
+            let ran = Program::new().run(&format!("{line} {url}"));
+            assert_ne!(ran.code, 0, "{line} {url}");
+            let all = ran.stdout + &ran.stderr;
+            assert!(!all.contains(SENTINEL), "{line} {url}\n{all}");
+        }
     }
 }
 
