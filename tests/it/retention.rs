@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use crate::support::builders::LABELS;
-use crate::support::engine::has_onnx_runtime;
 use crate::support::program::Program;
 
 /// Posts, of which 40 have an answer.
@@ -72,9 +71,6 @@ fn rounded(value: &Value) -> Value {
 
 #[test]
 fn figures_stay_the_same_after_retention() {
-    if !has_onnx_runtime("figures_stay_the_same_after_retention") {
-        return;
-    }
     for program in [Program::new().with_default_model(), Program::new()] {
         let study = study(program);
         let before = figures(&study);
@@ -97,9 +93,6 @@ fn figures_stay_the_same_after_retention() {
 
 #[test]
 fn a_label_set_that_would_lose_labels_does_not_become_current() {
-    if !has_onnx_runtime("a_label_set_that_would_lose_labels_does_not_become_current") {
-        return;
-    }
     let study = study(Program::new().with_default_model());
     study.pipeline("other", "", &[("cats", "cats"), ("dogs", "dogs")]);
     study.ok("classify --pipeline other.toml --limit 20");
@@ -121,9 +114,6 @@ fn a_label_set_that_would_lose_labels_does_not_become_current() {
 
 #[test]
 fn kept_vectors_serve_a_fit_and_files_are_exempt() {
-    if !has_onnx_runtime("kept_vectors_serve_a_fit_and_files_are_exempt") {
-        return;
-    }
     let study = study(Program::new().with_default_model());
     study.execute("UPDATE things SET source = 'import' WHERE fullname >= 't3_k00050'");
     study.execute("UPDATE things SET flair = 'News'");
@@ -150,9 +140,6 @@ fn kept_vectors_serve_a_fit_and_files_are_exempt() {
 
 #[test]
 fn kept_vectors_label_posts_with_a_new_label_set() {
-    if !has_onnx_runtime("kept_vectors_label_posts_with_a_new_label_set") {
-        return;
-    }
     for program in Program::on_each_database() {
         let study = study(program.with_default_model());
         let keep = [("retention.keep_vectors", "true")];
@@ -180,9 +167,6 @@ fn kept_vectors_label_posts_with_a_new_label_set() {
 
 #[test]
 fn a_run_labels_posts_before_it_deletes_their_text() {
-    if !has_onnx_runtime("a_run_labels_posts_before_it_deletes_their_text") {
-        return;
-    }
     let study = study(Program::new());
     study.execute("DELETE FROM classifications WHERE fullname >= 't3_k00055'");
     let ran = study.run_with(
