@@ -24,7 +24,7 @@ fn posts() -> String {
 }
 
 /// Returns the program with these posts, unlabelled.
-fn scene() -> Program {
+fn with_posts() -> Program {
     let program = Program::new().with_default_model();
     program.import(&posts());
     program
@@ -35,26 +35,26 @@ const OUTCOMES: &str =
 
 #[test]
 fn an_off_topic_post_is_labelled_other() {
-    let scene = scene();
-    scene.pipeline("bare", "", &[GAMING, FOOD]);
-    scene.classify("--pipeline bare.toml");
-    let all = scene.rows(OUTCOMES);
+    let program = with_posts();
+    program.pipeline("bare", "", &[GAMING, FOOD]);
+    program.classify("--pipeline bare.toml");
+    let all = program.rows(OUTCOMES);
     assert_eq!(
         all.as_array().unwrap().len(),
         2,
         "music gets a label: {all}"
     );
 
-    scene.pipeline("with", BACKGROUND, &[GAMING, FOOD]);
-    let done = scene.classify("--pipeline with.toml");
+    program.pipeline("with", BACKGROUND, &[GAMING, FOOD]);
+    let done = program.classify("--pipeline with.toml");
     // The vectors of the texts are stored, so the background needs no inference.
     let counts = ["pairs", "posts", "other", "unsure"].map(|count| done[count].as_u64().unwrap());
     assert_eq!(counts, [0, 31, 10, 0]);
     assert_eq!(
-        scene.rows(OUTCOMES),
+        program.rows(OUTCOMES),
         json!([["food", 10], ["gaming", 11], ["other", 10]])
     );
-    let shown = scene.rows(
+    let shown = program.rows(
         "SELECT (SELECT COUNT(*) FROM post_scores) AS scores, \
                 (SELECT COUNT(DISTINCT label) FROM post_scores) AS labels, \
                 (SELECT COUNT(*) FROM labeled_posts WHERE outcome = 'other' AND abstained AND label IS NULL) AS \
@@ -63,18 +63,18 @@ fn an_off_topic_post_is_labelled_other() {
                 (SELECT background FROM label_sets WHERE background IS NOT NULL) AS background",
     );
     assert_eq!(shown, json!([[2 * POSTS, 2, 10, 0, 10, "reddit@1"]]));
-    let status = scene.json("status");
+    let status = program.json("status");
     assert_eq!(status["backlog"]["other"], 10);
     assert_eq!(status["backlog"]["unsure"], 0);
     // The stored version of the background matches the file's.
-    let same = scene.ok("labels diff current with.toml").stdout;
+    let same = program.ok("labels diff current with.toml").stdout;
     assert!(same.contains("reddit@1"), "{same}");
-    let nothing = scene.classify("--pipeline with.toml");
+    let nothing = program.classify("--pipeline with.toml");
     assert_eq!(nothing["posts"], 0);
     assert_eq!(nothing["pairs"], 0);
     // The earlier labels become current again and are unchanged.
-    scene.classify("--pipeline bare.toml");
-    assert_eq!(scene.rows(OUTCOMES), all);
+    program.classify("--pipeline bare.toml");
+    assert_eq!(program.rows(OUTCOMES), all);
 }
 
 #[test]
@@ -112,17 +112,17 @@ fn stored_logits_reproduce_scores_in_each_mode_for_each_kind_of_model() {
     for model in ["models/minilm-reddit-topics", NLI] {
         let model = repository(model);
         for mode in ["single", "multi"] {
-            let scene = scene();
+            let program = with_posts();
             let file = pipeline(BACKGROUND, &[GAMING, FOOD]).replace("single", mode);
-            scene.write("strict.toml", format!("threshold = 0.97\n{file}"));
-            scene.write("with.toml", file);
+            program.write("strict.toml", format!("threshold = 0.97\n{file}"));
+            program.write("with.toml", file);
             let flags = format!("--model {} --pipeline", model.display());
-            let first = scene.classify(&format!("{flags} with.toml"));
+            let first = program.classify(&format!("{flags} with.toml"));
             assert_eq!(first["pairs"], 3 * (POSTS - 1), "{flags}");
-            let again = scene.classify(&format!("{flags} strict.toml"));
+            let again = program.classify(&format!("{flags} strict.toml"));
             assert_eq!(again["posts"], POSTS, "{flags}");
             assert_eq!(again["pairs"], 0, "{flags}");
-            let apart = scene.rows(
+            let apart = program.rows(
                 "SELECT COUNT(*) AS n, MAX(ABS(a.score - b.score)) AS apart FROM label_scores a \
                    JOIN label_scores b ON b.fullname = a.fullname AND b.position = a.position \
                     AND b.model_id = a.model_id AND b.label_set_id > a.label_set_id",
@@ -135,17 +135,17 @@ fn stored_logits_reproduce_scores_in_each_mode_for_each_kind_of_model() {
             let same = "classifications a JOIN classifications b ON b.fullname = a.fullname \
                  WHERE a.label_set_id < b.label_set_id AND a.other = b.other";
             // The threshold does not decide which posts are `other`.
-            assert_eq!(scene.count(same), POSTS as u64);
+            assert_eq!(program.count(same), POSTS as u64);
         }
     }
 }
 
 #[test]
 fn a_shortlist_excludes_labels_and_keeps_the_background() {
-    let scene = scene();
-    scene.pipeline("with", BACKGROUND, &[GAMING, FOOD, ("travel", "travel")]);
+    let program = with_posts();
+    program.pipeline("with", BACKGROUND, &[GAMING, FOOD, ("travel", "travel")]);
     let (nli, small) = (repository(NLI), repository("models/minilm-reddit-topics"));
-    let done = scene.classify(&format!(
+    let done = program.classify(&format!(
         "--pipeline with.toml --model {} --shortlist 1 --small-model {}",
         nli.display(),
         small.display()

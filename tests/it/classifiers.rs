@@ -158,7 +158,7 @@ fn title(i: usize) -> String {
 }
 
 /// Returns a program with 21 posts, two of which have the same text, and the path of a classifier.
-fn scene() -> (Program, String) {
+fn with_posts() -> (Program, String) {
     let program = Program::new();
     let lines = (0..21).map(|i| builders::line(i, &title(i % 20)));
     program.import(&lines.collect::<String>());
@@ -222,7 +222,7 @@ fn a_prepared_classifier_is_verified_and_a_changed_configuration_rejected() {
 
 #[test]
 fn a_classifier_assigns_its_own_labels() {
-    let (program, moods) = scene();
+    let (program, moods) = with_posts();
     let shown = "labeled_posts WHERE label IS NOT NULL";
     program.ok("classify --limit 5");
     assert_eq!(program.count(shown), 5);
@@ -256,7 +256,7 @@ const MINE: [(&str, &str); 3] = [("happy", "joy"), ("angry", "anger"), ("sad", "
 
 #[test]
 fn a_pipeline_file_can_rename_classifier_labels_and_set_a_threshold() {
-    let (program, moods) = scene();
+    let (program, moods) = with_posts();
     let write = |name: &str, settings: &str, labels: &[(&str, &str)]| {
         let text = builders::pipeline("mine", settings, labels);
         program.write(name, text.replace("mode = \"single\"\n", ""));

@@ -24,7 +24,7 @@ pub fn model(name: &str) -> String {
 }
 
 /// Returns a program with posts about several topics.
-fn scene() -> Program {
+fn with_posts() -> Program {
     let program = Program::new();
     program.import(&lines(POSTS, POSTS - 1));
     program
@@ -73,7 +73,7 @@ fn count(counts: &Value, what: &str) -> u64 {
 #[test]
 fn only_shortlisted_labels_are_scored_and_results_are_stored_separately() {
     let texts = POSTS as u64 - 1;
-    let program = scene();
+    let program = with_posts();
     let alone = format!("--model {}", model(LARGE));
     for (small, computed) in [(SMALL, 4 * texts), ("tiny-bert-nli", 0)] {
         let folder = model(small);
@@ -141,7 +141,7 @@ fn only_shortlisted_labels_are_scored_and_results_are_stored_separately() {
 
 #[test]
 fn multi_label_scores_are_the_same_with_and_without_a_shortlist() {
-    let program = scene();
+    let program = with_posts();
     let alone = format!("--model {} --mode multi", model(LARGE));
     program.classify(&format!("{alone} --shortlist 3"));
     program.classify(&alone);
@@ -170,7 +170,7 @@ fn multi_label_scores_are_the_same_with_and_without_a_shortlist() {
 
 #[test]
 fn an_invalid_shortlist_is_rejected_with_a_reason() {
-    let program = scene();
+    let program = with_posts();
     std::fs::create_dir(program.path("empty")).unwrap();
     let (bart, minilm) = (model(LARGE), model(SMALL));
     for (flags, code, message) in table! {

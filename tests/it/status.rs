@@ -54,12 +54,12 @@ fn answer<'s>(screen: &'s str, word: &str) -> Option<&'s str> {
 
 #[test]
 fn status_shows_the_way_from_the_first_post_to_the_last_label() {
-    let scene = created(sqlite());
-    let screen = || scene.ok("status").stdout;
-    assert_eq!(next(&scene), "topicmill run");
+    let program = created(sqlite());
+    let screen = || program.ok("status").stdout;
+    assert_eq!(next(&program), "topicmill run");
     assert_eq!(answer(&screen(), "Posts"), Some("0"));
-    scene.import(&lines(30, 30));
-    assert_eq!(next(&scene), "topicmill classify");
+    program.import(&lines(30, 30));
+    assert_eq!(next(&program), "topicmill classify");
     let waiting = screen();
     for name in ["Posts", "Waiting"] {
         assert!(
@@ -67,8 +67,8 @@ fn status_shows_the_way_from_the_first_post_to_the_last_label() {
             "{waiting}"
         );
     }
-    scene.ok("classify");
-    assert_eq!(next(&scene), Value::Null);
+    program.ok("classify");
+    assert_eq!(next(&program), Value::Null);
     let done = screen();
     assert_eq!(answer(&done, "Labelled"), Some("30 (all)"), "{done}");
     assert_eq!(answer(&done, "Waiting"), Some("none"), "{done}");
@@ -76,14 +76,14 @@ fn status_shows_the_way_from_the_first_post_to_the_last_label() {
         let row: Vec<&str> = answer(&done, stage).unwrap().split_whitespace().collect();
         assert_eq!(row[2..6], ["ago", "1", "0", "30"], "{done}");
     }
-    let all = scene.json("status");
+    let all = program.json("status");
     assert_eq!(all["last_day"][1]["new"], 30, "{all:#}");
     assert_eq!(all["is_estimate"], false);
     assert!(all["newest"]["collected_at"].is_string(), "{all:#}");
 
     // The screen fits 80 columns and 24 lines. A narrower terminal gets more lines, but none that is too long.
     for columns in [40, 80] {
-        let Some((shown, code)) = on_a_terminal(&scene, columns, &["status"]) else {
+        let Some((shown, code)) = on_a_terminal(&program, columns, &["status"]) else {
             continue;
         };
         assert_eq!(code, 0);
@@ -106,26 +106,26 @@ async fn killed_run(store: &Store) -> RunId {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_live_run_is_shown_as_running_and_one_without_a_process_as_crashed() {
-    let scene = created(sqlite());
-    scene.import(&lines(30, 30));
-    let store = store(&scene).await;
+    let program = created(sqlite());
+    program.import(&lines(30, 30));
+    let store = store(&program).await;
     let runs = store.runs();
     let elsewhere = runs.begin_run(Stage::Classify, "elsewhere:boot:1:4242", now());
     let elsewhere = elsewhere.await.unwrap();
     runs.record_heartbeat(elsewhere).await.unwrap();
-    let all = scene.json("status");
+    let all = program.json("status");
     assert_eq!(all["running"][0]["stage"], "classify", "{all:#}");
     assert_eq!(
         all["next"]["command"],
         Value::Null,
         "no command while a run is active"
     );
-    assert_eq!(failed_checks(&scene, ""), [json!(null); 0]);
+    assert_eq!(failed_checks(&program, ""), [json!(null); 0]);
     let crashed = runs.mark_crashed(elsewhere, "its process was killed");
     crashed.await.unwrap();
 
     let killed = killed_run(&store).await;
-    let all = scene.json("status");
+    let all = program.json("status");
     assert_eq!(all["running"], json!([]));
     assert_eq!(
         (&all["runs"][0]["id"], &all["runs"][0]["status"]),
@@ -136,7 +136,7 @@ async fn a_live_run_is_shown_as_running_and_one_without_a_process_as_crashed() {
         Value::Null,
         "no command after a failure"
     );
-    assert_eq!(failed_checks(&scene, ""), ["run_failed"]);
+    assert_eq!(failed_checks(&program, ""), ["run_failed"]);
     // `status` itself records nothing.
     let running = format!("runs WHERE id = {} AND status = 'running'", killed.0);
     assert_eq!(scene.count(&running), 1);
@@ -149,8 +149,8 @@ async fn a_live_run_is_shown_as_running_and_one_without_a_process_as_crashed() {
     let ended = runs.finish_run(idle, RunStatus::Done, &counts, &outcomes, None, now());
     ended.await.unwrap();
     for _ in 0..2 {
-        assert_eq!(failed_checks(&scene, ""), ["run_failed"]);
-        let stages = scene.json("status")["stages"].take();
+        assert_eq!(failed_checks(&program, ""), ["run_failed"]);
+        let stages = program.json("status")["stages"].take();
         let mut stages = stages.as_array().unwrap().iter();
         let classify = stages.find(|last| last["stage"] == "classify").unwrap();
         assert_eq!(
@@ -165,9 +165,9 @@ async fn a_live_run_is_shown_as_running_and_one_without_a_process_as_crashed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failing_topics_are_listed_with_the_time_of_the_first_failure() {
-    let scene = created(sqlite());
-    scene.import(&lines(3, 3));
-    let store = store(&scene).await;
+    let program = created(sqlite());
+    program.import(&lines(3, 3));
+    let store = store(&program).await;
     let report = |topic: &str, outcome: &str| json!({"topic": topic, "subreddit": topic, "outcome": outcome});
     let mut began = Vec::new();
     for (climate, days) in [("ok", 3), ("private", 2), ("private", 1)] {
@@ -184,55 +184,55 @@ async fn failing_topics_are_listed_with_the_time_of_the_first_failure() {
         ended.await.unwrap();
         began.push(json!(at));
     }
-    let failed = scene.json("status")["failed_topics"].take();
+    let failed = program.json("status")["failed_topics"].take();
     let topic = json!([{"topic": "climate", "subreddit": "climate", "outcome": "private", "detail": null,
         "since": began[1], "runs": 2}]);
     assert_eq!(failed, topic);
     // A partial collect counts as success: one day ago, within a limit of two days. The topic has failed for longer.
     assert_eq!(
-        failed_checks(&scene, "--max-age-collect 2d"),
+        failed_checks(&program, "--max-age-collect 2d"),
         ["topic_failed"]
     );
     // The configured pipeline file no longer has the topic.
-    let two = scene.write("two.toml", unusual::TWO);
-    let checked = scene.run_with(&[("pipeline", two.as_str())], "status --check");
+    let two = program.write("two.toml", unusual::TWO);
+    let checked = program.run_with(&[("pipeline", two.as_str())], "status --check");
     assert_eq!((checked.code, checked.stdout.as_str()), (0, "ok\n"));
     store.close().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_error_is_shown_to_its_end_on_a_terminal() {
-    let scene = created(sqlite());
+    let program = created(sqlite());
     let error = format!("{}remedy", "reason ".repeat(40));
     let insert = format!(
         "INSERT INTO runs (stage, status, worker, started_at, finished_at, error) VALUES \
          ('purge', 'failed', 'w', '2026-01-01T00:00:00+00:00', '2026-01-01T00:00:00+00:00', '{error}')"
     );
-    scene.execute(&insert);
-    if let Some((shown, _)) = on_a_terminal(&scene, 80, &["status"]) {
+    program.execute(&insert);
+    if let Some((shown, _)) = on_a_terminal(&program, 80, &["status"]) {
         assert!(shown.contains("remedy"), "{shown}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn status_check_lists_problems_and_sets_the_exit_code() {
-    let scene = created(sqlite());
-    let never = failed_checks(&scene, "--max-age-post 1d --max-age-collect 1d");
+    let program = created(sqlite());
+    let never = failed_checks(&program, "--max-age-post 1d --max-age-collect 1d");
     assert_eq!(never, ["max_age_collect", "max_age_post"]);
-    scene.import(&lines(3, 3));
+    program.import(&lines(3, 3));
     let limits = "--max-age-post 2h --max-age-collect 1h --max-age-unlabelled 6h";
-    assert_eq!(failed_checks(&scene, limits), [json!(null); 0]);
+    assert_eq!(failed_checks(&program, limits), [json!(null); 0]);
     let old = "UPDATE things SET collected_at = '2026-01-01T00:00:00+00:00'";
-    scene.execute(old);
+    program.execute(old);
     assert_eq!(
-        failed_checks(&scene, limits),
+        failed_checks(&program, limits),
         ["max_age_post", "max_age_unlabelled"]
     );
     let csv = format!("status --check {limits} --format csv");
-    let csv = scene.run(&csv).stdout;
+    let csv = program.run(&csv).stdout;
     let head = csv.lines().next();
     assert_eq!(head, Some("check,problem,age_secs,limit_secs"), "{csv}");
-    let lines = scene.run(&format!("status --check {limits}")).stdout;
+    let lines = program.run(&format!("status --check {limits}")).stdout;
     assert_eq!(
         lines
             .lines()
@@ -241,8 +241,8 @@ async fn status_check_lists_problems_and_sets_the_exit_code() {
         2
     );
     // A labelled post is no longer in the backlog.
-    scene.ok("classify");
-    let unlabelled = failed_checks(&scene, "--max-age-unlabelled 6h");
+    program.ok("classify");
+    let unlabelled = failed_checks(&program, "--max-age-unlabelled 6h");
     assert_eq!(unlabelled, [json!(null); 0]);
 
     for wrong in [
@@ -250,7 +250,7 @@ async fn status_check_lists_problems_and_sets_the_exit_code() {
         "--check --max-age-post soon",
         "--check --max-age-post -1h",
     ] {
-        let ran = scene.run(&format!("status {wrong}"));
+        let ran = program.run(&format!("status {wrong}"));
         assert_eq!(ran.code, 2, "{wrong}: {}", ran.stderr);
     }
     let nowhere = Program::new().run("status --check");
@@ -260,12 +260,12 @@ async fn status_check_lists_problems_and_sets_the_exit_code() {
 #[tokio::test(flavor = "multi_thread")]
 async fn status_check_reports_a_locked_table_instead_of_waiting_for_it() {
     let Some(database) = postgres() else { return };
-    let scene = created(database);
-    let mut holder = PgConnection::connect(&scene.url()).await.unwrap();
+    let program = created(database);
+    let mut holder = PgConnection::connect(&program.url()).await.unwrap();
     let lock = "BEGIN; LOCK TABLE things IN ACCESS EXCLUSIVE MODE";
     holder.execute(lock).await.unwrap();
-    let checked = scene.run("status --check");
+    let checked = program.run("status --check");
     assert_eq!(checked.code, 4, "{}", checked.stderr);
     holder.close().await.unwrap();
-    assert_eq!(failed_checks(&scene, ""), [json!(null); 0]);
+    assert_eq!(failed_checks(&program, ""), [json!(null); 0]);
 }

@@ -13,88 +13,94 @@ pub(super) const TWO: &str = "name = \"two\"\nmode = \"single\"\n\
 
 #[test]
 fn classify_is_suggested_only_if_it_labels_with_the_current_model_and_label_set() {
-    let scene = created(sqlite());
-    scene.import(&lines(6, 6));
-    let two = scene.write("two.toml", TWO);
+    let program = created(sqlite());
+    program.import(&lines(6, 6));
+    let two = program.write("two.toml", TWO);
     let next = |settings: &[(&str, &str)]| {
-        let ran = scene.run_with(settings, "status --format json");
+        let ran = program.run_with(settings, "status --format json");
         let mut all: Value = serde_json::from_str(&ran.stdout).unwrap();
         all["next"]["command"].take()
     };
     let with_file = [("pipeline", two.as_str())];
-    scene.ok("classify --pipeline two.toml --limit 2");
+    program.ok("classify --pipeline two.toml --limit 2");
     assert_eq!(next(&with_file), "topicmill classify");
     assert_eq!(next(&[]), Value::Null, "the settings do not name the file");
     let other = ("classify.model", "models/minilm-reddit-topics");
     assert_eq!(next(&[with_file[0], other]), Value::Null, "another model");
     let edited = TWO.replace("video games", "board games");
-    scene.write("two.toml", edited);
+    program.write("two.toml", edited);
     assert_eq!(next(&with_file), Value::Null, "the file was edited");
-    scene.write("two.toml", "no pipeline");
+    program.write("two.toml", "no pipeline");
     assert_eq!(next(&with_file), Value::Null, "the file is invalid");
-    scene.write("two.toml", TWO);
-    scene.ok("classify --pipeline two.toml");
+    program.write("two.toml", TWO);
+    program.ok("classify --pipeline two.toml");
     assert_eq!(next(&with_file), Value::Null, "no post is waiting");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn retries_and_a_vacuum_are_suggested_only_if_they_are_due() {
-    let scene = created(sqlite());
-    scene.import(&lines(3, 3));
-    scene.ok("classify");
-    assert_eq!(next(&scene), Value::Null);
+    let program = created(sqlite());
+    program.import(&lines(3, 3));
+    program.ok("classify");
+    assert_eq!(next(&program), Value::Null);
     let rewrite = "INSERT INTO meta (key, value) VALUES ('rewrite_due', '1')";
-    scene.execute(rewrite);
-    assert_eq!(next(&scene), "topicmill db vacuum");
+    program.execute(rewrite);
+    assert_eq!(next(&program), "topicmill db vacuum");
     let parked = "DELETE FROM classifications; INSERT INTO backlog (model_id, label_set_id, fullname, attempts, error) \
                   SELECT t.model_id, t.label_set_id, p.fullname, 9, 'too odd' FROM posts p CROSS JOIN current_target t";
-    scene.execute(parked);
-    assert_eq!(next(&scene), "topicmill classify --select failed");
-    assert_eq!(failed_checks(&scene, ""), ["parked"]);
+    program.execute(parked);
+    assert_eq!(next(&program), "topicmill classify --select failed");
+    assert_eq!(failed_checks(&program, ""), ["parked"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_post_from_the_future_does_not_hide_a_stalled_source() {
-    let scene = created(sqlite());
-    scene.import(&lines(2, 2));
+    let program = created(sqlite());
+    program.import(&lines(2, 2));
     let future = "UPDATE things SET collected_at = '2999-01-01T00:00:00+00:00'";
     let one = "UPDATE things SET collected_at = '2026-01-01T00:00:00+00:00' WHERE fullname <> 't3_k00001'";
     let created =
         "UPDATE things SET created_at = '2999-01-01T00:00:00+00:00' WHERE fullname = 't3_k00001'";
-    scene.execute(&format!("{future}; {one}; {created}"));
-    let newest = scene.json("status")["newest"].take();
+    program.execute(&format!("{future}; {one}; {created}"));
+    let newest = program.json("status")["newest"].take();
     let expected =
         json!({"collected_at": "2026-01-01T00:00:00Z", "created_at": "2023-11-14T22:13:20Z"});
     assert_eq!(newest, expected);
-    assert_eq!(failed_checks(&scene, "--max-age-post 2h"), ["max_age_post"]);
-    scene.execute(future);
-    assert_eq!(failed_checks(&scene, "--max-age-post 2h"), ["max_age_post"]);
+    assert_eq!(
+        failed_checks(&program, "--max-age-post 2h"),
+        ["max_age_post"]
+    );
+    program.execute(future);
+    assert_eq!(
+        failed_checks(&program, "--max-age-post 2h"),
+        ["max_age_post"]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scheduled_run_from_the_future_does_not_hide_a_failure() {
-    let scene = created(sqlite());
+    let program = created(sqlite());
     let runs = "INSERT INTO scheduled_runs (schedule, due_at, status, started_at, finished_at) VALUES \
          ('broken', '2026-01-01T00:00:00+00:00', 'failed', '2026-01-01T00:00:00+00:00', '2998-01-01T00:00:00+00:00'), \
          ('broken', '2999-01-01T00:00:00+00:00', 'done', '2026-01-01T00:00:00+00:00', '2998-01-01T00:00:00+00:00'), \
          ('repaired', '2026-01-01T00:00:00+00:00', 'done', '2026-01-01T00:00:00+00:00', '2998-01-01T00:00:00+00:00'), \
          ('repaired', '2999-01-01T00:00:00+00:00', 'failed', '2026-01-01T00:00:00+00:00', '2998-01-01T00:00:00+00:00')";
-    scene.execute(runs);
-    let failed = scene.json("status")["failed_scheduled_runs"].take();
+    program.execute(runs);
+    let failed = program.json("status")["failed_scheduled_runs"].take();
     assert_eq!(failed.as_array().unwrap().len(), 1, "{failed}");
     assert_eq!(failed[0]["schedule"], "broken");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fallback_is_not_blamed_if_the_database_fails() {
-    let scene = created(sqlite());
+    let program = created(sqlite());
     // In the sample, r/education is private, and r/Teachers is its fallback.
     let full = "CREATE TRIGGER full BEFORE INSERT ON things WHEN NEW.subreddit = 'Teachers' \
                 BEGIN SELECT RAISE(ABORT, 'no room'); END";
-    scene.execute(full);
-    let ran = scene.run("collect --source sample --limit 3");
+    program.execute(full);
+    let ran = program.run("collect --source sample --limit 3");
     ran.expect_exit(4, "no room");
-    assert_eq!(scene.json("status")["failed_topics"], json!([]));
+    assert_eq!(program.json("status")["failed_topics"], json!([]));
 }
 
 /// Inserts 240,000 posts: one in ten is unlabelled, and one in five of the others has a low score.
@@ -123,16 +129,16 @@ classified_at) SELECT p.fullname, t.model_id, t.label_set_id, p.text_hash, 'gami
 
 #[tokio::test(flavor = "multi_thread")]
 async fn large_tables_are_estimated_and_counted_on_request() {
-    for scene in databases().into_iter().map(created) {
-        scene.import(&lines(2, 2));
-        scene.ok("classify");
-        let url = scene.url();
+    for program in databases().into_iter().map(created) {
+        program.import(&lines(2, 2));
+        program.ok("classify");
+        let url = program.url();
         let backend = url.split(':').next().unwrap();
         let posts = MANY.iter().find(|(name, _)| *name == backend).unwrap().1;
-        scene.execute(posts);
-        scene.execute(LABELS);
-        let exact = scene.json("status --exact");
-        let about = scene.json("status");
+        program.execute(posts);
+        program.execute(LABELS);
+        let exact = program.json("status --exact");
+        let about = program.json("status");
         assert_eq!(
             (&exact["is_estimate"], &about["is_estimate"]),
             (&json!(false), &json!(true))
@@ -147,7 +153,7 @@ async fn large_tables_are_estimated_and_counted_on_request() {
         }
         assert_eq!(about["other"], 0);
         assert_eq!(about["oldest_unlabelled"], exact["oldest_unlabelled"]);
-        let screen = scene.ok("status").stdout;
+        let screen = program.ok("status").stdout;
         assert!(
             answer(&screen, "Waiting").unwrap().starts_with("about 2"),
             "{screen}"
