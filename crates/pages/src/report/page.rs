@@ -50,10 +50,10 @@ struct Row {
     class: &'static str,
     posts: String,
     share: String,
-    /// The share of the posts that the estimates speak of, if these are not all.
-    covered: Option<String>,
     /// The estimated share and its interval.
     estimated: Option<[String; 2]>,
+    /// The assigned share of the posts that the estimates speak of, if these are not all.
+    covered: Option<String>,
     bar: String,
     spark: String,
     change: String,
@@ -327,7 +327,7 @@ fn about_shares(report: &Report) -> String {
         text.extend([
             " The estimates leave out ",
             &later,
-            " posts, which were stored later; “covered” is the assigned share of the others.",
+            " posts, which were stored later; the assigned share of the others is below them.",
         ]);
     }
     if let Some(none) = shares.iter().find(|share| share.label == NO_LABEL) {
