@@ -345,7 +345,7 @@ impl<DB: Dialect> SqlStore<DB> {
             "UPDATE things SET title = '', context_purged = TRUE WHERE post IS NOT NULL AND title <> '' AND post IN (",
         );
         push_list(&mut update, posts.iter().copied());
-        update.push(") RETURNING fullname, text_hash");
+        update.push(" RETURNING fullname, text_hash");
         let rows = update.build().fetch_all(&mut **tx).await.context(WHAT)?;
         for rows in rows.chunks(POSTS_A_STATEMENT) {
             let (mut comments, mut hashes): (Vec<String>, Vec<Vec<u8>>) = Default::default();
