@@ -168,7 +168,7 @@ impl Collector {
             total += most.unwrap_or(1);
             rows.push(json!({"topic": topic.slug, "reads": reads, "at_most": most}));
         }
-        let table = output::table_from_objects("topic reads at_most", &rows);
+        let table = output::table_from_objects("topic, reads, at_most", &rows);
         output::print_table(&table, format)?;
         let per_minute = match kind {
             SourceKind::ArcticShift => settings.arctic_shift.requests_per_minute,

@@ -169,7 +169,9 @@ async fn a_killed_run_leaves_only_the_thread_that_it_was_reading() {
                 .add_rows([row_with(&format!("q{post}"), post, &fields)]);
             archive.state.add_rows((0..2).map(|n| {
                 let mut reply = comment(post * 10 + n);
-                reply["link_id"] = json!(format!("t3_q{post}"));
+                for name in ["link_id", "parent_id"] {
+                    reply[name] = json!(format!("t3_q{post}"));
+                }
                 reply
             }));
         }
