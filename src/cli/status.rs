@@ -96,7 +96,9 @@ impl Status {
             pipeline: pipeline.as_ref().zip(app.pipeline_path(&flags)),
             defaults: set.as_ref().map(|set| (set, model.as_str())),
         };
-        Ok(StatusReport::read(&store, options).await?)
+        let report = StatusReport::read(&store, options).await?;
+        store.close().await?;
+        Ok(report)
     }
 
     fn check(&self, status: &StatusReport) -> Result<Exit, CliError> {

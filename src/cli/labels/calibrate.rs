@@ -94,6 +94,7 @@ impl Calibrate {
         let set = self.label_set(app, &store, &of_file).await?;
         self.check_classifier(app, &set)?;
         let (rows, frame) = self.rows(app, &store, &set).await?;
+        store.close().await?;
         let before = Setting {
             temperature: set.temperature,
             threshold: set.threshold,

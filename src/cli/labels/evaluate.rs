@@ -135,9 +135,11 @@ impl Evaluate {
                 if let Some(by) = self.by.as_deref().and_then(Grouping::named) {
                     add_groups_of(&store, (side, by), sample, &mut found).await?;
                 }
+                store.close().await?;
                 found.print(self.format)?;
             }
             [a, b] => {
+                store.close().await?;
                 let (found, difference) = self.compare_two([a, b], held);
                 found.print(self.format)?;
                 if self.require_better && !difference.is_better() {

@@ -37,7 +37,9 @@ pub struct Export {
 impl Export {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let store = app.store(Access::ReadOnly).await?;
-        let rows = store.gold().answers().await?.into_iter().map(|stored| {
+        let answers = store.gold().answers().await?;
+        store.close().await?;
+        let rows = answers.into_iter().map(|stored| {
             let gold = stored.answer;
             json!({
                 "id": gold.fullname, "label": gold.label, "annotator": gold.annotator,
@@ -56,6 +58,7 @@ impl List {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let store = app.store(Access::ReadOnly).await?;
         let answers = store.gold().answers().await?;
+        store.close().await?;
         if answers.is_empty() && self.format == OutputFormat::Table {
             let text = "There are no gold labels yet: collect some with `topicmill serve --review`, or import a file \
                         with `topicmill labels gold import FILE`.";
