@@ -62,7 +62,7 @@ impl Rows {
             Ok(result) => result,
             Err(error) => return self.failed.push((row, error.to_string())),
         };
-        if !scores.abstained {
+        if !scores.is_abstention() {
             self.label[row] = scores.best as i32;
         }
         self.score[row] = scores.scores[scores.best];

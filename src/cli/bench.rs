@@ -217,7 +217,7 @@ impl Workload {
         };
         let labels = results.into_iter().map(|result| {
             let scores = result.ok()?.scores;
-            (!scores.abstained).then_some(scores.best)
+            (!scores.is_abstention()).then_some(scores.best)
         });
         let timed = &self.texts[..self.texts.len().min(TIMED_TEXTS)];
         let encoder = labeler.encoder();

@@ -165,12 +165,12 @@ fn result_members(set: &LabelSet, result: &TextResult) -> Map<String, Value> {
         .map(|(slug, row)| (slug, json!(row)))
         .collect();
     // An abstention has no label; the best score is still in `scores`.
-    let label = (!result.scores.abstained).then(|| &set.labels[result.scores.best].slug);
+    let label = (!result.scores.is_abstention()).then(|| &set.labels[result.scores.best].slug);
     let members = json!({
         "label": label,
         "score": result.scores.scores[result.scores.best],
         "margin": result.scores.margin,
-        "abstained": result.scores.abstained,
+        "abstained": result.scores.is_abstention(),
         "outcome": outcome(set, &result.scores),
         "scores": scores,
         "logits": logits,
@@ -183,7 +183,7 @@ fn result_members(set: &LabelSet, result: &TextResult) -> Map<String, Value> {
 
 /// Returns the label's slug, `other` or `unsure`.
 fn outcome<'a>(set: &'a LabelSet, scores: &Scores) -> &'a str {
-    scores.outcome().word(&set.labels[scores.best].slug)
+    scores.outcome.word(&set.labels[scores.best].slug)
 }
 
 /// Checks the output as far as possible before any work is done.

@@ -6,11 +6,11 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use topicmill_pages::display::is_direction;
+use topicmill_core::is_direction_override;
 
 /// Returns true for control characters and for characters that change the text direction.
 fn is_control_character(c: char) -> bool {
-    c.is_control() || is_direction(c)
+    c.is_control() || is_direction_override(c)
 }
 
 /// Returns the replacement of a control character: its symbol from U+2400, or U+FFFD.

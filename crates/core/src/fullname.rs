@@ -51,11 +51,11 @@ impl Fullname {
             return text.parse();
         }
         let lower = text.to_ascii_lowercase();
-        let (has_scheme, path) = match lower.split_once("://") {
-            Some((_, path)) => (true, path),
+        let (has_scheme, address) = match lower.split_once("://") {
+            Some((_, address)) => (true, address),
             None => (false, &*lower),
         };
-        let path = path.split(['?', '#']).next().unwrap_or_default();
+        let path = address.split(['?', '#']).next().unwrap_or_default();
         let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         let host = parts.first().copied().unwrap_or_default();
         let is_site = host == "reddit.com" || host.ends_with(".reddit.com");
@@ -65,16 +65,15 @@ impl Fullname {
         } else if has_scheme {
             parts.clear();
         }
-        let id = match parts[..] {
-            [id] if is_short => Some(id.parse()),
+        let parsed = match parts[..] {
+            [id] if is_short => id.parse().ok(),
             ["gallery" | "tb", id] | [.., "comments", id] | [.., "comments", id, _] => {
-                Some(id.parse())
+                id.parse().ok()
             }
-            [.., "comments", _, _, id] => Some(Self::of(ThingKind::Comment, id)),
+            [.., "comments", _, _, id] => Self::of(ThingKind::Comment, id).ok(),
             _ => None,
         };
-        let id = id.and_then(Result::ok);
-        id.ok_or_else(|| FullnameError(text.chars().take(80).collect()))
+        parsed.ok_or_else(|| FullnameError(text.chars().take(80).collect()))
     }
 
     /// Returns the fullname of the thing of a kind with an id, which may have its prefix.
@@ -87,10 +86,9 @@ impl Fullname {
             ThingKind::Comment => COMMENT,
         };
         let lower = text.trim().to_ascii_lowercase();
-        let id = lower.strip_prefix(prefix).unwrap_or(&lower);
-        let id = id.trim_start_matches('0');
-        let valid = (1..=16).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric());
-        if valid {
+        let without_prefix = lower.strip_prefix(prefix).unwrap_or(&lower);
+        let id = without_prefix.trim_start_matches('0');
+        if (1..=16).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric()) {
             Ok(Self(format!("{prefix}{id}")))
         } else {
             Err(FullnameError(text.chars().take(40).collect()))

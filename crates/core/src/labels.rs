@@ -15,10 +15,10 @@ use sha2::{Digest, Sha256};
 
 pub use self::background::{Background, BackgroundError, BackgroundTopic};
 use self::background::{Words, words};
-pub use self::fitted::{FitTarget, Fitted, FittedClass, FittedError, Provenance, log_sum_exp};
+pub use self::fitted::{FitTarget, Fitted, FittedClass, FittedError, Provenance};
 pub use self::slug::slug;
-use crate::hex;
 use crate::model_kind::{ClassifierHead, HeadFunction, ModelKind};
+use crate::{hex, to_json};
 
 /// Placeholder for the template of a classifier's label set, which has no hypotheses; unlikely in a pipeline file.
 const CLASS_TEMPLATE: &str = "class {}";
@@ -57,7 +57,7 @@ impl From<HeadFunction> for Mode {
         match function {
             HeadFunction::Softmax => Self::Single,
             HeadFunction::Sigmoid => Self::Multi,
-            HeadFunction::None => Self::Raw,
+            HeadFunction::Identity => Self::Raw,
         }
     }
 }
@@ -200,19 +200,19 @@ impl LabelSet {
                 self.temperature
             )));
         }
-        if let Some(Err(error)) = self.background.as_ref().map(Background::validate) {
+        if let Some(background) = &self.background
+            && let Err(error) = background.validate()
+        {
             faults.push(LabelSetError::Background(error));
         }
-        if let Some(Err(error)) = self
-            .fitted
-            .as_ref()
-            .map(|fitted| fitted.validate(self.labels.len()))
+        if let Some(fitted) = &self.fitted
+            && let Err(error) = fitted.validate(self.labels.len())
         {
             faults.push(LabelSetError::Fitted(error));
         }
         // Databases and data frames compare names of columns without case.
         let column = |slug: &str| slug.replace('-', "_").to_lowercase();
-        let mut seen = std::collections::HashMap::new();
+        let mut seen = HashMap::new();
         for (i, label) in self.labels.iter().enumerate() {
             if label.label.trim().is_empty() || label.slug.trim().is_empty() {
                 faults.push(LabelSetError::Blank(i + 1));
@@ -223,17 +223,15 @@ impl LabelSet {
                     LabelSetError::SameColumn(first.clone(), label.slug.clone())
                 });
             }
-            let texts = [&label.slug, &label.label];
-            if texts
+            let mut texts = [&label.slug, &label.label]
                 .into_iter()
-                .chain(&label.descriptions)
-                .any(|text| text.contains('\0'))
-            {
+                .chain(&label.descriptions);
+            if texts.any(|text| text.contains('\0')) {
                 faults.push(LabelSetError::Nul(label.slug.replace('\0', "")));
             }
             // A classifier's labels have the names that its model gives them.
-            let is_own = self.template == CLASS_TEMPLATE && self.background.is_none();
-            if ["other", "unsure"].contains(&&*label.slug.to_lowercase()) && !is_own {
+            let is_of_classifier = self.template == CLASS_TEMPLATE && self.background.is_none();
+            if ["other", "unsure"].contains(&&*label.slug.to_lowercase()) && !is_of_classifier {
                 faults.push(LabelSetError::Taken(label.slug.clone()));
             }
         }
@@ -275,6 +273,11 @@ impl LabelSet {
         logits(self).hash() == logits(other).hash()
     }
 
+    /// Returns the label with this slug.
+    pub fn label(&self, slug: &str) -> Option<&Label> {
+        self.labels.iter().find(|label| label.slug == slug)
+    }
+
     /// Returns the hypothesis of a label: the template with the label inserted.
     pub fn hypothesis(&self, label: &Label) -> String {
         // Replace only once, because a label may contain `{}`.
@@ -292,20 +295,18 @@ impl LabelSet {
         let (template, mode, threshold) = (&self.template, self.mode, self.threshold);
         // Fields that later versions added are left out if unset. Otherwise the hashes of stored label sets would
         // change, and all posts would be labelled again.
-        let content = match (&self.background, temperature) {
-            (Some(background), _) => serde_json::to_string(&(
+        let mut content = match (&self.background, temperature) {
+            (Some(background), _) => to_json(&(
                 (template, mode, threshold, &self.labels, self.temperature),
                 background,
             )),
-            (None, None) => serde_json::to_string(&(template, mode, threshold, &self.labels)),
+            (None, None) => to_json(&(template, mode, threshold, &self.labels)),
             (None, Some(temperature)) => {
-                serde_json::to_string(&(template, mode, threshold, &self.labels, temperature))
+                to_json(&(template, mode, threshold, &self.labels, temperature))
             }
         };
-        let mut content = content.expect("strings and numbers can be written as JSON");
         if let Some(fitted) = &self.fitted {
-            content += &serde_json::to_string(&fitted.content())
-                .expect("strings and numbers can be written as JSON");
+            content += &to_json(&fitted.content());
         }
         hex(&Sha256::digest(content.as_bytes()))
     }
@@ -340,19 +341,20 @@ impl LabelSet {
             .enumerate()
             .map(|(class, label)| (label.as_str(), class))
             .collect();
-        let found: Option<Vec<usize>> = self
+        let indices: Vec<usize> = self
             .labels
             .iter()
             .map(|label| classes.remove(label.label.as_str()))
-            .collect();
-        found.filter(|_| classes.is_empty())
+            .collect::<Option<_>>()?;
+        classes.is_empty().then_some(indices)
     }
 
     /// Returns the background topics to score with a model of this kind.
     pub fn background_for(&self, kind: &ModelKind) -> Vec<&BackgroundTopic> {
-        let compares = kind.head().is_none();
-        let background = self.background.as_ref().filter(|_| compares);
-        background.map_or_else(Vec::new, |some| some.topics_for(kind, &self.words()))
+        match &self.background {
+            Some(background) if kind.head().is_none() => background.topics_for(kind, &self.words()),
+            _ => Vec::new(),
+        }
     }
 
     /// Returns the offset of the background's logit; `None` if there is no background, or none of its topics remains.
@@ -362,10 +364,9 @@ impl LabelSet {
     pub fn prior_for(&self, kind: &ModelKind) -> Option<f64> {
         let background = self.background.as_ref()?;
         let labels = self.labels.len().max(1) as f64;
-        let left = !self.background_for(kind).is_empty();
         // `fold` averages the odds of the topics. Multiplied by the number of labels, the average has the combined
         // weight of all labels.
-        left.then(|| (background.weight * labels).ln())
+        (!self.background_for(kind).is_empty()).then(|| (background.weight * labels).ln())
     }
 
     fn words(&self) -> Words {
@@ -374,14 +375,19 @@ impl LabelSet {
 
     /// Returns the background topics that are left out, each with the slug of the first label with a word in common.
     pub fn omitted_topics(&self) -> Vec<(&str, &str)> {
-        let of_label: Vec<Words> = self.labels.iter().map(|one| words(one.named())).collect();
-        let topics = self.background.iter().flat_map(|some| &some.topics);
-        topics
+        let labels: Vec<(&str, Words)> = self
+            .labels
+            .iter()
+            .map(|label| (label.slug.as_str(), words(label.named())))
+            .collect();
+        self.background
+            .iter()
+            .flat_map(|background| &background.topics)
             .filter_map(|topic| {
-                let label = of_label
+                let (slug, _) = labels
                     .iter()
-                    .position(|words| topic.shares_word_with(words))?;
-                Some((topic.label.as_str(), self.labels[label].slug.as_str()))
+                    .find(|(_, words)| topic.shares_word_with(words))?;
+                Some((topic.label.as_str(), *slug))
             })
             .collect()
     }

@@ -1,6 +1,7 @@
 //! Defines the values that all other crates share: posts, topics, labels, scores, hashes, times and run records.
 //!
-//! The crate uses no database, network or files, so that the rules for these values can be tested in isolation.
+//! The crate uses no database, network or files, so that the rules for these values can be tested in isolation; it only
+//! tells sqlx how to read and bind them. Most types are re-exported here; the public modules have the functions on them.
 //! [`clock`] is the only module in the program that reads the time.
 
 #[macro_use]
@@ -59,7 +60,9 @@ pub use self::sources::{Listing, SourceKind, SourceTraits};
 pub use self::spreadsheet::spreadsheet_safe;
 pub use self::stage::{RunStatus, Stage};
 pub use self::string_enum::UnknownVariant;
-pub use self::text::{InvalidTextHash, TextHash, hex};
+pub use self::text::{
+    InvalidTextHash, TextHash, counted, hex, is_direction_override, thousands, to_json,
+};
 pub use self::timestamp::{
     MAX_CLOCK_SETBACK, MAX_CLOCK_SKEW, SECOND_READING, Timestamp, parse_time,
 };

@@ -2,6 +2,7 @@
 
 mod learned;
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 pub use self::learned::{LearnedLabel, LearnedLabels};
@@ -112,7 +113,7 @@ pub enum HeadFunction {
     /// Each label is scored independently.
     Sigmoid,
     /// The logits are the scores, as in a regression.
-    None,
+    Identity,
 }
 
 impl ClassifierHead {
@@ -134,18 +135,22 @@ impl ClassifierHead {
 
     /// Returns the first few labels for a message, and how many more there are.
     pub fn label_list(&self) -> String {
-        let shown: Vec<String> = self
-            .labels
-            .iter()
-            .take(LISTED)
-            .map(|label| format!("`{label}`"))
-            .collect();
-        let more = match self.labels.len() - shown.len() {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        format!("{}{more}", shown.join(", "))
+        first_few(&self.labels, LISTED)
     }
+}
+
+/// Lists the first `most` names for a message, and how many more there are.
+pub(crate) fn first_few(names: &[impl Display], most: usize) -> String {
+    let shown: Vec<String> = names
+        .iter()
+        .take(most)
+        .map(|name| format!("`{name}`"))
+        .collect();
+    let more = match names.len() - shown.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    shown.join(", ") + &more
 }
 
 /// The prompt for a GLiClass model.

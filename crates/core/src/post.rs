@@ -70,10 +70,10 @@ pub struct Reply {
 /// Returns an author's name from any common form: `u/Vic`, `/user/Vic`, or the address of a profile.
 pub fn author_name(name: &str) -> &str {
     let name = name.trim();
-    let path = name
+    let after_host = name
         .rsplit_once("reddit.com/")
         .map_or(name, |(_, path)| path);
-    let path = path.strip_prefix('/').unwrap_or(path);
+    let path = after_host.strip_prefix('/').unwrap_or(after_host);
     match path.split_once('/') {
         Some((start, name)) if ["u", "user"].iter().any(|u| start.eq_ignore_ascii_case(u)) => {
             name.split(['/', '?', '#']).next().unwrap_or(name)

@@ -39,6 +39,17 @@ impl PairLogits {
             neutral: None,
         }
     }
+
+    /// Returns the logit of entailment minus that of contradiction.
+    ///
+    /// # Panics
+    /// If the logit of contradiction is missing, which an NLI model always has.
+    fn contrast(&self) -> f64 {
+        let contradiction = self
+            .contradiction
+            .expect("an NLI model has a logit for every class");
+        f64::from(self.entailment) - f64::from(contradiction)
+    }
 }
 
 /// Scores of one text over a label set.
@@ -50,10 +61,8 @@ pub struct Scores {
     pub best: usize,
     /// Best score minus second-best score, including the background; the score itself if it is the only one.
     pub margin: f64,
-    /// True if the text gets no label: it is *other*, or the best score is below the threshold.
-    pub abstained: bool,
-    /// True if the background scores higher than every label.
-    pub other: bool,
+    /// Whether the text gets the best label.
+    pub outcome: LabelOutcome,
     /// Score of the background, if there is one.
     pub other_score: Option<f64>,
 }
@@ -63,7 +72,7 @@ string_enum! {
     LabelOutcome {
         /// The text gets the best label.
         Label = "label",
-        /// The text belongs to none of the labels.
+        /// The background scores higher than every label.
         Other = "other",
         /// The best score is below the threshold.
         Unsure = "unsure",
@@ -81,13 +90,9 @@ impl LabelOutcome {
 }
 
 impl Scores {
-    /// Returns the outcome.
-    pub fn outcome(&self) -> LabelOutcome {
-        match (self.other, self.abstained) {
-            (true, _) => LabelOutcome::Other,
-            (false, true) => LabelOutcome::Unsure,
-            (false, false) => LabelOutcome::Label,
-        }
+    /// Returns true if the text gets no label.
+    pub fn is_abstention(&self) -> bool {
+        self.outcome != LabelOutcome::Label
     }
 }
 
@@ -105,7 +110,7 @@ pub struct Evidence {
 /// Returns the function that turns `count` logits into scores.
 fn function_of(kind: &ModelKind, mode: Mode, count: usize) -> HeadFunction {
     match (kind, mode) {
-        (ModelKind::Classifier(_), Mode::Raw) => HeadFunction::None,
+        (ModelKind::Classifier(_), Mode::Raw) => HeadFunction::Identity,
         (ModelKind::Classifier(_) | ModelKind::Gliclass(_), Mode::Single) => HeadFunction::Softmax,
         (_, Mode::Multi) => HeadFunction::Sigmoid,
         // A single label gets a sigmoid, as in the pipeline, because a softmax of one number is always 1; a background
@@ -121,35 +126,37 @@ fn function_of(kind: &ModelKind, mode: Mode, count: usize) -> HeadFunction {
 /// # Panics
 /// If an NLI model's logit is missing, or if the model is a classifier, which has no background.
 pub fn fold(kind: &ModelKind, logits: &[PairLogits]) -> PairLogits {
-    if let [one] = logits {
-        return *one;
+    if let [only] = logits {
+        return *only;
     }
-    let first = || logits.iter().map(|pair| f64::from(pair.entailment));
+    let entailments = || logits.iter().map(|pair| f64::from(pair.entailment));
     match kind {
         ModelKind::Classifier(_) => unreachable!("a classifier has no background"),
-        ModelKind::Gliclass(_) => PairLogits::single(to_f32(log_mean(first()))),
-        ModelKind::Embedding(head) => PairLogits::single(fold_cosines(head.softmax_scale, first())),
+        ModelKind::Gliclass(_) => PairLogits::single(to_f32(log_mean(entailments()))),
+        ModelKind::Embedding(head) => {
+            PairLogits::single(fold_cosines(head.softmax_scale, entailments()))
+        }
         ModelKind::Nli(_) => {
-            let second = || {
-                logits.iter().map(|pair| {
-                    let logit = pair.contradiction;
-                    f64::from(logit.expect("an NLI model has a logit for every class"))
-                })
-            };
-            // Multi mode uses the difference of the two logits, so that difference is folded too.
-            let entailment = log_mean(first());
-            let apart = log_mean(first().zip(second()).map(|(a, b)| a - b));
+            // Multi mode uses the contrast of the two logits, so that contrast is folded too.
+            let entailment = log_mean(entailments());
+            let contrast = log_mean(logits.iter().map(PairLogits::contrast));
             let neutral: Option<Vec<f64>> = logits
                 .iter()
                 .map(|pair| pair.neutral.map(f64::from))
                 .collect();
             PairLogits {
                 entailment: to_f32(entailment),
-                contradiction: Some(to_f32(entailment - apart)),
-                neutral: neutral.map(|all| to_f32(log_mean(all.into_iter()))),
+                contradiction: Some(to_f32(entailment - contrast)),
+                neutral: neutral.map(|neutral| to_f32(log_mean(neutral.into_iter()))),
             }
         }
     }
+}
+
+/// Returns the logarithm of the sum of eˣ.
+pub fn log_sum_exp(logits: impl Iterator<Item = f64> + Clone) -> f64 {
+    let top = logits.clone().fold(f64::NEG_INFINITY, f64::max);
+    top + logits.map(|x| (x - top).exp()).sum::<f64>().ln()
 }
 
 impl Evidence {
@@ -160,24 +167,19 @@ impl Evidence {
     /// If an NLI model's logit is missing.
     pub fn new(kind: &ModelKind, mode: Mode, logits: &[PairLogits], prior: Option<f64>) -> Self {
         let function = function_of(kind, mode, logits.len());
-        let each_by_itself = function == HeadFunction::Sigmoid;
-        let of = |pair: &PairLogits| {
-            let first = f64::from(pair.entailment);
+        let is_sigmoid = function == HeadFunction::Sigmoid;
+        let combined = |pair: &PairLogits| {
+            let logit = f64::from(pair.entailment);
             match kind {
-                ModelKind::Nli(_) if each_by_itself => {
-                    let contradiction = pair
-                        .contradiction
-                        .expect("an NLI model has a logit for every class");
-                    first - f64::from(contradiction)
+                ModelKind::Nli(_) if is_sigmoid => pair.contrast(),
+                ModelKind::Nli(_) | ModelKind::Classifier(_) | ModelKind::Gliclass(_) => logit,
+                ModelKind::Embedding(head) if is_sigmoid => {
+                    head.sigmoid_scale * (logit - head.sigmoid_bias)
                 }
-                ModelKind::Nli(_) | ModelKind::Classifier(_) | ModelKind::Gliclass(_) => first,
-                ModelKind::Embedding(head) if each_by_itself => {
-                    head.sigmoid_scale * (first - head.sigmoid_bias)
-                }
-                ModelKind::Embedding(head) => head.softmax_scale * first,
+                ModelKind::Embedding(head) => head.softmax_scale * logit,
             }
         };
-        let mut logits: Vec<f64> = logits.iter().map(of).collect();
+        let mut logits: Vec<f64> = logits.iter().map(combined).collect();
         let other = prior.and_then(|prior| Some(logits.pop()? + prior));
         Self {
             logits,
@@ -210,7 +212,7 @@ impl Evidence {
                 let logit = |score: &f64| ln(*score) - ln((1.0 - score).max(f64::EPSILON));
                 (scores.iter().map(logit).collect(), None)
             }
-            HeadFunction::Sigmoid | HeadFunction::None => return None,
+            HeadFunction::Sigmoid | HeadFunction::Identity => return None,
         };
         Some(Self {
             logits,
@@ -242,12 +244,7 @@ impl Evidence {
         let mut scores: Vec<f64> = match self.function {
             HeadFunction::Sigmoid => logits.map(sigmoid).collect(),
             HeadFunction::Softmax => softmax(logits),
-            HeadFunction::None => self.all().collect(),
-        };
-        let threshold = match self.function {
-            HeadFunction::Sigmoid | HeadFunction::Softmax => threshold,
-            // Logits are not probabilities.
-            HeadFunction::None => f64::NEG_INFINITY,
+            HeadFunction::Identity => self.all().collect(),
         };
         let other_score = self.other.and_then(|_| scores.pop());
         let mut best = 0;
@@ -263,19 +260,24 @@ impl Evidence {
             .filter(|(i, _)| *i != best)
             .map(|(_, score)| *score);
         let second = others.chain(other_score).reduce(f64::max).unwrap_or(0.0);
-        let other = other_score.is_some_and(|score| score > scores[best]);
-        let margin = if other {
-            second - scores[best]
+        let outcome = if other_score.is_some_and(|score| score > scores[best]) {
+            LabelOutcome::Other
+        // Logits are not probabilities, so they have no threshold.
+        } else if scores[best] < threshold && self.function != HeadFunction::Identity {
+            LabelOutcome::Unsure
         } else {
-            scores[best] - second
+            LabelOutcome::Label
+        };
+        let margin = match outcome {
+            LabelOutcome::Other => second - scores[best],
+            LabelOutcome::Label | LabelOutcome::Unsure => scores[best] - second,
         };
         Scores {
+            scores,
             best,
             margin,
-            abstained: other || scores[best] < threshold,
-            other,
+            outcome,
             other_score,
-            scores,
         }
     }
 
@@ -328,36 +330,33 @@ impl Evidence {
             let background = place == self.logits.len();
             (background && right.is_empty()) || right.contains(&place)
         };
-        if self.function == HeadFunction::None {
+        if self.function == HeadFunction::Identity {
             return None;
         }
         if self.function == HeadFunction::Sigmoid {
-            let signed = logits().enumerate();
-            let signed = signed.map(|(i, x)| if is_right(i) { -x } else { x });
-            return Some(signed.map(softplus).sum());
+            let loss = |(place, x): (usize, f64)| softplus(if is_right(place) { -x } else { x });
+            return Some(logits().enumerate().map(loss).sum());
         }
         // Single mode has one right label; any further gold label is ignored.
         let right = match right.first() {
             Some(right) => self.logits[*right],
             None => self.other?,
         };
-        let top = logits().fold(f64::NEG_INFINITY, f64::max);
-        let sum: f64 = logits().map(|x| (x - top).exp()).sum();
-        Some(sum.ln() + top - right / temperature)
+        Some(log_sum_exp(logits()) - right / temperature)
     }
 }
 
 /// Expands the scores of some labels to all labels; skipped labels get 0. `labels` are the indices of the scored
 /// labels, in order.
-pub fn spread(some: &Scores, labels: &[usize], count: usize) -> Scores {
+pub fn spread(part: &Scores, labels: &[usize], count: usize) -> Scores {
     let mut scores = vec![0.0; count];
-    for (label, score) in labels.iter().zip(&some.scores) {
+    for (label, score) in labels.iter().zip(&part.scores) {
         scores[*label] = *score;
     }
     Scores {
-        best: labels[some.best],
+        best: labels[part.best],
         scores,
-        ..*some
+        ..*part
     }
 }
 

@@ -80,9 +80,9 @@ impl SourceKind {
     /// # Errors
     /// Returns [`UnknownVariant`] with the known names.
     pub fn parse_collectable(text: &str) -> Result<Self, UnknownVariant> {
-        let parsed = text.parse().ok();
-        let collectable = parsed.filter(|kind: &Self| !kind.traits().listings.is_empty());
-        collectable.ok_or_else(|| UnknownVariant {
+        let is_collectable = |kind: &Self| !kind.traits().listings.is_empty();
+        let kind = text.parse().ok().filter(is_collectable);
+        kind.ok_or_else(|| UnknownVariant {
             found: text.to_owned(),
             expected: &["reddit", "arctic-shift", "sample"],
         })

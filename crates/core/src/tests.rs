@@ -27,14 +27,14 @@ fn spellings_of_an_id_parse_to_one_fullname() {
 
 #[test]
 fn rejections_are_counted_under_a_bounded_number_of_reasons() {
-    let mut some = Rejections::default();
-    some.add(&"a comment, not a post".into());
-    some.add(&"a comment, not a post".into());
+    let mut comments = Rejections::default();
+    comments.add(&"a comment, not a post".into());
+    comments.add(&"a comment, not a post".into());
     let mut all = Rejections::default();
     for i in 0..100 {
         all.add(&format!("reason {i}").into());
     }
-    all.extend(&some);
+    all.extend(&comments);
     assert_eq!(all.total(), 102);
     assert_eq!(
         serde_json::to_value(&all)
@@ -45,7 +45,7 @@ fn rejections_are_counted_under_a_bounded_number_of_reasons() {
         21
     );
     assert_eq!(
-        serde_json::to_value(&some).unwrap(),
+        serde_json::to_value(&comments).unwrap(),
         serde_json::json!({"a comment, not a post": 2})
     );
 }

@@ -1,4 +1,5 @@
-//! Defines the hash of a post's text. Posts with the same text have the same hash, so the text is scored only once.
+//! Defines the hash of a post's text, and formats values as text. Posts with the same text have the same hash, so the
+//! text is scored only once.
 
 use std::fmt;
 use std::str::FromStr;
@@ -59,6 +60,33 @@ impl FromStr for TextHash {
         let bits = u128::from_str_radix(text, 16).map_err(|_| InvalidTextHash)?;
         Ok(Self(bits.to_be_bytes()))
     }
+}
+
+/// Returns a value as JSON.
+///
+/// # Panics
+/// If the value has a map whose keys are not strings, which no caller has.
+pub fn to_json(value: &(impl Serialize + ?Sized)) -> String {
+    serde_json::to_string(value).expect("strings and numbers can be written as JSON")
+}
+
+/// Formats a number with thousands separators.
+pub fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev();
+    let groups: Vec<_> = groups.map(String::from_utf8_lossy).collect();
+    groups.join(",")
+}
+
+/// Formats a number of things: `1 post`, `1,200 posts`.
+pub fn counted(n: u64, thing: &str) -> String {
+    let s = if n == 1 { "" } else { "s" };
+    format!("{} {thing}{s}", thousands(n))
+}
+
+/// Returns true if a character changes the direction of text (<https://trojansource.codes>).
+pub fn is_direction_override(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Returns bytes as lower-case hexadecimal.

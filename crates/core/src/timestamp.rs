@@ -58,8 +58,9 @@ pub fn parse_time(text: &str) -> Option<(DateTime<Utc>, bool)> {
     if let Ok(time) = DateTime::parse_from_rfc2822(text) {
         return Some((time.to_utc(), true));
     }
-    let utc = ["Z", "z", " UTC", " GMT"];
-    let utc = utc.into_iter().find(|zone| text.ends_with(zone));
+    let utc = ["Z", "z", " UTC", " GMT"]
+        .into_iter()
+        .find(|zone| text.ends_with(zone));
     let text = text.strip_suffix(utc.unwrap_or_default())?.trim_end();
     // A date with slashes is unambiguous only if the year comes first.
     let is_year_first = text.bytes().take(4).all(|byte| byte.is_ascii_digit());
@@ -68,23 +69,24 @@ pub fn parse_time(text: &str) -> Option<(DateTime<Utc>, bool)> {
     } else {
         text.to_owned()
     };
-    let zoned = ["%Y-%m-%dT%H:%M:%S%.f%#z", "%Y-%m-%dT%H:%M%#z"].into_iter();
-    let mut zoned = zoned.filter_map(|format| DateTime::parse_from_str(&text, format).ok());
-    if let Some(time) = zoned.find(|_| utc.is_none()) {
+    let zoned = |format| DateTime::parse_from_str(&text, format).ok();
+    if utc.is_none()
+        && let Some(time) = zoned("%Y-%m-%dT%H:%M:%S%.f%#z").or_else(|| zoned("%Y-%m-%dT%H:%M%#z"))
+    {
         return Some((time.to_utc(), true));
     }
-    let plain = [
+    let time = [
         "%Y-%m-%dT%H:%M:%S%.f",
         "%Y-%m-%dT%H:%M",
         "%a %b %d %H:%M:%S %Y",
     ]
-    .into_iter();
-    let mut plain = plain.filter_map(|format| NaiveDateTime::parse_from_str(&text, format).ok());
-    let midnight = || {
-        let date = NaiveDate::parse_from_str(&text, "%Y-%m-%d").ok()?;
-        date.and_hms_opt(0, 0, 0)
-    };
-    let time = plain.next().or_else(midnight)?;
+    .into_iter()
+    .find_map(|format| NaiveDateTime::parse_from_str(&text, format).ok())
+    .or_else(|| {
+        NaiveDate::parse_from_str(&text, "%Y-%m-%d")
+            .ok()?
+            .and_hms_opt(0, 0, 0)
+    })?;
     Some((time.and_utc(), utc.is_some()))
 }
 

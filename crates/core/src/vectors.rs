@@ -131,8 +131,8 @@ impl LabelVector {
         if self.numbers.len() == text.len() {
             return Some(dot(&self.numbers, text));
         }
-        let cosines = self.numbers.chunks(text.len());
-        let cosines = cosines.map(|vector| f64::from(dot(vector, text)));
+        let vectors = self.numbers.chunks(text.len());
+        let cosines = vectors.map(|vector| f64::from(dot(vector, text)));
         Some(fold_cosines(f64::from(self.scale), cosines))
     }
 }

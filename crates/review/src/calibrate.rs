@@ -362,7 +362,7 @@ fn best_of(row: &GoldEvidence, setting: Setting, counts_ties: bool) -> (f64, boo
     let evidence = row.evidence.shifted(setting.shift);
     let scores = evidence.scores(setting.temperature, setting.threshold);
     let is_right = |answer: &Vec<usize>| {
-        if scores.abstained {
+        if scores.is_abstention() {
             answer.is_empty()
         } else {
             answer.contains(&scores.best)
@@ -374,7 +374,11 @@ fn best_of(row: &GoldEvidence, setting: Setting, counts_ties: bool) -> (f64, boo
     } else {
         answers.all(is_right)
     };
-    (scores.scores[scores.best], is_right, !scores.abstained)
+    (
+        scores.scores[scores.best],
+        is_right,
+        !scores.is_abstention(),
+    )
 }
 
 /// Measures quality, with a setting for each row.

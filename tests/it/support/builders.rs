@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use topicmill::purge::Retention;
+use topicmill_core::score::LabelOutcome;
 use topicmill_core::{
     AuthorPolicy, Label, LabelSet, Mode, PairLogits, Post, Reply, Scores, SourceKind, TextHash,
     Timestamp,
@@ -161,8 +162,7 @@ pub fn classified(
             scores: scores.to_vec(),
             best: 0,
             margin: scores[0] - scores.get(1).unwrap_or(&0.0),
-            abstained: false,
-            other: false,
+            outcome: LabelOutcome::Label,
             other_score: None,
         },
         logits: vec![],

@@ -101,8 +101,9 @@ impl Background {
         if text.trim().is_empty() {
             return Err(refused("the file is empty"));
         }
-        let background = Self::parse(&text).map_err(|error| error.to_string());
-        background.map(Some)
+        Self::parse(&text)
+            .map(Some)
+            .map_err(|error| error.to_string())
     }
 
     /// Returns the background of labels that come without one: the built-in background for an embedding model, where
@@ -135,11 +136,9 @@ impl Background {
     /// Returns [`BackgroundError::NoTopic`].
     pub fn leave_out(&mut self, topics: &[String]) -> Result<(), BackgroundError> {
         for topic in topics {
-            let position = self.topics.iter().position(|one| one.label == *topic);
-            let Some(position) = position else {
-                let known = self.topics.iter().map(|one| one.label.as_str());
-                let known = known.collect::<Vec<_>>().join(", ");
-                return Err(BackgroundError::NoTopic(topic.clone(), known));
+            let labels: Vec<&str> = self.topics.iter().map(|known| &*known.label).collect();
+            let Some(position) = labels.iter().position(|label| label == topic) else {
+                return Err(BackgroundError::NoTopic(topic.clone(), labels.join(", ")));
             };
             self.topics.remove(position);
         }
@@ -156,8 +155,10 @@ impl Background {
         // An NLI model computes a row for each topic, and a GLiClass model reads the topics with the labels, so both
         // score only the marked topics. For an embedding model, topics cost nothing.
         let few = matches!(kind, ModelKind::Nli(_) | ModelKind::Gliclass(_));
-        let read = self.topics.iter().filter(|topic| !few || topic.nli);
-        read.filter(|topic| !topic.shares_word_with(words))
+        self.topics
+            .iter()
+            .filter(|topic| !few || topic.nli)
+            .filter(|topic| !topic.shares_word_with(words))
             .collect()
     }
 }
@@ -191,19 +192,20 @@ const SUFFIXES: &[&str] = &["ings", "ing", "ers", "er", "ies", "ie", "es", "s", 
 
 /// Returns a text's words in lower case, stemmed and without stop words.
 fn stems(text: &str) -> Vec<String> {
-    let lower = text.to_lowercase();
-    let words = lower.split(|c: char| !c.is_alphanumeric());
-    let words = words.filter(|word| !word.is_empty() && !STOP_WORDS.contains(word));
-    words.map(|word| stem(word).to_owned()).collect()
+    text.to_lowercase()
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty() && !STOP_WORDS.contains(word))
+        .map(|word| stem(word).to_owned())
+        .collect()
 }
 
 fn stem(word: &str) -> &str {
-    let stems = SUFFIXES
+    SUFFIXES
         .iter()
-        .filter_map(|ending| word.strip_suffix(ending));
-    // A shorter remainder is not a stem: *king* without *ing* would be *k*.
-    let mut long = stems.filter(|stem| stem.chars().count() >= 3);
-    long.next().unwrap_or(word)
+        .filter_map(|ending| word.strip_suffix(ending))
+        // A shorter remainder is not a stem: *king* without *ing* would be *k*.
+        .find(|stem| stem.chars().count() >= 3)
+        .unwrap_or(word)
 }
 
 #[cfg(test)]

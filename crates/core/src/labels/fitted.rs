@@ -9,6 +9,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::score::log_sum_exp;
+
 /// The largest correction of a logit: far above any that a fit finds, and small enough for finite scores.
 const MOST: f64 = 1e6;
 
@@ -116,14 +118,16 @@ impl Fitted {
         }
         let dimensions = self.dimensions();
         let mut classes = self.labels.iter().chain(&self.none);
-        if classes.any(|class| class.weights.len() != dimensions) {
+        if classes
+            .clone()
+            .any(|class| class.weights.len() != dimensions)
+        {
             return Err(FittedError::Ragged);
         }
         let is_finite = |class: &FittedClass| {
             let weights = class.weights.iter().all(|weight| weight.is_finite());
             weights && class.scale.abs() <= MOST && class.bias.abs() <= MOST
         };
-        let mut classes = self.labels.iter().chain(&self.none);
         if !classes.all(is_finite) || self.none_below.is_some_and(|below| !below.is_finite()) {
             return Err(FittedError::NotFinite);
         }
@@ -159,7 +163,7 @@ impl Fitted {
                 .sum();
             class.scale * logit + class.bias + learned
         };
-        let below = || Some(self.none_below? + log_sum_exp(logits));
+        let below = || Some(self.none_below? + log_sum_exp(logits.iter().copied()));
         let none = self.none.as_ref().zip(other.or_else(below));
         let fitted = labels
             .iter()
@@ -181,12 +185,6 @@ impl Fitted {
             self.none_below,
         )
     }
-}
-
-/// Returns the logarithm of the sum of eˣ.
-pub fn log_sum_exp(logits: &[f64]) -> f64 {
-    let top = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    top + logits.iter().map(|x| (x - top).exp()).sum::<f64>().ln()
 }
 
 #[cfg(test)]

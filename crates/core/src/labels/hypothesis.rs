@@ -14,8 +14,8 @@ use std::collections::hash_map::Entry;
 
 use sha2::{Digest, Sha256};
 
-use crate::{Label, LabelSet};
-use crate::{ModelKind, hex};
+use crate::model_kind::first_few;
+use crate::{Label, LabelSet, ModelKind, hex, to_json};
 
 /// Returns the texts of a label, never empty: one for an NLI model, one or more for an embedding model. For a
 /// classifier, the only text is derived from the label's name; for a GLiClass model, it is the label itself.
@@ -60,42 +60,38 @@ pub fn groups(kind: &ModelKind, set: &LabelSet) -> Vec<Vec<Vec<String>>> {
 
 /// Returns the learned vectors of a label set, in the order of its labels, if every label has one.
 pub fn learned<'k>(kind: &'k ModelKind, set: &LabelSet) -> Option<Vec<&'k [f64]>> {
-    let found = found(kind, set)?;
-    found.into_iter().collect()
+    learned_by_label(kind, set)?.into_iter().collect()
 }
 
 /// Returns each label's learned vector, if it has one; `None` if the model has no learned vectors.
-fn found<'k>(kind: &'k ModelKind, set: &LabelSet) -> Option<Vec<Option<&'k [f64]>>> {
+fn learned_by_label<'k>(kind: &'k ModelKind, set: &LabelSet) -> Option<Vec<Option<&'k [f64]>>> {
     let ModelKind::Embedding(head) = kind else {
         return None;
     };
-    let labels = set.labels.iter();
-    let found = labels.map(|label| head.learned.vector(&texts(kind, set, label)));
-    (!head.learned.is_empty()).then(|| found.collect())
+    let vector = |label| head.learned.vector(&texts(kind, set, label));
+    (!head.learned.is_empty()).then(|| set.labels.iter().map(vector).collect())
 }
 
 /// Returns a user-facing explanation if the model has learned vectors for some of the labels but not all of them.
 pub fn missing_learned_vectors(kind: &ModelKind, set: &LabelSet) -> Option<String> {
     /// Maximum number of labels to name.
     const NAMED: usize = 3;
-    let found = found(kind, set)?;
-    let labels = set.labels.iter().zip(&found);
-    let lacking = labels.filter(|(_, vector)| vector.is_none());
-    let lacking: Vec<String> = lacking
-        .map(|(label, _)| format!("`{}`", label.slug))
+    let vectors = learned_by_label(kind, set)?;
+    let lacking: Vec<&str> = set
+        .labels
+        .iter()
+        .zip(&vectors)
+        .filter(|(_, vector)| vector.is_none())
+        .map(|(label, _)| label.slug.as_str())
         .collect();
-    let (of, learned) = (found.len(), found.len() - lacking.len());
+    let (all, learned) = (vectors.len(), vectors.len() - lacking.len());
     if learned == 0 || lacking.is_empty() {
         return None;
     }
-    let named = lacking[..lacking.len().min(NAMED)].join(", ");
-    let more = match lacking.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
     Some(format!(
-        "the model has learned vectors for {learned} of these {of} labels, but not for {named}{more}, so it uses the \
-         texts of all labels"
+        "the model has learned vectors for {learned} of these {all} labels, but not for {}, so it uses the texts of \
+         all labels",
+        first_few(&lacking, NAMED)
     ))
 }
 
@@ -167,8 +163,7 @@ impl Pass {
 /// Adds each label's position and a hash of the set to its texts, because a GLiClass model's logits depend on both.
 fn name_set(groups: &mut [Vec<Vec<String>>]) {
     let words: Vec<&[String]> = groups.iter().flatten().map(Vec::as_slice).collect();
-    let content = serde_json::to_vec(&words).expect("strings can be written as JSON");
-    let set = hex(&Sha256::digest(content)[..16]);
+    let set = hex(&Sha256::digest(to_json(&words))[..16]);
     for (place, texts) in (1..).zip(groups.iter_mut().flatten()) {
         texts.push(format!("Label {place} of the set {set}."));
     }
@@ -181,11 +176,11 @@ const FOLDED: &str = "The mean of the odds of:";
 ///
 /// A line break separates the texts, so line breaks within a text are doubled.
 pub fn key(texts: &[String]) -> String {
-    let texts: Vec<String> = texts
+    let escaped: Vec<String> = texts
         .iter()
         .map(|text| text.replace('\n', "\n\n"))
         .collect();
-    texts.join("\n")
+    escaped.join("\n")
 }
 
 /// Returns the key of a label with a learned vector.

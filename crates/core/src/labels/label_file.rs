@@ -6,10 +6,9 @@
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use crate::Background;
-use crate::labels::slug;
-use crate::{Fitted, FittedClass, Provenance};
-use crate::{Label, LabelSet, LabelSetError, Mode};
+use crate::{
+    Background, Fitted, FittedClass, Label, LabelSet, LabelSetError, Mode, Provenance, slug,
+};
 
 /// Template for a label set that does not set one.
 pub const DEFAULT_TEMPLATE: &str = "This text is about {}.";
@@ -224,26 +223,21 @@ pub fn read(
     text_of: impl FnOnce(&str) -> Result<String, String>,
 ) -> Result<LabelSet, LabelFileError> {
     let file: File = toml::from_str(text)?;
-    let labels = match (file.labels, file.topic) {
+    let labels: Result<Vec<Label>, _> = match (file.labels, file.topic) {
         (labels, topics) if labels.is_empty() => topics.into_iter().map(label).collect(),
         (labels, topics) if topics.is_empty() => labels.into_iter().map(short_label).collect(),
         _ => return Err(LabelFileError::Both),
     };
-    let labels: Result<Vec<Label>, LabelFileError> = labels;
-    if file
-        .name
-        .as_ref()
-        .is_some_and(|name| name.trim().is_empty())
+    if let Some(name) = &file.name
+        && name.trim().is_empty()
     {
         return Err(LabelFileError::NoName);
     }
     let mut background = match file.background {
         None => None,
         Some(NamedBackground::Topics(background)) => Some(background),
-        Some(NamedBackground::Named(named)) => {
-            let read = Background::named(&named, text_of);
-            read.map_err(|why| LabelFileError::Background(format!("`{named}`: {why}")))?
-        }
+        Some(NamedBackground::Named(named)) => Background::named(&named, text_of)
+            .map_err(|why| LabelFileError::Background(format!("`{named}`: {why}")))?,
     };
     if let Some(background) = &mut background {
         let without: Vec<String> = file.background_without.into();
@@ -289,11 +283,10 @@ fn short_label(label: String) -> Result<Label, LabelFileError> {
 }
 
 fn slug_of_label(label: &str) -> Result<String, LabelFileError> {
-    let made = slug(label);
-    if made.is_empty() {
-        return Err(LabelFileError::NoSlug(label.to_owned()));
+    match slug(label) {
+        slug if slug.is_empty() => Err(LabelFileError::NoSlug(label.to_owned())),
+        slug => Ok(slug),
     }
-    Ok(made)
 }
 
 impl FitSection {

@@ -1,6 +1,7 @@
 //! Defines the traffic counts of an HTTP client: requests by status, waits by cause, and the remaining quota.
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -40,10 +41,7 @@ impl Traffic {
             *self.by_status.entry(*status).or_default() += requests;
         }
         self.no_answer += other.no_answer;
-        let mut waits = other.waits;
-        for (waited, other) in self.waits.each_mut().into_iter().zip(waits.each_mut()) {
-            waited.add(*other);
-        }
+        self.waits += other.waits;
         self.quota = other.quota.or(self.quota);
         self.smaller = match (self.smaller, other.smaller) {
             (Some(ours), Some(theirs)) => Some(ours + theirs),
@@ -68,23 +66,21 @@ pub struct Waits {
 
 impl Waits {
     /// Returns the sum over all causes.
-    pub fn total(mut self) -> WaitTotal {
-        let mut sum = WaitTotal::default();
-        self.each_mut()
-            .into_iter()
-            .for_each(|waited| sum.add(*waited));
-        sum
+    pub fn total(self) -> WaitTotal {
+        let mut total = self.own_pace;
+        total += self.their_quota;
+        total += self.retry_after;
+        total += self.backoff;
+        total
     }
+}
 
-    /// Returns the waits in field order.
-    pub fn each_mut(&mut self) -> [&mut WaitTotal; 4] {
-        let Self {
-            own_pace,
-            their_quota,
-            retry_after,
-            backoff,
-        } = self;
-        [own_pace, their_quota, retry_after, backoff]
+impl AddAssign for Waits {
+    fn add_assign(&mut self, other: Self) {
+        self.own_pace += other.own_pace;
+        self.their_quota += other.their_quota;
+        self.retry_after += other.retry_after;
+        self.backoff += other.backoff;
     }
 }
 
@@ -99,9 +95,8 @@ pub struct WaitTotal {
     pub sum: Duration,
 }
 
-impl WaitTotal {
-    /// Adds more waits.
-    pub fn add(&mut self, other: Self) {
+impl AddAssign for WaitTotal {
+    fn add_assign(&mut self, other: Self) {
         self.times += other.times;
         self.sum += other.sum;
     }

@@ -16,7 +16,9 @@ use super::mix::{Mix, mixes};
 use super::strata::{Stratum, stratified_share};
 use super::{Estimate, EvaluatedPost, accuracy, estimate_shares_in, float};
 use crate::calibrate::Proportion;
-use topicmill_core::{Fullname, GoldSource, LabelSet, SampleReason, TextHash, Timestamp};
+use topicmill_core::{
+    Fullname, GoldSource, LabelSet, SampleReason, TextHash, Timestamp, thousands,
+};
 use topicmill_store::{FrameCell, Grouping, Store, StoreError, StoredGold, Target};
 
 /// With fewer random answers, intervals are so wide that no share of all posts or of a group is estimated. With as
@@ -418,13 +420,6 @@ async fn late_posts(
     };
     let late = undrawn.into_iter().filter(is_late);
     Ok(late.map(|(_, stored_at)| stored_at).collect())
-}
-
-fn thousands(n: u64) -> String {
-    let digits = n.to_string();
-    let groups = digits.as_bytes().rchunks(3).rev();
-    let groups = groups.map(|group| String::from_utf8_lossy(group).into_owned());
-    groups.collect::<Vec<_>>().join(",")
 }
 
 fn share(part: u64, all: u64) -> f64 {

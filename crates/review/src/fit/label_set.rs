@@ -8,8 +8,8 @@ use crate::calibrate::{GoldEvidence, Quality, Setting, fit_threshold, judge};
 use crate::evaluate::{EvaluatedPost, LabelQuality, evaluate};
 use crate::join::GoldText;
 use crate::rescore::prediction;
-use topicmill_core::labels::log_sum_exp;
 use topicmill_core::score::Evidence;
+use topicmill_core::score::{LabelOutcome, log_sum_exp};
 use topicmill_core::{FitTarget, Fitted, FittedClass, LabelSet, Mode, Provenance, TextVector};
 use topicmill_store::CrossFitted;
 
@@ -186,7 +186,7 @@ fn label_figures(
             ties: row.ties.clone(),
             best: scores.best,
             score: scores.scores[scores.best],
-            abstained: scores.abstained,
+            abstained: scores.is_abstention(),
             weight: row.weight,
         }
     };
@@ -245,7 +245,8 @@ fn threshold_for_recall(rows: &[&GoldEvidence], share: f64) -> Option<f64> {
         .map(|row| {
             let scores = row.evidence.scores(1.0, 0.0);
             let mut answers = std::iter::once(&row.right).chain(&row.ties);
-            let is_found = !scores.other && answers.all(|answer| answer.contains(&scores.best));
+            let is_found = scores.outcome != LabelOutcome::Other
+                && answers.all(|answer| answer.contains(&scores.best));
             if is_found {
                 scores.scores[scores.best]
             } else {
@@ -268,7 +269,8 @@ fn threshold_for_recall(rows: &[&GoldEvidence], share: f64) -> Option<f64> {
 
 fn answer(text: &GoldText, temperature: f64, none_below: Option<f64>) -> Answer {
     let (labels, other) = text.known.evidence.logits();
-    let none = other.or_else(|| Some(none_below? * temperature + log_sum_exp(labels)));
+    let none =
+        other.or_else(|| Some(none_below? * temperature + log_sum_exp(labels.iter().copied())));
     let logits = labels
         .iter()
         .copied()

@@ -47,7 +47,7 @@ pub(super) fn head(
 /// Returns the function that the text-classification pipeline applies, by the same rules.
 fn function_of(problem_type: Option<&str>, labels: usize) -> Result<HeadFunction, String> {
     match problem_type {
-        Some("regression") => Ok(HeadFunction::None),
+        Some("regression") => Ok(HeadFunction::Identity),
         Some("multi_label_classification") => Ok(HeadFunction::Sigmoid),
         Some("single_label_classification") | None if labels == 1 => Ok(HeadFunction::Sigmoid),
         Some("single_label_classification") | None => Ok(HeadFunction::Softmax),
@@ -146,8 +146,8 @@ mod tests {
         for (labels, problem, function) in [
             (one, "", HeadFunction::Sigmoid),
             (two, "", HeadFunction::Softmax),
-            (one, "regression", HeadFunction::None),
-            (two, "regression", HeadFunction::None),
+            (one, "regression", HeadFunction::Identity),
+            (two, "regression", HeadFunction::Identity),
             (two, "multi_label_classification", HeadFunction::Sigmoid),
             (two, "single_label_classification", HeadFunction::Softmax),
             (one, "single_label_classification", HeadFunction::Sigmoid),
