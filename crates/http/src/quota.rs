@@ -114,7 +114,8 @@ impl Quota {
         if !wait.is_zero() {
             return Err((wait, cause));
         }
-        // After the site's limit, because `check` takes a permit, which would be lost if the site allows no request.
+        // This comes after the site's limit, because `check` takes a permit, which would be lost if the site allows no
+        // request.
         self.own
             .check()
             .map_err(|until| (until.wait_time_from(now), WaitCause::OwnPace))?;
@@ -156,8 +157,10 @@ impl Quota {
     /// Updates the window from a response's headers. A window with nothing remaining also blocks the other processes.
     pub(crate) async fn observe(&self, headers: &HeaderMap) -> Result<(), QuotaError> {
         let now = self.clock.now();
-        let left = number(headers, "x-ratelimit-remaining");
-        let (Some(left), Some(reset)) = (left, reset(headers, now)) else {
+        let (Some(left), Some(reset)) = (
+            number(headers, "x-ratelimit-remaining"),
+            reset(headers, now),
+        ) else {
             return Ok(());
         };
         // Without this header, half of the window is unknown, so requests are not spread.
@@ -168,11 +171,10 @@ impl Quota {
             resets_at: Timestamp::from(now + reset),
         };
         self.meter.set_quota(quota);
-        let reset = reset.max(MIN_WAIT);
-        self.pace()
-            .observe(left, used, self.clock.elapsed() + reset);
+        let wait = reset.max(MIN_WAIT);
+        self.pace().observe(left, used, self.clock.elapsed() + wait);
         if left < 1.0 {
-            self.throttle_others(reset).await?;
+            self.throttle_others(wait).await?;
         }
         Ok(())
     }
@@ -240,11 +242,15 @@ impl Pace {
     /// Updates the window. A response does not count requests that were sent after its own request, so within a window,
     /// the lower number of remaining requests applies.
     fn observe(&mut self, left: f64, used: f64, ends: Duration) {
-        let left = match self.window {
+        let fewest = match self.window {
             Some(known) if known.ends.abs_diff(ends) <= SAME_WINDOW => left.min(known.left),
             _ => left,
         };
-        self.window = Some(QuotaWindow { left, used, ends });
+        self.window = Some(QuotaWindow {
+            left: fewest,
+            used,
+            ends,
+        });
     }
 }
 

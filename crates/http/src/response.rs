@@ -45,7 +45,7 @@ impl HttpResponse {
     pub async fn fetch(request: RequestBuilder) -> Result<Option<Self>, reqwest::Error> {
         let mut response = request.send().await?;
         let declared = response.content_length().unwrap_or(0);
-        // Only a shortcut: the header may be missing or wrong.
+        // This is only a shortcut: the header may be missing or wrong.
         if declared > MAX_RESPONSE_BYTES as u64 {
             return Ok(None);
         }
@@ -79,11 +79,12 @@ impl HttpResponse {
     pub fn message(&self) -> Option<String> {
         let error = self.error_json()?;
         let message = error.get("message")?.as_str()?.trim();
-        let line = message
+        let line: String = message
             .chars()
             .flat_map(char::escape_debug)
-            .take(MAX_MESSAGE_CHARS);
-        Some(line.collect()).filter(|line: &String| !line.is_empty())
+            .take(MAX_MESSAGE_CHARS)
+            .collect();
+        (!line.is_empty()).then_some(line)
     }
 
     /// Parses the body as JSON if it is short enough for an error message.

@@ -47,10 +47,10 @@ impl Meter {
             WaitCause::RetryAfter => &mut waits.retry_after,
             WaitCause::Backoff => &mut waits.backoff,
         };
-        total.add(WaitTotal {
+        *total += WaitTotal {
             times: 1,
             sum: wait,
-        });
+        };
     }
 
     pub(crate) fn count_retry(&self) {

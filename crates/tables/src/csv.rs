@@ -9,7 +9,7 @@ mod quotes;
 mod tests;
 mod write;
 
-use std::io::{self, Cursor, Read};
+use std::io::{Cursor, Read};
 use std::sync::Arc;
 
 use self::header::{column_names, detect_delimiter, header_error, io_error, read_header};
@@ -48,15 +48,15 @@ impl Csv {
     ///
     /// # Errors
     /// Returns an error if the header row is missing or invalid.
-    pub fn new(mut text: TextReader, delimiter: Option<u8>) -> Result<Self, TableError> {
+    pub fn new(mut text: TextReader, mut delimiter: Option<u8>) -> Result<Self, TableError> {
         let (mut header, mut lines_before) = read_header(&mut text)?;
-        let mut delimiter = delimiter;
         // Spreadsheets write `sep=;` before the header row.
         if let [b's', b'e', b'p', b'=', given] = *header.trim_ascii() {
             delimiter = delimiter.or(Some(given));
-            let before = lines_before + u64::from(header.ends_with(b"\n"));
-            let (names, passed) = read_header(&mut text)?;
-            (header, lines_before) = (names, before + passed);
+            lines_before += u64::from(header.ends_with(b"\n"));
+            let (names, blank_lines) = read_header(&mut text)?;
+            header = names;
+            lines_before += blank_lines;
         }
         // The library reports the start of a row before it skips the `\n` of `\r\n`.
         let next = text.fill_buf().ok().and_then(|chunk| chunk.first());
@@ -92,12 +92,6 @@ impl Csv {
         self.delimiter
     }
 
-    fn next_record(&mut self) -> Result<bool, io::Error> {
-        self.reader.get_mut().next_row();
-        let read = self.reader.read_byte_record(&mut self.row);
-        read.map_err(io_error)
-    }
-
     /// Returns true if the file probably ended inside an unclosed quote.
     fn has_open_quote(&self) -> bool {
         self.is_long && self.reader.get_ref().quotes % 2 == 1
@@ -128,7 +122,8 @@ impl Rows for Csv {
             return Ok(None);
         }
         let line = self.line();
-        match self.next_record() {
+        self.reader.get_mut().next_row();
+        match self.reader.read_byte_record(&mut self.row) {
             Ok(false) => {
                 self.ended = true;
                 let problem =
@@ -139,18 +134,15 @@ impl Rows for Csv {
             Err(error) => {
                 self.ended = true;
                 let line = self.lines_before + self.reader.position().line();
-                return last_row(line, error).map(Some);
+                return last_row(line, io_error(error)).map(Some);
             }
         }
-        self.is_long = self
-            .row
-            .iter()
-            .next_back()
-            .is_some_and(|it| it.contains(&b'\n'));
+        let last = self.row.iter().next_back();
+        self.is_long = last.is_some_and(|value| value.contains(&b'\n'));
         let mut problem = None;
         let mut cells = Vec::with_capacity(self.read.len());
-        for at in &self.read {
-            let (name, Some(bytes)) = (&self.names[*at], self.row.get(*at)) else {
+        for column in &self.read {
+            let (name, Some(bytes)) = (&self.names[*column], self.row.get(*column)) else {
                 continue;
             };
             let text = String::from_utf8(bytes.to_vec()).unwrap_or_else(|error| {

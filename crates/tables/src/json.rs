@@ -28,7 +28,7 @@ pub(super) fn looks_like_json(start: &[u8]) -> bool {
 
 /// Quotes text as a JSON string.
 pub fn quoted(text: &str) -> String {
-    serde_json::to_string(text).expect("a string can be written as JSON")
+    topicmill_core::to_json(text)
 }
 
 /// Puts JSON on one line: if it contains line breaks, removes the white space between values.

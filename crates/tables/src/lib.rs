@@ -305,13 +305,13 @@ pub fn open(path: &Path, format: Option<TableFormat>) -> Result<Option<OpenTable
     let Some((format, text)) = detect_format(path, bytes::open(path)?, format)? else {
         return Ok(None);
     };
-    let mut found_delimiter = None;
+    let mut delimiter = None;
     let rows: Box<dyn Rows> = match format {
         TableFormat::Json | TableFormat::Ndjson => Box::new(JsonRecords::new(text)),
         TableFormat::Csv | TableFormat::Tsv => {
             let tab = (format == TableFormat::Tsv).then_some(b'\t');
             let rows = Csv::new(text, tab)?;
-            found_delimiter = Some(rows.delimiter());
+            delimiter = Some(rows.delimiter());
             Box::new(rows)
         }
         TableFormat::Parquet => Box::new(Parquet::new(File::open(path)?)?),
@@ -320,7 +320,7 @@ pub fn open(path: &Path, format: Option<TableFormat>) -> Result<Option<OpenTable
     Ok(Some(OpenTable {
         rows,
         format,
-        delimiter: found_delimiter,
+        delimiter,
     }))
 }
 

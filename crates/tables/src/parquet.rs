@@ -141,9 +141,9 @@ impl Parquet {
 
     /// Returns the indices of the columns that contain lists, maps or structs.
     pub fn nested(&self) -> Vec<usize> {
-        let kinds = self.kinds.iter().enumerate();
-        let nested = kinds.filter(|(_, kind)| **kind == CellKind::Nested);
-        nested.map(|(at, _)| at).collect()
+        (0..self.kinds.len())
+            .filter(|column| self.kinds[*column] == CellKind::Nested)
+            .collect()
     }
 }
 
@@ -155,8 +155,8 @@ impl Rows for Parquet {
     fn select(&mut self, columns: &[usize]) -> Result<(), TableError> {
         let reader = self.reader.take().expect("columns are selected once");
         let metadata = reader.metadata();
-        let schema = metadata.file_metadata().schema_descr_ptr();
-        let schema = schema.root_schema();
+        let descriptor = metadata.file_metadata().schema_descr_ptr();
+        let schema = descriptor.root_schema();
         // The library returns columns in file order.
         let mut columns = columns.to_vec();
         columns.sort_unstable();
@@ -169,16 +169,18 @@ impl Rows for Parquet {
         if let Some(codec) = chunks.find_map(|chunk| unsupported_codec(chunk.compression())) {
             return Err(TableError::UnsupportedCodec(codec));
         }
-        let fields = || columns.iter().map(|at| &schema.get_fields()[*at]);
-        let read = columns
+        self.read = columns
             .iter()
-            .map(|at| (self.names[*at].clone(), self.kinds[*at]));
-        self.read = read.collect();
+            .map(|column| (self.names[*column].clone(), self.kinds[*column]))
+            .collect();
         let rows = catch_panic(|| -> Result<_, ParquetFault> {
             page_sizes::check(&self.file, reader.metadata(), &leaves)?;
-            let fields = fields().cloned().collect();
-            let projection = Type::group_type_builder(schema.name()).with_fields(fields);
-            let projection = projection.build()?;
+            let fields = columns
+                .iter()
+                .map(|column| schema.get_fields()[*column].clone());
+            let projection = Type::group_type_builder(schema.name())
+                .with_fields(fields.collect())
+                .build()?;
             Ok(RowIter::from_file_into(Box::new(reader)).project(Some(projection))?)
         });
         self.rows = Some(rows.unwrap_or_else(|panic| Err(panic.into()))?);
@@ -195,10 +197,10 @@ impl Rows for Parquet {
         let next = catch_panic(|| {
             let row = rows.as_mut()?.next()?;
             Some(row.map(|row| {
-                let cells = row.into_columns().into_iter().zip(&*read);
-                let cells =
-                    cells.map(|((_, value), (name, kind))| (name.clone(), cell(value, *kind)));
-                cells.collect()
+                let values = row.into_columns().into_iter().zip(&*read);
+                values
+                    .map(|((_, value), (name, kind))| (name.clone(), cell(value, *kind)))
+                    .collect()
             }))
         });
         let cells = match next.unwrap_or_else(|panic| Some(Err(panic))) {
@@ -253,7 +255,7 @@ fn cell(value: Field, kind: CellKind) -> Cell {
 
 /// Formats a float with as few digits as possible.
 fn short(number: f32) -> String {
-    serde_json::to_string(&number).expect("a finite number is JSON")
+    topicmill_core::to_json(&number)
 }
 
 /// Formats a timestamp as ISO 8601, with `Z` unless the column is declared as local time.
@@ -319,17 +321,20 @@ fn key_of(key: &Field) -> String {
 }
 
 fn day(days: i32) -> Value {
-    let at = DateTime::from_timestamp(i64::from(days) * 86_400, 0);
-    at.map(|at| at.format("%Y-%m-%d").to_string()).into()
+    DateTime::from_timestamp(i64::from(days) * 86_400, 0)
+        .map(|day| day.format("%Y-%m-%d").to_string())
+        .into()
 }
 
 fn moment(micros: i64) -> Value {
-    let secs = u32::try_from(micros.div_euclid(1_000_000)).ok();
-    let nanos = u32::try_from(micros.rem_euclid(1_000_000) * 1_000).ok();
-    let at = secs.zip(nanos);
-    let at =
-        at.and_then(|(secs, nanos)| NaiveTime::from_num_seconds_from_midnight_opt(secs, nanos));
-    at.map(|at| at.format("%H:%M:%S%.f").to_string()).into()
+    let time = || {
+        let secs = u32::try_from(micros.div_euclid(1_000_000)).ok()?;
+        let nanos = u32::try_from(micros.rem_euclid(1_000_000) * 1_000).ok()?;
+        NaiveTime::from_num_seconds_from_midnight_opt(secs, nanos)
+    };
+    time()
+        .map(|time| time.format("%H:%M:%S%.f").to_string())
+        .into()
 }
 
 #[cfg(test)]

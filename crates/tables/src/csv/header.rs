@@ -20,8 +20,11 @@ const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 pub(crate) fn has_header_row(start: &[u8]) -> bool {
     const KNOWN: [&[u8]; 5] = [b"text", b"title", b"id", b"label", b"body"];
     let line = first_line(start);
-    let names = line.split(|byte| *byte == detect_delimiter(line));
-    let names: Vec<&[u8]> = names.map(|name| unquoted(name.trim_ascii())).collect();
+    let delimiter = detect_delimiter(line);
+    let names: Vec<&[u8]> = line
+        .split(|byte| *byte == delimiter)
+        .map(|name| unquoted(name.trim_ascii()))
+        .collect();
     let is_known = |name: &&[u8]| KNOWN.iter().any(|known| name.eq_ignore_ascii_case(known));
     names.len() > 1 && names.iter().any(is_known)
 }
@@ -123,10 +126,10 @@ pub(super) fn column_names(
     for (at, name) in header.iter().enumerate() {
         let name = std::str::from_utf8(name)
             .map_err(|_| TableError::Header(format!("its header row {NOT_UTF8}")))?;
-        let mut name = name.trim().to_owned();
-        if name.is_empty() {
-            name = format!("column_{}", at + 1);
-        }
+        let name = match name.trim() {
+            "" => format!("column_{}", at + 1),
+            name => name.to_owned(),
+        };
         let free = unique(&name, |name| names.iter().any(|n| **n == *name));
         if free != name {
             repeated.push(name);

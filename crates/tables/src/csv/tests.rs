@@ -2,18 +2,18 @@
 
 use super::header::MAX_COLUMNS;
 use super::*;
-use std::io::BufReader;
+use std::io::{self, BufReader};
 
 fn read(text: &[u8], delimiter: Option<u8>) -> Result<Vec<String>, TableError> {
     let text = Box::new(BufReader::with_capacity(3, Cursor::new(text.to_vec())));
     let mut rows = Csv::new(text, delimiter)?;
     let mut rows_read = vec![rows.names.join("|")];
     while let Some(row) = rows.next_row()? {
-        let cells = row
-            .cells
-            .iter()
-            .map(|(_, cell)| cell.text().unwrap_or_default());
-        let cells = cells.collect::<Vec<_>>().join("|");
+        let texts = row.cells.iter().map(|(_, cell)| cell.text());
+        let cells = texts
+            .map(Option::unwrap_or_default)
+            .collect::<Vec<_>>()
+            .join("|");
         rows_read.push(match row.problem {
             Some(problem) => format!("{} {cells} {problem}", row.line),
             None => format!("{} {cells}", row.line),

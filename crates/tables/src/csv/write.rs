@@ -62,7 +62,8 @@ pub fn to_csv<'r>(rows: impl IntoIterator<Item = &'r Vec<Value>>, safe: bool) ->
     let written = rows
         .into_iter()
         .try_for_each(|row| writer.write_row(row.iter().map(|value| value_text(value, safe))));
-    let bytes = written.and_then(|()| writer.finish());
-    let bytes = bytes.expect("writing rows of equal length to memory cannot fail");
+    let bytes = written
+        .and_then(|()| writer.finish())
+        .expect("writing rows of equal length to memory cannot fail");
     String::from_utf8(bytes).expect("cells are UTF-8")
 }

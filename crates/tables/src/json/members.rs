@@ -191,10 +191,12 @@ impl Members {
 
     /// Unwraps the post in a Reddit "thing", `{"kind": "t3", "data": {…}}`; returns other objects unchanged.
     fn unwrap_thing(self) -> Self {
-        let is_thing = self.get("kind").is_some_and(|kind| kind.get() == "\"t3\"");
-        let data = self.get("data").filter(|_| is_thing);
-        let data = data.and_then(|data| serde_json::from_str(data.get()).ok());
-        data.unwrap_or(self)
+        match (self.get("kind"), self.get("data")) {
+            (Some(kind), Some(data)) if kind.get() == "\"t3\"" => {
+                serde_json::from_str(data.get()).unwrap_or(self)
+            }
+            _ => self,
+        }
     }
 
     pub(super) fn into_cells(self) -> Vec<(Arc<str>, Cell)> {

@@ -162,17 +162,13 @@ impl JsonRecords {
         loop {
             let chunk = fill_buffer(&mut self.text)?;
             let blank = chunk.len() - chunk.trim_ascii_start().len();
-            let (is_blank, is_array) = (
-                blank == chunk.len(),
-                looks_like_json(&chunk[blank..]) && chunk[blank] == b'[',
-            );
+            let is_blank = blank == chunk.len();
+            let is_array = looks_like_json(&chunk[blank..]) && chunk[blank] == b'[';
             // White space before an object is kept because error columns count it.
-            let passed = if is_array {
-                blank + 1
-            } else if is_blank {
-                blank
-            } else {
-                0
+            let passed = match (is_array, is_blank) {
+                (true, _) => blank + 1,
+                (false, true) => blank,
+                (false, false) => 0,
             };
             self.at.lines += memchr::memchr_iter(b'\n', &chunk[..passed]).count() as u64;
             self.at.bytes += passed as u64;
@@ -309,17 +305,12 @@ impl JsonRecords {
         }
         self.buffer.clear();
         self.record_start = self.at;
-        let (mut nesting, mut whole) = (Nesting::default(), true);
+        let (mut nesting, mut element) = (Nesting::default(), JsonItem::Record);
         loop {
             let Some(byte) = self.byte()? else {
                 // An unclosed array may end with a complete element. The next call reports the truncation.
-                let is_whole = nesting.open.is_empty() && !nesting.in_text;
-                if is_whole && !self.buffer.is_empty() {
-                    return Ok(if whole {
-                        JsonItem::Record
-                    } else {
-                        JsonItem::TooLong
-                    });
+                if nesting.open.is_empty() && !nesting.in_text && !self.buffer.is_empty() {
+                    return Ok(element);
                 }
                 return Err(io::ErrorKind::UnexpectedEof.into());
             };
@@ -331,18 +322,15 @@ impl JsonRecords {
                 if self.closed && self.buffer.is_empty() {
                     return self.end();
                 }
-                return Ok(if whole {
-                    JsonItem::Record
-                } else {
-                    JsonItem::TooLong
-                });
+                return Ok(element);
             }
             if self.buffer.is_empty() && byte.is_ascii_whitespace() {
                 self.record_start = self.at;
                 continue;
             }
-            whole &= self.buffer.len() < MAX_LINE_BYTES;
-            if whole {
+            if self.buffer.len() >= MAX_LINE_BYTES {
+                element = JsonItem::TooLong;
+            } else {
                 self.buffer.push(byte);
             }
         }

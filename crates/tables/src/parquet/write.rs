@@ -37,9 +37,9 @@ impl ParquetWriter {
         columns: impl Iterator<Item = (&'c str, ColumnKind)>,
         unique: &[&str],
     ) -> io::Result<Self> {
-        let fields = columns.map(|(name, kind)| field(name, kind));
-        let fields = fields.collect::<Result<_, _>>();
-        fields
+        columns
+            .map(|(name, kind)| field(name, kind))
+            .collect::<Result<_, _>>()
             .and_then(|fields| Self::begin(to, root, fields, None, unique))
             .map_err(disk_error)
     }
@@ -155,8 +155,8 @@ pub(super) fn write_column(
     ) -> Result<usize, ParquetError> {
         column.typed::<T>().write_batch(values, Some(present), None)
     }
-    let none = || ParquetError::General("too many columns".to_owned());
-    let mut column = group.next_column()?.ok_or_else(none)?;
+    let too_many = || ParquetError::General("too many columns".to_owned());
+    let mut column = group.next_column()?.ok_or_else(too_many)?;
     let to = &mut column;
     for ColumnCells { values, present } in slices {
         match values {
