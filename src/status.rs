@@ -280,7 +280,7 @@ async fn read_runs(
 }
 
 fn mark_crashed(runs: &mut [RunRow], crashed: &UnfinishedRun, why: &str) {
-    if let Some(run) = runs.iter_mut().find(|run| run.id == crashed.id.0) {
+    if let Some(run) = runs.iter_mut().find(|run| run.id == crashed.id) {
         run.status = RunStatus::Crashed;
         run.finished_at = Some(crashed.seen_at);
         run.error = Some(why.to_owned());
@@ -291,7 +291,7 @@ fn mark_crashed(runs: &mut [RunRow], crashed: &UnfinishedRun, why: &str) {
 fn mark_crashed_stage(stages: &mut Vec<LastRun>, crashed: &UnfinishedRun, why: &str) {
     let mut last_run = LastRun {
         stage: crashed.stage,
-        id: crashed.id.0,
+        id: crashed.id,
         status: RunStatus::Crashed,
         finished_at: crashed.seen_at,
         error: Some(why.to_owned()),

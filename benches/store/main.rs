@@ -18,6 +18,7 @@ use topicmill_core::clock::{SharedClock, SystemClock};
 use topicmill_core::model_kind::NliClasses;
 use topicmill_core::record::{ClassifyCounts, RunSettings};
 use topicmill_core::reddit::post_text;
+use topicmill_core::score::LabelOutcome;
 use topicmill_core::{Label, LabelSet, Mode, ModelKind, PairLogits, Scores, Stage, TextHash};
 use topicmill_review::rescore::stored_logits;
 use topicmill_score::Engine;
@@ -27,8 +28,8 @@ use topicmill_score::batch::Batch;
 use topicmill_score::engine::Logits;
 use topicmill_score::folder::ModelFolder;
 use topicmill_store::{
-    Access, Claim, Claimant, Classified, CrashFilter, LabelWrite, ModelRow, NewLogits, RunId,
-    Store, Target,
+    Access, Claim, Claimant, Classified, CrashFilter, HypothesisId, LabelWrite, ModelRow,
+    NewLogits, RunId, Store, Target,
 };
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -113,7 +114,7 @@ struct Bench {
     store: Store,
     clock: SharedClock,
     target: Target,
-    hypotheses: Vec<i64>,
+    hypotheses: Vec<HypothesisId>,
     run: RunId,
 }
 
@@ -370,8 +371,7 @@ impl Bench {
                     scores: vec![1.0 / 16.0; LABELS],
                     best: 3,
                     margin: 0.3,
-                    abstained: false,
-                    other: false,
+                    outcome: LabelOutcome::Label,
                     other_score: None,
                 },
                 logits: self

@@ -125,6 +125,7 @@ fn shortest_name(set: &LabelSetRow, sets: &[LabelSetRow]) -> String {
 mod tests {
     use super::*;
     use topicmill_core::Timestamp;
+    use topicmill_store::LabelSetId;
 
     #[test]
     fn a_label_set_is_named_unambiguously() {
@@ -138,7 +139,7 @@ mod tests {
             "--force",
         ];
         let row = |(id, name): (i64, &&str)| LabelSetRow {
-            id,
+            id: LabelSetId(id),
             name: (*name).into(),
             hash: format!("{id}123456789abcdef"),
             created_at: Timestamp::from_epoch_secs(0).unwrap(),

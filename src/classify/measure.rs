@@ -8,7 +8,7 @@ use topicmill_core::{LabelSet, TextHash};
 use topicmill_review::rescore::{stored_logits, vector_logits};
 use topicmill_score::Models;
 use topicmill_score::labeler::PairState;
-use topicmill_store::{Store, WorkEstimate};
+use topicmill_store::{HypothesisId, Store, WorkEstimate};
 
 /// Number of texts in the sample.
 const SAMPLE: u32 = 2_000;
@@ -42,7 +42,7 @@ pub async fn dry_run(
         }
     }
     if let Some(model) = sought.model {
-        let (labels, ids): (Vec<usize>, Vec<i64>) = (0..)
+        let (labels, ids): (Vec<usize>, Vec<HypothesisId>) = (0..)
             .zip(&sought.hypotheses)
             .filter_map(|(label, id)| Some((label, (*id)?)))
             .unzip();

@@ -9,10 +9,7 @@ use topicmill_core::labels::hypothesis;
 use topicmill_core::{LabelSet, ModelKind};
 use topicmill_score::labeler::PreparedLabels;
 use topicmill_score::{ModelFolder, Models};
-use topicmill_store::{ModelRow, Store, StoreError, Target};
-
-/// A key that no row has.
-const NO_ROW: i64 = -1;
+use topicmill_store::{HypothesisId, ModelId, ModelRow, Store, StoreError, Target};
 
 /// A label set, prepared for the models of a run, and the rows that its labels and logits belong to.
 pub(super) struct Targets {
@@ -20,9 +17,9 @@ pub(super) struct Targets {
     /// With a shortlist: the target of the labels that the large model assigns without a shortlist.
     pub large_target: Option<Target>,
     /// Id in `models` for the logits.
-    pub logits_model: i64,
+    pub logits_model: ModelId,
     /// Ids in `hypotheses`, one per key of `prepared`.
-    pub hypotheses: Vec<i64>,
+    pub hypotheses: Vec<HypothesisId>,
     /// The label set, prepared for the large model.
     pub prepared: PreparedLabels,
     /// Number of labels, without the background.
@@ -34,7 +31,7 @@ pub(super) struct Targets {
 pub(super) struct SmallTargets {
     pub prepared: Arc<PreparedLabels>,
     /// Id in `models` for the small model's stored vectors, if there are any.
-    pub vectors: Option<i64>,
+    pub vectors: Option<ModelId>,
 }
 
 impl Targets {
@@ -97,7 +94,7 @@ fn logits_row(models: &Models) -> ModelRow {
 }
 
 /// Returns the id in `models` for the small model's stored vectors; `None` if it has stored none.
-async fn vectors_of_small(store: &Store, models: &Models) -> Result<Option<i64>, StoreError> {
+async fn vectors_of_small(store: &Store, models: &Models) -> Result<Option<ModelId>, StoreError> {
     let folder = models.small.as_ref().map(|small| small.labeler().folder());
     let embeds = |folder: &&ModelFolder| matches!(folder.kind, ModelKind::Embedding(_));
     let Some(folder) = folder.filter(embeds) else {
@@ -127,10 +124,10 @@ pub(super) async fn prepare(
             .find_existing(&logits_row(models), "", &keys)
             .await?;
         if let Some(model) = sought.model {
-            let ids: Vec<i64> = sought
+            let ids: Vec<HypothesisId> = sought
                 .hypotheses
                 .iter()
-                .map(|id| id.unwrap_or(NO_ROW))
+                .map(|id| id.unwrap_or(HypothesisId::NONE))
                 .collect();
             known = store.computed().label_vectors(model, &ids).await?;
         }

@@ -8,7 +8,7 @@ use clap::Args;
 use super::output::{print_err, thousands};
 use super::{App, CliError, Exit};
 use crate::telemetry::{IS_PROMPTING, Progress, nonzero};
-use topicmill_store::{DropTarget, Store};
+use topicmill_store::{DropTarget, HypothesisId, Store};
 
 /// Flags of `labels drop` and `model drop`.
 #[derive(Debug, Clone, Args)]
@@ -31,7 +31,7 @@ pub async fn run(
     store: &Store,
     what: DropTarget,
     name: &str,
-    hypotheses: &[i64],
+    hypotheses: &[HypothesisId],
     flags: &DropFlags,
 ) -> Result<Exit, CliError> {
     let labels = store.labels();
@@ -59,7 +59,7 @@ pub async fn run(
             format!(
                 "cannot drop {name}: run {} of `{}` is in progress and may label with it; stop the run, or wait until \
                  it is done",
-                run.id.0, run.worker
+                run.id, run.worker
             ),
         ));
     }

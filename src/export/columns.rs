@@ -157,10 +157,14 @@ fn expression(name: &str, key: &str, subject: &Subject) -> String {
         }
         "text_purged" => "p.text_purged_at IS NOT NULL".to_owned(),
         "score" | "margin" | "abstained" | "classified_at" => format!("c.{name}"),
-        "model" => scalar("name", "models", model),
-        "number_format" => scalar("number_format", "models", model),
-        "label_set" => scalar("name", "label_sets", set),
-        "label_set_version" => scalar(&format!("substr(hash, 1, {SHORT_HASH})"), "label_sets", set),
+        "model" => scalar("name", "models", model.0),
+        "number_format" => scalar("number_format", "models", model.0),
+        "label_set" => scalar("name", "label_sets", set.0),
+        "label_set_version" => scalar(
+            &format!("substr(hash, 1, {SHORT_HASH})"),
+            "label_sets",
+            set.0,
+        ),
         VECTOR => format!(
             "(SELECT v.vector FROM text_vectors v WHERE v.model_id = {model} AND v.text_hash = c.text_hash)"
         ),

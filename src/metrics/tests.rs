@@ -31,7 +31,7 @@ async fn figures() -> DatabaseFigures {
     });
     figures.last_runs = vec![topicmill_store::LastRun {
         stage: Stage::Classify,
-        id: 1,
+        id: topicmill_store::RunId(1),
         status: topicmill_core::RunStatus::Failed,
         finished_at: at(800),
         error: None,

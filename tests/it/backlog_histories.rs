@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use topicmill_core::reddit::post_text;
 use topicmill_core::{PurgeReason, Stage, TextHash};
 use topicmill_store::{
-    Checked, Claim, Claimant, Classified, CrashFilter, Lease, RunId, Store, Target, Written,
+    Checked, Claim, Claimant, Classified, CrashFilter, HypothesisId, Lease, RunId, Store, Target,
+    Written,
 };
 
 use crate::support::builders::{self, at};
@@ -223,7 +224,7 @@ struct Real {
     store: Store,
     run: RunId,
     target: Target,
-    hypothesis: i64,
+    hypothesis: HypothesisId,
     claims: Vec<Claim>,
 }
 

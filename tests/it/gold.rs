@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection};
 use topicmill_core::table;
+use topicmill_store::ReviewOrder;
 
 use crate::support::builders::{self, LABELS, pipeline};
 use crate::support::postgres::{postgres, sqlite};
@@ -235,7 +236,11 @@ async fn a_draw_reuses_earlier_answers_for_the_sample() {
         let program = program.labelled_in_turn(20);
         let store = program.store().await;
         let target = store.labels().current_target().await.unwrap().unwrap();
-        let order = store.gold().random_posts(target, None, 100).await.unwrap();
+        let order = store
+            .gold()
+            .posts_to_review(target, None, ReviewOrder::Random, 100)
+            .await
+            .unwrap();
         assert_eq!(order.len(), 20);
         for (place, chosen) in [(2, "closest"), (9, "closest"), (5, "random")] {
             let row = format!("{},food,ada,{chosen},review", order[place]);
@@ -251,14 +256,21 @@ async fn a_draw_reuses_earlier_answers_for_the_sample() {
             );
         }
         // Answered posts are offered again only to other annotators.
-        let rest = store.gold().random_posts(target, None, 100).await.unwrap();
+        let rest = store
+            .gold()
+            .posts_to_review(target, None, ReviewOrder::Random, 100)
+            .await
+            .unwrap();
         assert_eq!(rest.len(), 17);
         assert!(!rest.contains(&order[5]));
-        let of_ben = store.gold().random_posts(target, Some("ben"), 100).await;
+        let of_ben = store
+            .gold()
+            .posts_to_review(target, Some("ben"), ReviewOrder::Random, 100)
+            .await;
         assert_eq!(of_ben.unwrap(), order);
         let closest = store
             .gold()
-            .lowest_margin_posts(target, None, 3)
+            .posts_to_review(target, None, ReviewOrder::Margin, 3)
             .await
             .unwrap();
         let mut expected = rest;
@@ -550,7 +562,11 @@ async fn the_review_page_covers_later_posts_once_it_has_drawn_those_it_had_passe
         let program = program.labelled_in_turn(20);
         let store = program.store().await;
         let target = store.labels().current_target().await.unwrap().unwrap();
-        let order = store.gold().random_posts(target, None, 100).await.unwrap();
+        let order = store
+            .gold()
+            .posts_to_review(target, None, ReviewOrder::Random, 100)
+            .await
+            .unwrap();
         store.close().await.unwrap();
         let later = [3, 7, 15]
             .map(|place| format!("'{}'", order[place]))

@@ -9,8 +9,8 @@ use topicmill_core::{
     AuthorPolicy, LabelSet, Listing, Post, PurgeReason, SourceKind, Stage, Timestamp,
 };
 use topicmill_store::{
-    Access, Checked, Claim, Claimant, Classified, ImportState, Page, RunId, Store, StoreError,
-    Target, Upserted, Written,
+    Access, Checked, Claim, Claimant, Classified, HypothesisId, ImportState, Page, RunId, Store,
+    StoreError, Target, Upserted, Written,
 };
 
 use crate::support::builders::{self, at};
@@ -78,7 +78,7 @@ pub struct Fixture {
     pub store: Store,
     pub run: RunId,
     pub target: Target,
-    hypotheses: Vec<i64>,
+    hypotheses: Vec<HypothesisId>,
 }
 
 pub async fn fixture(store: Store, posts: usize) -> Fixture {

@@ -9,13 +9,16 @@ use topicmill_core::model_kind::{
 };
 use topicmill_core::{LabelSet, ModelKind};
 
-use topicmill_store::{Store, StoreError};
+use topicmill_store::{HypothesisId, LabelSetId, Store, StoreError};
 
 /// Returns the keys of the stored hypotheses that `label_set` uses with some model and no other stored label set uses.
 ///
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.
-pub async fn used_only_by(store: &Store, label_set: i64) -> Result<Vec<i64>, StoreError> {
+pub async fn used_only_by(
+    store: &Store,
+    label_set: LabelSetId,
+) -> Result<Vec<HypothesisId>, StoreError> {
     let mut own = keys(&store.labels().unfitted_label_set(label_set).await?);
     for row in store.labels().label_sets().await? {
         if row.id != label_set {

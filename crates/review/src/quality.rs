@@ -266,10 +266,9 @@ pub async fn of_current_labels(
     store: &Store,
     counted: Counted,
 ) -> Result<Option<MeasuredQuality>, StoreError> {
-    let Some(target) = store.labels().current_target().await? else {
+    let Some((target, set)) = store.labels().current().await? else {
         return Ok(None);
     };
-    let set = store.labels().label_set(target.label_set).await?;
     let (quality, _) = measure(store, target, &set, counted).await?;
     Ok(Some(quality))
 }

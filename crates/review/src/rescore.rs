@@ -10,7 +10,7 @@ use topicmill_core::score::Evidence;
 use topicmill_core::{
     Fullname, LabelSet, LabelVector, ModelKind, PairLogits, Scores, TextHash, TextVector,
 };
-use topicmill_store::{Prediction, Store, StoreError, Target};
+use topicmill_store::{HypothesisId, ModelId, Prediction, Store, StoreError, Target};
 
 /// The stored model output for a text under a label set.
 #[derive(Debug, Clone)]
@@ -25,11 +25,11 @@ pub struct TextEvidence {
 #[derive(Debug, Clone)]
 pub struct Rescorer<'a> {
     kind: &'a ModelKind,
-    model: i64,
+    model: ModelId,
     set: &'a LabelSet,
     vectors: Option<Vec<LabelVector>>,
     /// Keys of the hypotheses; `None` if one of them is not stored.
-    hypotheses: Option<Vec<i64>>,
+    hypotheses: Option<Vec<HypothesisId>>,
     /// Stored label sets with the same logits, whose scores serve for texts without other output: retention deletes
     /// vectors but not scores. Each with its temperature and the difference of the backgrounds' priors.
     alike: Vec<(Target, f64, f64)>,
@@ -43,7 +43,7 @@ impl<'a> Rescorer<'a> {
     /// Returns [`StoreError`] if the database cannot be read.
     pub async fn new(
         store: &Store,
-        (kind, model): (&'a ModelKind, i64),
+        (kind, model): (&'a ModelKind, ModelId),
         set: &'a LabelSet,
         vectors: Option<Vec<LabelVector>>,
     ) -> Result<Self, StoreError> {
@@ -230,7 +230,7 @@ pub fn prediction(set: &LabelSet, scores: &Scores) -> Prediction {
     Prediction {
         label: set.labels[scores.best].slug.clone(),
         score: scores.scores[scores.best],
-        abstained: scores.abstained,
+        abstained: scores.is_abstention(),
     }
 }
 
@@ -241,7 +241,7 @@ pub fn prediction(set: &LabelSet, scores: &Scores) -> Prediction {
 /// Returns [`StoreError`] if the database cannot be read.
 pub async fn vector_logits(
     store: &Store,
-    model: i64,
+    model: ModelId,
     labels: &[LabelVector],
     texts: &[TextHash],
 ) -> Result<Vec<Option<Vec<PairLogits>>>, StoreError> {
@@ -264,8 +264,8 @@ pub async fn vector_logits(
 /// Returns [`StoreError`] if the database cannot be read.
 pub async fn stored_logits(
     store: &Store,
-    model: i64,
-    hypotheses: &[i64],
+    model: ModelId,
+    hypotheses: &[HypothesisId],
     texts: &[TextHash],
 ) -> Result<Vec<Vec<Option<PairLogits>>>, StoreError> {
     let labels = store.computed().label_vectors(model, hypotheses).await?;

@@ -14,45 +14,24 @@ use crate::Table;
 /// The folder of named queries.
 pub const FOLDER: &str = "pipelines/analysis";
 
+macro_rules! built_in {
+    ($($name:literal),+ $(,)?) => {
+        [$(($name, include_str!(concat!("../../../pipelines/analysis/", $name, ".sql")))),+]
+    };
+}
+
 /// The name and the SQL of each built-in query.
-pub const BUILT_IN: [(&str, &str); 10] = [
-    (
-        "agreement",
-        include_str!("../../../pipelines/analysis/agreement.sql"),
-    ),
-    (
-        "daily",
-        include_str!("../../../pipelines/analysis/daily.sql"),
-    ),
-    (
-        "disagreements",
-        include_str!("../../../pipelines/analysis/disagreements.sql"),
-    ),
-    (
-        "label-sets",
-        include_str!("../../../pipelines/analysis/label-sets.sql"),
-    ),
-    (
-        "model-agreement",
-        include_str!("../../../pipelines/analysis/model-agreement.sql"),
-    ),
-    (
-        "provenance",
-        include_str!("../../../pipelines/analysis/provenance.sql"),
-    ),
-    ("runs", include_str!("../../../pipelines/analysis/runs.sql")),
-    (
-        "top-posts",
-        include_str!("../../../pipelines/analysis/top-posts.sql"),
-    ),
-    (
-        "topics",
-        include_str!("../../../pipelines/analysis/topics.sql"),
-    ),
-    (
-        "uncertain",
-        include_str!("../../../pipelines/analysis/uncertain.sql"),
-    ),
+pub const BUILT_IN: [(&str, &str); 10] = built_in![
+    "agreement",
+    "daily",
+    "disagreements",
+    "label-sets",
+    "model-agreement",
+    "provenance",
+    "runs",
+    "top-posts",
+    "topics",
+    "uncertain",
 ];
 
 /// An error for a named query that cannot be read.
@@ -80,12 +59,13 @@ pub fn named(name: &str) -> Result<String, NamedError> {
         let path = file.display().to_string();
         return std::fs::read_to_string(&file).map_err(|error| NamedError::Read(path, error));
     }
-    let mut built_in = BUILT_IN.iter();
-    let found = built_in.find(|(built_in, _)| *built_in == name);
-    found.map(|(_, text)| (*text).to_owned()).ok_or_else(|| {
-        let known = BUILT_IN.map(|(name, _)| name).join(", ");
-        NamedError::Unknown(name.to_owned(), known)
-    })
+    match BUILT_IN.iter().find(|(known, _)| *known == name) {
+        Some((_, sql)) => Ok((*sql).to_owned()),
+        None => {
+            let known = BUILT_IN.map(|(known, _)| known).join(", ");
+            Err(NamedError::Unknown(name.to_owned(), known))
+        }
+    }
 }
 
 /// Returns the built-in queries with the questions that they answer.
@@ -113,25 +93,13 @@ mod tests {
 
     #[test]
     fn every_query_file_is_built_in_and_described() {
-        let mut files: Vec<String> = std::fs::read_dir(
-            Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join("../..")
-                .join(FOLDER),
-        )
-        .unwrap()
-        .map(|entry| {
-            entry
-                .unwrap()
-                .path()
-                .file_stem()
-                .unwrap()
-                .to_str()
-                .unwrap()
-                .to_owned()
-        })
-        .collect();
+        let folder = format!("{}/../../{FOLDER}", env!("CARGO_MANIFEST_DIR"));
+        let mut files: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
         files.sort();
-        assert_eq!(files, BUILT_IN.map(|(name, _)| name));
+        assert_eq!(files, BUILT_IN.map(|(name, _)| format!("{name}.sql")));
         assert!(BUILT_IN.iter().all(|(_, text)| text.starts_with("-- ")));
     }
 

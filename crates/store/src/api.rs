@@ -19,14 +19,14 @@ use super::lock_wait::repeat;
 use super::{
     ArchiveState, BacklogCounts, Checked, Claim, Claimant, ClaimedScheduledRun, Classified,
     ComparedPost, Cost, CrashFilter, CrossFitted, Dependents, DropTarget, Due, ExistingTarget,
-    Failure, FitRow, ForgottenGold, FrameCell, Gap, GoldAnswer, Grouping, ImportState, Info,
-    LabelSetRow, LabelWrite, LabellingEstimate, LabellingState, LastRun, Lease, ModelRow,
-    NewestPost, OldTexts, Page, PeriodCell, PostLabel, PostScores, Prediction, Purged, PurgedTexts,
-    RecentLabelCount, ReportQuery, ReportSums, Result, ReviewFilter, ReviewPost, Rewritten, RunId,
-    RunRow, RunningScheduledRun, SavedGold, ScheduleState, ScheduledRunClaimant, ScheduledRunEnd,
-    ScheduledRunLease, ScheduledRunRow, StageRuns, Store, StoredGold, StoredText, SubredditSpan,
-    Target, TopicKeywords, TwoPeriods, UnfinishedRun, UnlabelledText, UnreadThread, Upserted,
-    Watermark, WorkEstimate, Written,
+    Failure, FitRow, ForgottenGold, FrameCell, Gap, GoldAnswer, Grouping, HypothesisId,
+    ImportState, Info, LabelSetId, LabelSetRow, LabelWrite, LabellingEstimate, LabellingState,
+    LastRun, Lease, ModelId, ModelRow, NewestPost, OldTexts, Page, PeriodCell, PostLabel,
+    PostScores, Prediction, Purged, PurgedTexts, RecentLabelCount, ReportQuery, ReportSums, Result,
+    ReviewOrder, ReviewPost, Rewritten, RunId, RunRow, RunningScheduledRun, SavedGold,
+    ScheduleState, ScheduledRunClaimant, ScheduledRunEnd, ScheduledRunLease, ScheduledRunRow,
+    StageRuns, Store, StoredGold, StoredText, SubredditSpan, Target, TopicKeywords, TwoPeriods,
+    UnfinishedRun, UnlabelledText, UnreadThread, Upserted, Watermark, WorkEstimate, Written,
 };
 
 /// Calls the method of the open database.
@@ -316,16 +316,16 @@ facade! {
     /// Models, label sets, and the labels of posts (`sql/models.rs`, `versions.rs`, `predictions.rs`, `dropping.rs`).
     labels: Labels
     /// Returns the key of a model, inserting the model if necessary.
-    fn ensure_model(&self, model: &ModelRow) -> i64;
+    fn ensure_model(&self, model: &ModelRow) -> ModelId;
     /// Returns the key of a label set, inserting the set and its labels if necessary.
-    fn ensure_label_set(&self, labels: &LabelSet, now: Timestamp) -> i64;
+    fn ensure_label_set(&self, labels: &LabelSet, now: Timestamp) -> LabelSetId;
     /// Replaces the stored fit of a label set, which may have a different provenance or be damaged, and the labels that
     /// fits without each post's answer give the posts.
-    fn replace_fit(&self, id: i64, set: &LabelSet, crossed: &[CrossFitted]) -> ();
+    fn replace_fit(&self, id: LabelSetId, set: &LabelSet, crossed: &[CrossFitted]) -> ();
     /// Returns the labels that fits without each post's answer give to posts with an unchanged text.
-    fn cross_fitted(&self, label_set: i64) -> HashMap<Fullname, Prediction>;
+    fn cross_fitted(&self, label_set: LabelSetId) -> HashMap<Fullname, Prediction>;
     /// Returns the keys of hypotheses, in order. Missing hypotheses are inserted.
-    fn ensure_hypotheses(&self, texts: &[String]) -> Vec<i64>;
+    fn ensure_hypotheses(&self, texts: &[String]) -> Vec<HypothesisId>;
     /// Counts the posts whose label would disappear from the views if a target became the current one, because
     /// retention deleted their text, and they have neither a label under that target nor a vector of its model.
     fn count_lost_labels(&self, target: Target) -> u64;
@@ -338,6 +338,8 @@ facade! {
     fn replace_current(&self, former: Option<Target>, target: Target) -> bool;
     /// Returns the current target.
     fn current_target(&self) -> Option<Target>;
+    /// Returns the current target with its label set; `None` if no post is labelled.
+    fn current(&self) -> Option<(Target, LabelSet)>;
     /// Returns the keys of a model, a label set (by hash) and hypotheses; `None` for any that is not stored.
     fn find_existing(&self, model: &ModelRow, label_set: &str, hypotheses: &[String]) -> ExistingTarget;
     /// Estimates the work of labelling under a target, with a random sample of up to `sample` texts.
@@ -345,20 +347,20 @@ facade! {
     /// Returns all label sets, latest first.
     fn label_sets(&self) -> Vec<LabelSetRow>;
     /// Returns a label set.
-    fn label_set(&self, id: i64) -> LabelSet;
+    fn label_set(&self, id: LabelSetId) -> LabelSet;
     /// Returns the labels, template, mode and background of a label set, without its fit, which may be damaged.
-    fn unfitted_label_set(&self, id: i64) -> LabelSet;
+    fn unfitted_label_set(&self, id: LabelSetId) -> LabelSet;
     /// Returns all models with their keys, latest first.
-    fn models(&self) -> Vec<(i64, ModelRow)>;
+    fn models(&self) -> Vec<(ModelId, ModelRow)>;
     /// Returns the models that have labelled any post under a label set, latest first.
-    fn models_with_labels(&self, label_set: i64) -> Vec<i64>;
+    fn models_with_labels(&self, label_set: LabelSetId) -> Vec<ModelId>;
     /// Counts the posts whose current text has a label under a target.
     fn count_labelled(&self, target: Target) -> u64;
     /// Returns the keys of hypotheses, in order; `None` for any that is not stored.
-    fn find_hypotheses(&self, texts: &[String]) -> Vec<Option<i64>>;
+    fn find_hypotheses(&self, texts: &[String]) -> Vec<Option<HypothesisId>>;
     /// Returns the cost of labelling every post under a model and a label set. `None` stands for a model, label set or
     /// hypothesis that is not stored yet.
-    fn cost(&self, model: Option<i64>, label_set: Option<i64>, hypotheses: &[Option<i64>]) -> Cost;
+    fn cost(&self, model: Option<ModelId>, label_set: Option<LabelSetId>, hypotheses: &[Option<HypothesisId>]) -> Cost;
     /// Counts posts with a label for the same text under both targets, by their two labels; `None` is an abstention.
     fn compare_labels(&self, from: Target, to: Target) -> Vec<(Option<String>, Option<String>, u64)>;
     /// Returns up to `limit` posts after the fullname `after` that have text or a label, with their labels under two
@@ -372,26 +374,26 @@ facade! {
     fn drop_labels(&self, what: DropTarget) -> u64;
     /// Deletes the logits and vectors of a model for texts whose hash begins with the byte `first`. Without a model,
     /// deletes the logits of all models for these texts and `hypotheses`. Returns the number of deleted rows.
-    fn drop_logits(&self, model: Option<i64>, hypotheses: &[i64], first: u8) -> u64;
+    fn drop_logits(&self, model: Option<ModelId>, hypotheses: &[HypothesisId], first: u8) -> u64;
     /// Deletes the label set or the model with its remaining rows, and hypotheses that are no longer used.
-    fn drop_rest(&self, what: DropTarget, hypotheses: &[i64]) -> ();
+    fn drop_rest(&self, what: DropTarget, hypotheses: &[HypothesisId]) -> ();
 }
 
 facade! {
     /// Model outputs: logits, and vectors of texts and labels (`sql/vectors.rs`).
     computed: Computed
     /// Returns the stored logits: for each text, one per hypothesis (keys in `hypotheses`), in order.
-    fn pair_logits(&self, model: i64, hypotheses: &[i64], texts: &[TextHash]) -> Vec<Vec<Option<PairLogits>>>;
+    fn pair_logits(&self, model: ModelId, hypotheses: &[HypothesisId], texts: &[TextHash]) -> Vec<Vec<Option<PairLogits>>>;
     /// Returns a model's stored vectors of texts, in order.
-    fn text_vectors(&self, model: i64, texts: &[TextHash]) -> Vec<Option<TextVector>>;
+    fn text_vectors(&self, model: ModelId, texts: &[TextHash]) -> Vec<Option<TextVector>>;
     /// Returns the stored scores of texts under a target: for each text, one score per label, in order.
     fn text_scores(&self, target: Target, texts: &[TextHash]) -> Vec<Option<Vec<f64>>>;
     /// Returns true if any text vector of a model is stored.
-    fn has_vectors(&self, model: i64) -> bool;
+    fn has_vectors(&self, model: ModelId) -> bool;
     /// Returns the stored vectors of labels, by their keys in `hypotheses`, in order.
-    fn label_vectors(&self, model: i64, hypotheses: &[i64]) -> Vec<Option<LabelVector>>;
+    fn label_vectors(&self, model: ModelId, hypotheses: &[HypothesisId]) -> Vec<Option<LabelVector>>;
     /// Stores the vectors of labels, one for each key in `hypotheses`.
-    fn save_label_vectors(&self, model: i64, hypotheses: &[i64], vectors: &[LabelVector]) -> ();
+    fn save_label_vectors(&self, model: ModelId, hypotheses: &[HypothesisId], vectors: &[LabelVector]) -> ();
 }
 
 facade! {
@@ -427,15 +429,9 @@ facade! {
     fn delete_answers_of(&self, annotator: &str, post: Option<&Fullname>) -> ForgottenGold;
     /// Returns the label sets that `labels fit` created, latest first.
     fn fits(&self) -> Vec<FitRow>;
-    /// Returns up to `limit` labelled posts without an answer by `annotator`, lowest margin first. If `annotator` is
-    /// `None`, returns posts without any answer.
-    fn lowest_margin_posts(&self, target: Target, annotator: Option<&str>, limit: u32) -> Vec<Fullname>;
-    /// Returns the posts that [`lowest_margin_posts`](Self::lowest_margin_posts) selects, but in random order: by text
-    /// hash.
-    fn random_posts(&self, target: Target, annotator: Option<&str>, limit: u32) -> Vec<Fullname>;
-    /// Returns posts as [`random_posts`](Self::random_posts) does, but only if they match a filter.
-    fn filtered_posts(
-        &self, target: Target, annotator: Option<&str>, filter: &ReviewFilter, limit: u32
+    /// Returns up to `limit` labelled posts without an answer by `annotator`; if it is `None`, without any answer.
+    fn posts_to_review(
+        &self, target: Target, annotator: Option<&str>, order: ReviewOrder<'_>, limit: u32
     ) -> Vec<Fullname>;
     /// Returns posts as the review page shows them, in the order of `posts`; omits posts that are gone or have no text.
     fn review_posts(&self, target: Target, posts: &[Fullname]) -> Vec<ReviewPost>;

@@ -68,11 +68,12 @@ impl PostCounts {
                 )
             });
         let sum = |of: &[(String, u64)]| of.iter().map(|(_, posts)| posts).sum::<u64>();
-        let labelled = ("labelled".to_owned(), sum(&labels));
+        let labelled = sum(&labels);
         let waiting = self.posts.saturating_sub(sum(&self.outcomes));
-        let waiting = ("unlabelled".to_owned(), waiting);
-        let all = [labelled].into_iter().chain(labels).chain(none);
-        all.chain([waiting])
+        std::iter::once(("labelled".to_owned(), labelled))
+            .chain(labels)
+            .chain(none)
+            .chain([("unlabelled".to_owned(), waiting)])
             .filter(|(_, posts)| *posts > 0)
             .collect()
     }

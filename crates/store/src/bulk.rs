@@ -14,6 +14,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments, AssertSqlSafe, Database, PgConnection, Postgres, Sqlite, SqliteConnection};
+use topicmill_core::to_json;
 
 use self::copy_format::CopyStream;
 
@@ -52,14 +53,14 @@ impl Values<'_> {
     /// Returns true if all rows have the same value. Always false for floats, because 0.0 equals -0.0, and for bytes
     /// and lists.
     fn are_equal(&self) -> bool {
-        fn one<T: PartialEq>(values: &[T]) -> bool {
-            values.iter().skip(1).all(|value| *value == values[0])
+        fn are_equal<T: PartialEq>(values: &[T]) -> bool {
+            values.iter().all(|value| *value == values[0])
         }
         match self {
-            Self::Text(values) => one(values),
-            Self::Integer(values) => one(values),
-            Self::Flag(values) => one(values),
-            Self::Time(values) => one(values),
+            Self::Text(values) => are_equal(values),
+            Self::Integer(values) => are_equal(values),
+            Self::Flag(values) => are_equal(values),
+            Self::Time(values) => are_equal(values),
             Self::Real(_) | Self::Real32(_) | Self::Bytes(_) | Self::Reals(_) => false,
         }
     }
@@ -147,7 +148,7 @@ impl BulkInsert for Postgres {
                 Values::Time(values) => query.bind(values),
                 Values::Reals(lists) => {
                     // JSON numbers are valid in an array literal; only the brackets differ.
-                    let array = |list: &[f64]| json(list).replace('[', "{").replace(']', "}");
+                    let array = |list: &[f64]| to_json(list).replace('[', "{").replace(']', "}");
                     query.bind(lists.into_iter().map(array).collect::<Vec<String>>())
                 }
             };
@@ -276,7 +277,7 @@ impl Insert<'_> {
                 Values::Real32(values) => arguments.add(values[row].map(f64::from)),
                 Values::Flag(values) => arguments.add(values[row]),
                 Values::Bytes(values) => arguments.add(values[row]),
-                Values::Reals(lists) => arguments.add(json(lists[row])),
+                Values::Reals(lists) => arguments.add(to_json(lists[row])),
                 Values::Time(values) => arguments.add(values[row].map(|time| match &times[n] {
                     Some((known, text)) if *known == time => text.clone(),
                     _ => {
@@ -303,9 +304,4 @@ fn sqlite_parts(rows: usize) -> Vec<Range<usize>> {
         }
     }
     parts
-}
-
-/// Formats numbers as a JSON array, without loss.
-fn json(list: &[f64]) -> String {
-    serde_json::to_string(list).expect("a list of numbers can be written as JSON")
 }

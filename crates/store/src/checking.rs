@@ -3,7 +3,7 @@
 //! The checks only read. Each finding has a meaning and a remedy.
 
 use serde::Serialize;
-use sqlx::{AssertSqlSafe, Row};
+use sqlx::AssertSqlSafe;
 use topicmill_core::reddit::{TEXT_RULE, thing_text};
 use topicmill_core::{Fullname, TextHash};
 
@@ -134,8 +134,10 @@ impl<DB: Dialect> SqlStore<DB> {
         for count in &COUNTS {
             progress(count.check);
             let sql = AssertSqlSafe(count.sql.replace("{scores}", DB::NUMBER_OF_SCORES));
-            let rows = sqlx::query_scalar::<DB, i64>(sql);
-            let rows = rows.fetch_one(&self.pool).await.context(WHAT)?;
+            let rows = sqlx::query_scalar::<DB, i64>(sql)
+                .fetch_one(&self.pool)
+                .await
+                .context(WHAT)?;
             let rows = usize::try_from(rows).unwrap_or_default();
             add(count.check, rows, count.meaning.to_owned(), count.remedy);
         }
@@ -194,18 +196,19 @@ impl<DB: Dialect> SqlStore<DB> {
         }
         let (mut wrong, mut after) = (0, String::new());
         loop {
-            let query = sqlx::query::<DB>(TEXTS).bind(after.as_str()).bind(POSTS);
-            let rows = query.fetch_all(&self.pool).await.context(WHAT)?;
-            if rows.is_empty() {
+            let rows: Vec<(Fullname, Vec<u8>, String, String)> = sqlx::query_as::<DB, _>(TEXTS)
+                .bind(after)
+                .bind(POSTS)
+                .fetch_all(&self.pool)
+                .await
+                .context(WHAT)?;
+            let Some((last, ..)) = rows.last() else {
                 return Ok(wrong);
-            }
-            for row in rows {
-                let text = |column: usize| row.try_get::<String, _>(column).context(WHAT);
-                let stored: Vec<u8> = row.try_get(1).context(WHAT)?;
-                let fullname: Fullname = row.try_get(0).context(WHAT)?;
-                let hash = TextHash::new(&thing_text(&fullname, &text(2)?, &text(3)?));
+            };
+            after = last.to_string();
+            for (fullname, stored, title, selftext) in rows {
+                let hash = TextHash::new(&thing_text(&fullname, &title, &selftext));
                 wrong += usize::from(stored != hash.as_bytes());
-                after = text(0)?;
             }
         }
     }

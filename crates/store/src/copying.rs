@@ -70,7 +70,7 @@ async fn to_postgres(
         TABLES.join(", ")
     );
     match run(&mut writing, lock).await {
-        // Not repeated: another copy into this database would leave nothing to do.
+        // This is not repeated: another copy into this database would leave nothing to do.
         Err(StoreError::Statement { what, source }) if is_busy(&source) => {
             return Err(StoreError::locked(what, None));
         }

@@ -2,13 +2,15 @@
 
 use serde::Serialize;
 
+use super::{LabelSetId, ModelId};
+
 /// A label set or a model to drop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DropTarget {
     /// Key in `label_sets`.
-    LabelSet(i64),
+    LabelSet(LabelSetId),
     /// Key in `models`.
-    Model(i64),
+    Model(ModelId),
 }
 
 /// Counts of the rows that belong to a label set or a model.

@@ -31,7 +31,8 @@ use topicmill_core::{Timestamp, redact_url};
 const CONNECTIONS: u32 = 8;
 
 /// Helper of [`Implies`]. A bound `DB: Dialect` implies the bounds that `Dialect` puts on associated types of its
-/// supertraits, but would not imply bounds on other types in a `where` clause.
+/// supertraits, but would not imply bounds on other types in a `where` clause: with `where i64: Cell<Self>` in
+/// `Dialect`, each `impl<DB: Dialect>` would be an error unless it repeats `where i64: Cell<DB>`.
 pub trait Same<T> {
     /// `T`.
     type Is;
@@ -57,6 +58,9 @@ pub trait Cell<DB: Database>: Bind<DB> + for<'r> Decode<'r, DB> {}
 impl<DB: Database, T: Bind<DB> + for<'r> Decode<'r, DB>> Cell<DB> for T {}
 
 /// A database that the statements in `sql/` run on.
+///
+/// A fragment of SQL names the rows of its statement as all statements do: `p` for `things`, `s` for `packed_scores`.
+/// Its documentation names its parameters.
 pub trait Dialect:
     Database<Arguments: IntoArguments<Self>>
     + BulkInsert
@@ -86,10 +90,26 @@ pub trait Dialect:
     + for<'q> Implies<Json<&'q Value>, Is: Encode<'q, Self> + Type<Self>>
     + for<'q> Implies<Json<&'q [Value]>, Is: Encode<'q, Self> + Type<Self>>
 {
+    // Names and schema.
+
     /// Name in messages and JSON.
     const BACKEND: &'static str;
     /// The migrations for this database.
     const MIGRATIONS: &'static [File];
+    /// Query that returns 1 if the table of applied migrations exists, otherwise 0.
+    const HAS_SCHEMA: &'static str;
+    /// Query for the number of current schemas (0 or 1); `None` if there is always one.
+    const HAS_CURRENT_SCHEMA: Option<&'static str> = None;
+    /// Query for whether the database is UTF-8 (0 or 1); `None` if it always is.
+    const IS_UTF8: Option<&'static str> = None;
+    /// Start of a query for relations whose names conflict with new tables. The caller appends the condition on the
+    /// name.
+    const RELATIONS_NAMED: &'static str;
+    /// Advice if another program's relation has the name of one of topicmill's relations.
+    const NAME_TAKEN_ADVICE: &'static str;
+
+    // Transactions and locks.
+
     /// Begins a transaction that writes. On SQLite, the transaction takes the write lock at once: one that reads first
     /// and writes later fails if another process wrote in between.
     const BEGIN_WRITE: &'static str;
@@ -99,71 +119,69 @@ pub trait Dialect:
     const BEGIN_LABELS: &'static str = Self::BEGIN_WRITE;
     /// Begins a read-only transaction with one snapshot.
     const BEGIN_READ: &'static str;
-    /// SQL after `posts p` that selects an index with all columns except the text, ordered by fullname like the labels.
-    /// With the date index, SQLite would look up each post separately.
-    const POSTS_IN_ORDER: &'static str;
-    /// Locks the rows of a SELECT and skips rows that others have locked.
-    const SKIP_LOCKED: &'static str;
     /// Locks the rows of a SELECT until the transaction ends.
     const FOR_UPDATE: &'static str;
+    /// Locks the rows of a SELECT and skips rows that others have locked.
+    const SKIP_LOCKED: &'static str;
     /// Prevents the rows of a SELECT from being deleted until the transaction ends.
     const LOCK_KEY: &'static str;
     /// Blocks all other transactions that store posts until this one ends. The lock conflicts with the
     /// `SELECT … FOR UPDATE` on `tombstones` that each of them runs first.
-    const LOCK_TOMBSTONES: Option<&'static str>;
-    /// Prevents the posts that a SELECT names `p` from being purged or edited until the transaction ends; skips posts
-    /// that were just purged.
-    const SHARE_POSTS: &'static str;
+    const LOCK_TOMBSTONES: Option<&'static str> = None;
     /// Locks the posts of a SELECT as an UPDATE does. Every writer locks posts in order of fullname first, to avoid
     /// deadlocks with other writers and with share locks.
     const LOCK_POSTS: &'static str;
+    /// Prevents the posts that a SELECT names `p` from being purged or edited until the transaction ends; skips posts
+    /// that were just purged.
+    const SHARE_POSTS: &'static str;
     /// Serialises transactions that edit posts, because each checks whether another post still has the old text.
-    const LOCK_EDITS: Option<&'static str>;
-    /// True if many logits are inserted as new rows, which fails if another worker has stored one of them in the
-    /// meantime.
-    const BULK_LOGITS: bool;
-    /// The right side of `IN`: the strings in the JSON array `$1`. With one parameter, the statement does not depend on
-    /// the length of the array.
-    const IN_JSON_ARRAY: &'static str;
-    /// Updates the planner's statistics for the backlog after many inserts. With the statistics of an empty table, the
-    /// planner would read the whole backlog for each post in a claim.
-    const ANALYZE_BACKLOG: Option<&'static str>;
-    /// The title and body of a post `p` for the left side of LIKE, with a pattern whose ASCII letters are small.
-    const SEARCHED: &'static str;
-    /// Expression for the database's time.
-    const NOW: &'static str;
-    /// Query that returns 1 if the table of applied migrations exists, otherwise 0.
-    const HAS_SCHEMA: &'static str;
-    /// Start of a query for relations whose names conflict with new tables. The caller appends the condition on the
-    /// name.
-    const RELATIONS_NAMED: &'static str;
-    /// Advice if another program's relation has the name of one of topicmill's relations.
-    const NAME_TAKEN_ADVICE: &'static str;
-    /// Query for the number of current schemas (0 or 1); `None` if there is always one.
-    const HAS_CURRENT_SCHEMA: Option<&'static str> = None;
-    /// Query for whether the database is UTF-8 (0 or 1); `None` if it always is.
-    const IS_UTF8: Option<&'static str> = None;
-    /// Query for the server version.
-    const SERVER: &'static str;
-    /// Expression for a unique value.
-    const TOKEN: &'static str;
-    /// Query for the approximate number of posts, at a nearly constant cost.
-    const ESTIMATE_POSTS: &'static str;
+    const LOCK_EDITS: Option<&'static str> = None;
+
+    // Parts of statements about posts and labels.
+
+    /// SQL after `posts p` that selects an index with all columns except the text, ordered by fullname like the labels.
+    /// With the date index, SQLite would look up each post separately.
+    const POSTS_IN_ORDER: &'static str;
     /// FROM clause that selects about one in `$3` posts. Each post is equally likely, and each query selects the same
     /// posts.
     const SAMPLE_POSTS: &'static str;
+    /// The right side of `IN`: the strings in the JSON array `$1`. With one parameter, the statement does not depend on
+    /// the length of the array.
+    const IN_JSON_ARRAY: &'static str;
+    /// The title and body of a post `p` for the left side of LIKE, with a pattern whose ASCII letters are small.
+    const SEARCHED: &'static str;
+    /// Expression for the number of scores in a row `s` of `packed_scores`.
+    const NUMBER_OF_SCORES: &'static str;
+    /// True if many logits are inserted as new rows, which fails if another worker has stored one of them in the
+    /// meantime.
+    const BULK_LOGITS: bool;
+    /// Updates the planner's statistics for the backlog after many inserts. With the statistics of an empty table, the
+    /// planner would read the whole backlog for each post in a claim.
+    const ANALYZE_BACKLOG: Option<&'static str> = None;
+
+    // Time and unique values.
+
+    /// Expression for the database's time.
+    const NOW: &'static str;
+    /// Query for the time of the database's clock, which all processes share; `None` if the database has no clock.
+    const TIME: Option<&'static str> = None;
+    /// Expression for a unique value.
+    const TOKEN: &'static str;
+
+    // Descriptions and checks of the database.
+
+    /// Query for the server version.
+    const SERVER: &'static str;
     /// Query for the size on disk in bytes.
     const BYTES: &'static str;
+    /// Query for the approximate number of posts, at a nearly constant cost.
+    const ESTIMATE_POSTS: &'static str;
     /// Query for the problems that the database's own checks find.
     const INTEGRITY: &'static str;
     /// Query for the statements that check further, and fail if they find a problem.
     const DEEP_CHECKS: &'static str;
     /// Advice about a damaged database.
     const REPAIR_ADVICE: &'static str;
-    /// Expression for the number of scores in a row `s` of `packed_scores`.
-    const NUMBER_OF_SCORES: &'static str;
-    /// Query for the time of the database's clock, which all processes share; `None` if the database has no clock.
-    const TIME: Option<&'static str>;
 
     /// Returns the SQL for a time step: the grouping key, computed from `p.created_at`, and its text, computed from
     /// that key as `bucket`.

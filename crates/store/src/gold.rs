@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::LabelSetId;
 use topicmill_core::{
     Fullname, GoldSource, Provenance, SampleReason, TextHash, ThingKind, Timestamp,
 };
@@ -14,7 +15,7 @@ pub struct GoldAnswer {
     /// Slug of the correct label; `None` for none of the offered labels.
     pub label: Option<String>,
     /// The label set of the offered labels.
-    pub label_set: Option<i64>,
+    pub label_set: Option<LabelSetId>,
     /// Reason why the post was selected.
     pub chosen: SampleReason,
     pub source: GoldSource,
@@ -64,7 +65,7 @@ impl Grouping {
     /// Returns the grouping with this name.
     pub fn named(name: &str) -> Option<Self> {
         let mut names = Self::NAMES.into_iter();
-        names.find(|one| *one == name).map(Self)
+        names.find(|known| *known == name).map(Self)
     }
 
     /// Returns its name.
@@ -119,6 +120,17 @@ pub struct ReviewFilter {
     pub high: f64,
 }
 
+/// The order in which posts are reviewed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ReviewOrder<'f> {
+    /// Lowest margin first.
+    Margin,
+    /// By text hash, which is random.
+    Random,
+    /// Only posts that a filter selects, by text hash.
+    Filtered(&'f ReviewFilter),
+}
+
 /// The assigned label of the posts that a filter selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FilterLabel {
@@ -143,7 +155,7 @@ pub struct ForgottenGold {
 #[derive(Debug, Clone, PartialEq)]
 pub struct FitRow {
     /// Key in `label_sets`.
-    pub id: i64,
+    pub id: LabelSetId,
     /// Name of the label set.
     pub name: String,
     /// Start of its hash, which identifies it where several versions have this name.

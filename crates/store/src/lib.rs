@@ -18,6 +18,7 @@ mod driver_error;
 mod error;
 #[expect(missing_docs, reason = "`sql --schema` describes the columns")]
 mod gold;
+mod keys;
 mod lock_wait;
 mod maintenance;
 mod query;
@@ -43,9 +44,10 @@ pub use self::deletion::{Dependents, DropTarget};
 pub use self::dialect::File as Migration;
 pub use self::error::StoreError;
 pub use self::gold::{
-    FilterLabel, FitRow, ForgottenGold, FrameCell, GoldAnswer, Grouping, ReviewFilter, ReviewPost,
-    SavedGold, StoredGold,
+    FilterLabel, FitRow, ForgottenGold, FrameCell, GoldAnswer, Grouping, ReviewFilter, ReviewOrder,
+    ReviewPost, SavedGold, StoredGold,
 };
+pub use self::keys::{HypothesisId, LabelSetId, Lease, ModelId, RunId, Target};
 pub use self::lock_wait::{Cancelled, is_cancelled};
 pub use self::maintenance::Rewritten;
 pub use self::query::{
@@ -58,9 +60,9 @@ pub use self::report::{
 };
 pub use self::rows::{
     ArchiveState, BacklogCounts, Checked, Claim, Claimant, ClaimedPost, Classified, CrashFilter,
-    Due, ExistingTarget, Gap, ImportState, Info, LabelWrite, LabellingState, Lease, ModelRow,
-    NewLogits, OldTexts, Page, Purged, PurgedTexts, RunId, RunRow, StoredLabels, StoredText,
-    Target, TopicKeywords, UnfinishedRun, UnlabelledText, UnreadThread, WorkEstimate, Written,
+    Due, ExistingTarget, Gap, ImportState, Info, LabelWrite, LabellingState, ModelRow, NewLogits,
+    OldTexts, Page, Purged, PurgedTexts, RunRow, StoredLabels, StoredText, TopicKeywords,
+    UnfinishedRun, UnlabelledText, UnreadThread, WorkEstimate, Written,
 };
 pub use self::schedules::{
     ClaimedScheduledRun, RunningScheduledRun, ScheduleState, ScheduledRunClaimant, ScheduledRunEnd,

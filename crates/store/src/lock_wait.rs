@@ -99,7 +99,7 @@ impl LockWaits {
         call: impl Future<Output = T>,
         holder: impl Future<Output = Option<String>>,
     ) -> T {
-        // On the heap, because calls are nested deeply, and each level would hold a copy.
+        // The heap holds it, because calls are nested deeply, and each level would hold a copy.
         let mut call = Box::pin(call);
         if STEP * wait.steps < NOTICE || wait.holder.is_some() {
             return call.await;

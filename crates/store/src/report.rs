@@ -16,14 +16,6 @@ pub struct ReportQuery {
     pub until: Timestamp,
 }
 
-impl ReportQuery {
-    /// Returns the keys of the target; without one, keys that match no row.
-    pub(super) fn keys(&self) -> (i64, i64) {
-        self.target
-            .map_or((0, 0), |target| (target.model, target.label_set))
-    }
-}
-
 /// The time step of one chart column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TimeStep {
@@ -194,21 +186,25 @@ pub struct SkippedSubreddits {
 impl SkippedSubreddits {
     /// Reads the outcomes of a run, as stored in `runs`.
     pub(super) fn from_outcomes(at: Timestamp, outcomes: &str) -> Vec<Self> {
-        let outcomes: Vec<Value> = serde_json::from_str(outcomes).unwrap_or_default();
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        let skipped = outcomes.iter().filter_map(|outcome| {
-            let passed = outcome["skipped"].as_array()?.iter();
-            let passed: Vec<_> = passed
+        let skipped = |outcome: &Value| {
+            let pairs = outcome["skipped"].as_array()?.iter();
+            let passed: Vec<_> = pairs
                 .filter_map(|pair| Some((text(&pair[0])?, text(&pair[1])?)))
                 .collect();
             Some(Self {
                 at,
                 topic: text(&outcome["topic"])?,
                 read: text(&outcome["subreddit"]),
-                passed: Some(passed).filter(|passed| !passed.is_empty())?,
+                passed,
             })
-        });
-        skipped.collect()
+        };
+        serde_json::from_str::<Vec<Value>>(outcomes)
+            .unwrap_or_default()
+            .iter()
+            .filter_map(skipped)
+            .filter(|skipped| !skipped.passed.is_empty())
+            .collect()
     }
 }
 

@@ -6,22 +6,12 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::{HypothesisId, LabelSetId, Lease, ModelId, RunId, Target};
 use topicmill_core::score::LabelOutcome;
 use topicmill_core::{
     Fullname, Listing, Mode, PairLogits, PurgeReason, ReadyPost, RunStatus, Scores, SourceKind,
     Stage, TextHash, TextVector, Timestamp,
 };
-
-/// Key in `runs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct RunId(pub i64);
-
-/// The model and the label set of a classification: keys of their rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-pub struct Target {
-    pub model: i64,
-    pub label_set: i64,
-}
 
 /// A page of posts and its origin, stored in one transaction.
 #[derive(Debug, Clone)]
@@ -169,7 +159,7 @@ pub enum CrashFilter {
 pub struct LabelWrite {
     pub target: Target,
     /// Key of the model for the logits and vectors.
-    pub logits_model: i64,
+    pub logits_model: ModelId,
     pub mode: Mode,
     pub run: RunId,
     pub now: Timestamp,
@@ -184,10 +174,6 @@ pub struct Claim {
     pub lease: Lease,
     pub posts: Vec<ClaimedPost>,
 }
-
-/// Key in `leases`, which is the fencing token: ids increase and are never reused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-pub struct Lease(pub i64);
 
 /// A post to score.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -214,8 +200,7 @@ pub struct Classified {
 /// Logits of a text and a hypothesis that are not stored yet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NewLogits {
-    /// Key of the hypothesis.
-    pub hypothesis: i64,
+    pub hypothesis: HypothesisId,
     pub logits: PairLogits,
 }
 
@@ -241,10 +226,10 @@ pub struct StoredText {
 /// The keys of a model, a label set and its hypotheses; `None` for any that is not stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExistingTarget {
-    pub model: Option<i64>,
-    pub label_set: Option<i64>,
-    /// Keys in `hypotheses`, one per label.
-    pub hypotheses: Vec<Option<i64>>,
+    pub model: Option<ModelId>,
+    pub label_set: Option<LabelSetId>,
+    /// One per label.
+    pub hypotheses: Vec<Option<HypothesisId>>,
 }
 
 /// The work of labelling the remaining posts under a target.
@@ -327,7 +312,7 @@ impl UnfinishedRun {
 /// A row of `runs`, for display.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunRow {
-    pub id: i64,
+    pub id: RunId,
     pub stage: Stage,
     pub status: RunStatus,
     pub started_at: Timestamp,

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::LabellingState;
+use super::{LabellingState, RunId};
 use topicmill_core::{RunStatus, Stage, Timestamp};
 
 /// Progress of labelling, counted or estimated.
@@ -51,7 +51,7 @@ pub struct StageRuns {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LastRun {
     pub stage: Stage,
-    pub id: i64,
+    pub id: RunId,
     pub status: RunStatus,
     pub finished_at: Timestamp,
     pub error: Option<String>,

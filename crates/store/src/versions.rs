@@ -2,13 +2,14 @@
 
 use serde::Serialize;
 
+use super::LabelSetId;
 use topicmill_core::{Fullname, TextHash, Timestamp};
 
 /// A label set as stored, without its labels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LabelSetRow {
     /// Key in `label_sets`; later versions have larger keys.
-    pub id: i64,
+    pub id: LabelSetId,
     /// Display name; several versions may share it.
     pub name: String,
     /// The version.

@@ -14,7 +14,7 @@ use crate::export::Subject;
 use topicmill_core::{Fullname, SampleReason};
 use topicmill_review::label_studio::{self, Tasks};
 use topicmill_review::sampling;
-use topicmill_store::{Access, ReviewPost, Store};
+use topicmill_store::{Access, ReviewOrder, ReviewPost, Store};
 
 /// The default number of tasks: an hour or two of work for one annotator.
 const DEFAULT_TASKS: u32 = 200;
@@ -81,8 +81,9 @@ impl Export {
         let limit = self.limit.unwrap_or(DEFAULT_TASKS);
         let share = self.random_share.unwrap_or(DEFAULT_RANDOM_SHARE);
         let (gold, target) = (store.gold(), subject.target);
-        let closest = gold.lowest_margin_posts(target, None, limit).await?;
-        let random = gold.random_posts(target, None, limit).await?;
+        let closest = gold.posts_to_review(target, None, ReviewOrder::Margin, limit);
+        let random = gold.posts_to_review(target, None, ReviewOrder::Random, limit);
+        let (closest, random) = (closest.await?, random.await?);
         let selected = sampling::mix(closest, random, share, limit as usize);
         let names: Vec<Fullname> = selected.iter().map(|(name, _)| name.clone()).collect();
         let posts = gold.review_posts(target, &names).await?;

@@ -23,7 +23,7 @@ use topicmill_review::calibrate::{
 use topicmill_review::evaluate::{Counted, Frame};
 use topicmill_review::join::GoldText;
 use topicmill_review::quality::QualitySample;
-use topicmill_store::{Access, Store, Target};
+use topicmill_store::{Access, ModelId, Store, Target};
 
 /// The minimum number of gold posts for a fit.
 const MIN_ROWS: usize = 30;
@@ -340,7 +340,7 @@ fn weight_after(weight: f64, shift: f64) -> f64 {
 /// Finds the posts that a random sample represents. A label set that is not stored yet has those of the current one.
 async fn frame(
     store: &Store,
-    model: i64,
+    model: ModelId,
     set: &LabelSet,
     texts: &[GoldText],
 ) -> Result<Option<Frame>, CliError> {

@@ -14,7 +14,7 @@ use crate::pipeline::Context;
 use topicmill_core::{FitTarget, LabelSet, Provenance};
 use topicmill_review::fit::{FittedSet, fit_label_set};
 use topicmill_review::gold::TOPIC;
-use topicmill_store::{Access, LabelSetRow, Store, StoreError, Target};
+use topicmill_store::{Access, LabelSetRow, ModelId, Store, StoreError, Target};
 
 /// Minimum number of gold labels for randomly sampled posts. With fewer, the figures use all gold labels.
 const MIN_RANDOM: usize = 30;
@@ -83,8 +83,7 @@ pub(in crate::cli) struct LabelSetFit {
     /// True if the answers that the figures use are representative of all posts.
     pub is_representative: bool,
     former: Option<Target>,
-    /// Id of the stored model.
-    model: i64,
+    model: ModelId,
 }
 
 impl Default for FitLabels {

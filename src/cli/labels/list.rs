@@ -10,7 +10,7 @@ use super::{NamedSet, WhichModel, join_or_none, model_display_name, named_model,
 use crate::classify::check_no_label_is_lost;
 use crate::cli::{App, CliError, Exit, OutputFormat, output};
 use topicmill_core::{LabelSet, Mode};
-use topicmill_store::{Access, ModelRow, Store, Target};
+use topicmill_store::{Access, LabelSetId, ModelId, ModelRow, Store, Target};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -156,11 +156,11 @@ impl Use {
 /// Returns `None` if no model has labels of this label set.
 async fn model_with_labels(
     store: &Store,
-    label_set: i64,
+    label_set: LabelSetId,
     current: Option<Target>,
     named: Option<&str>,
     set: &str,
-) -> Result<Option<(i64, ModelRow)>, CliError> {
+) -> Result<Option<(ModelId, ModelRow)>, CliError> {
     let keys = store.labels().models_with_labels(label_set).await?;
     let mut models = store.labels().models().await?;
     models.retain(|(id, _)| keys.contains(id));
@@ -173,7 +173,7 @@ async fn model_with_labels(
     if let [only] = &models[..] {
         return Ok(Some(only.clone()));
     }
-    let is_current = |(id, _): &&(i64, ModelRow)| current.is_some_and(|now| now.model == *id);
+    let is_current = |(id, _): &&(ModelId, ModelRow)| current.is_some_and(|now| now.model == *id);
     match models.iter().find(is_current) {
         Some(model) => Ok(Some(model.clone())),
         None => Err(CliError::Usage(format!(
@@ -190,13 +190,10 @@ pub(in crate::cli) async fn selected_labels(
     word: Option<&str>,
     model: Option<&str>,
 ) -> Result<Option<(Target, LabelSet)>, CliError> {
-    let current = store.labels().current_target().await?;
     let Some(word) = word else {
-        return Ok(match current {
-            Some(target) => Some((target, store.labels().label_set(target.label_set).await?)),
-            None => None,
-        });
+        return Ok(store.labels().current().await?);
     };
+    let current = store.labels().current_target().await?;
     let named = NamedSet::stored(app, store, word).await?;
     let none = || {
         CliError::Usage(format!(

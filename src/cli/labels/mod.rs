@@ -35,7 +35,9 @@ use topicmill_core::{Background, LabelSet, Mode, ThingKind, short_hash};
 use topicmill_review::gold::GoldLabels;
 use topicmill_review::hypotheses;
 use topicmill_score::folder::ModelFolder;
-use topicmill_store::{Access, Cost, DropTarget, LabelSetRow, ModelRow, Store};
+use topicmill_store::{
+    Access, Cost, DropTarget, LabelSetId, LabelSetRow, ModelId, ModelRow, Store,
+};
 
 pub(super) use self::fit::{FitLabels, FitVerdict};
 pub(super) use self::gold::login;
@@ -207,7 +209,7 @@ impl WhichModel {
 struct NamedSet {
     pub set: LabelSet,
     /// The database id, if the label set is stored.
-    pub stored: Option<i64>,
+    pub stored: Option<LabelSetId>,
 }
 
 /// The name and version of a label set named on the command line. A stored label set is not read, because it may be
@@ -216,7 +218,7 @@ struct NamedVersion {
     name: String,
     hash: String,
     /// The database id, if the label set is stored.
-    stored: Option<i64>,
+    stored: Option<LabelSetId>,
     /// The label set, if a pipeline file was named.
     of_file: Option<LabelSet>,
 }
@@ -342,11 +344,12 @@ fn is_hash_prefix(word: &str, hash: &str) -> bool {
 
 /// Finds the stored model with this name or hash prefix.
 pub(super) fn named_model<'a>(
-    rows: &'a [(i64, ModelRow)],
+    rows: &'a [(ModelId, ModelRow)],
     word: &str,
-) -> Result<&'a (i64, ModelRow), CliError> {
-    let is_meant =
-        |(_, row): &&(i64, ModelRow)| row.name == word || is_hash_prefix(word, &row.manifest_hash);
+) -> Result<&'a (ModelId, ModelRow), CliError> {
+    let is_meant = |(_, row): &&(ModelId, ModelRow)| {
+        row.name == word || is_hash_prefix(word, &row.manifest_hash)
+    };
     let meant: Vec<_> = rows.iter().filter(is_meant).collect();
     Err(CliError::Usage(match meant[..] {
         [model] => return Ok(model),
@@ -377,7 +380,10 @@ pub(super) fn model_display_name(row: &ModelRow) -> String {
 }
 
 /// Returns the database id of a model, if it is stored.
-async fn find_stored_model(store: &Store, folder: &ModelFolder) -> Result<Option<i64>, CliError> {
+async fn find_stored_model(
+    store: &Store,
+    folder: &ModelFolder,
+) -> Result<Option<ModelId>, CliError> {
     let sought = model_row(folder);
     let same = |row: &ModelRow| {
         (&row.manifest_hash, &row.precision, row.max_tokens)

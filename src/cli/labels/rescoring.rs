@@ -12,7 +12,7 @@ use topicmill_review::gold::ResolvedGold;
 use topicmill_review::join::{self, GoldText};
 use topicmill_review::rescore::Rescorer;
 use topicmill_score::folder::ModelFolder;
-use topicmill_store::{LabelState, PostLabel, Store};
+use topicmill_store::{HypothesisId, LabelState, ModelId, PostLabel, Store};
 
 /// A stored model and a label set, whose labels can be computed without inference.
 pub(super) struct Rescoring<'s, 'a> {
@@ -20,8 +20,8 @@ pub(super) struct Rescoring<'s, 'a> {
     pub store: &'s Store,
     pub flags: &'s ModelFlags,
     pub folder: &'a ModelFolder,
-    /// The database id of the model, if it is stored.
-    pub model: Option<i64>,
+    /// The model, if it is stored.
+    pub model: Option<ModelId>,
     pub set: &'a LabelSet,
 }
 
@@ -48,14 +48,14 @@ impl<'a> Rescoring<'_, 'a> {
 
     /// Computes the vectors of the labels, if an embedding model is used and not all of them are stored. Posts with
     /// stored vectors can then be scored without inference. Returns `None` if nothing needs to be computed.
-    async fn label_vectors(&self, model: i64) -> Result<Option<Vec<LabelVector>>, CliError> {
+    async fn label_vectors(&self, model: ModelId) -> Result<Option<Vec<LabelVector>>, CliError> {
         let (kind, store) = (&self.folder.kind, self.store);
         if !matches!(kind, ModelKind::Embedding(_)) {
             return Ok(None);
         }
         let keys = hypothesis::keys(kind, self.set);
         let ids = store.labels().find_hypotheses(&keys).await?;
-        let stored_ids: Vec<i64> = ids.iter().flatten().copied().collect();
+        let stored_ids: Vec<HypothesisId> = ids.iter().flatten().copied().collect();
         let stored = store.computed().label_vectors(model, &stored_ids).await?;
         let mut stored = stored.into_iter();
         let known: Vec<Option<LabelVector>> = ids
@@ -98,7 +98,7 @@ impl<'a> Rescoring<'_, 'a> {
             let states = labels.label_states(None, &names).await?;
             let is_textless = |post: &&PostLabel| post.state == LabelState::WithoutText;
             let without_text = states.iter().filter(is_textless).count().min(unscored);
-            let is_other = |id: &i64| Some(*id) == current && current != self.model;
+            let is_other = |id: &ModelId| Some(*id) == current && current != self.model;
             let remedy = match models.iter().find(|(id, _)| is_other(id)) {
                 _ if left == all => {
                     format!("label more with `{REVIEW_COMMAND}`, or try `topicmill labels fit`")

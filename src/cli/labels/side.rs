@@ -15,7 +15,9 @@ use topicmill_core::reddit::thing_text;
 use topicmill_core::{Fullname, LabelSet};
 use topicmill_review::rescore::{Rescorer, prediction};
 use topicmill_score::folder::ModelFolder;
-use topicmill_store::{LabelState, ModelRow, PostLabel, Prediction, Store, StoredText, Target};
+use topicmill_store::{
+    LabelSetId, LabelState, ModelId, ModelRow, PostLabel, Prediction, Store, StoredText, Target,
+};
 
 /// Posts read and scored per batch.
 const WINDOW: usize = 1_000;
@@ -23,10 +25,10 @@ const WINDOW: usize = 1_000;
 /// One side of a comparison: a label set and a model.
 pub(super) struct Side {
     pub set: LabelSet,
-    /// The database id of the label set, if it is stored.
-    stored: Option<i64>,
+    /// The label set, if it is stored.
+    stored: Option<LabelSetId>,
     /// The stored model, if it has labelled posts in this database.
-    model: Option<(i64, ModelRow)>,
+    model: Option<(ModelId, ModelRow)>,
     /// The model folder, if it is available to compute labels.
     pub folder: Option<ModelFolder>,
     /// The path of the folder, if it was given.

@@ -352,7 +352,7 @@ async fn a_run_sends_heartbeats_and_recovers_after_being_declared_crashed() {
         context.heartbeat = Duration::from_millis(30);
         let status = async |id: i64| {
             let runs = store.runs().recent_runs(None, 9).await.unwrap();
-            let run = runs.into_iter().find(|run| run.id == id).unwrap();
+            let run = runs.into_iter().find(|run| run.id == RunId(id)).unwrap();
             (run.status, run.finished_at)
         };
         let (set, options) = (label_set(), options());

@@ -15,8 +15,8 @@ use topicmill_core::{
     AuthorPolicy, Fullname, Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp,
 };
 use topicmill_store::{
-    Access, Checked, Claimant, Classified, CrashFilter, ImportState, Page, RunId, Store,
-    StoreError, Target, Written,
+    Access, Checked, Claimant, Classified, CrashFilter, HypothesisId, ImportState, Page, RunId,
+    Store, StoreError, Target, Written,
 };
 
 use crate::crashes::{MAX_ATTEMPTS, begin, count, label_set};
@@ -97,7 +97,7 @@ struct Scene {
     /// On PostgreSQL: the proxy, and a connection that shows which sessions are waiting for locks.
     proxy: Option<(Proxy, tokio::sync::Mutex<sqlx::PgConnection>)>,
     target: Target,
-    hypotheses: Vec<i64>,
+    hypotheses: Vec<HypothesisId>,
 }
 
 impl Scene {

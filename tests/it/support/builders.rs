@@ -8,8 +8,8 @@ use topicmill_core::{
     Timestamp,
 };
 use topicmill_store::{
-    Claim, Claimant, Classified, CrashFilter, LabelWrite, Lease, ModelRow, NewLogits, OldTexts,
-    Page, RunId, Store, Target,
+    Claim, Claimant, Classified, CrashFilter, HypothesisId, LabelWrite, Lease, ModelRow, NewLogits,
+    OldTexts, Page, RunId, Store, Target,
 };
 
 /// Retention of 48 hours, for posts from any source.
@@ -110,7 +110,7 @@ pub async fn target(store: &Store, set: &LabelSet) -> Target {
     }
 }
 
-pub fn logits(hypothesis: i64, entailment: f32) -> NewLogits {
+pub fn logits(hypothesis: HypothesisId, entailment: f32) -> NewLogits {
     NewLogits {
         hypothesis,
         logits: PairLogits::single(entailment),

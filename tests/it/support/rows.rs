@@ -3,7 +3,7 @@
 use sqlx::{AssertSqlSafe, Connection, Row};
 use topicmill_core::TextHash;
 use topicmill_core::reddit::post_text;
-use topicmill_store::{Access, Store};
+use topicmill_store::{Access, LabelSetId, Store};
 
 /// At least one row for every table except the schedule tables, with posts from several sources, one of them removed.
 const ROWS: &str = "
@@ -72,7 +72,8 @@ pub async fn fill(url: &str) {
     let store = Store::open(url, Access::Create).await.unwrap();
     execute(url, ROWS).await;
     // The hash that the program would have computed.
-    let hash = store.labels().label_set(1).await.unwrap().hash();
+    let set = store.labels().label_set(LabelSetId(1)).await.unwrap();
+    let hash = set.hash();
     store.close().await.unwrap();
     execute(
         url,

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::GoldRow;
 use topicmill_core::{Fullname, LabelSet, SampleReason};
-use topicmill_store::{Store, StoreError, StoredGold};
+use topicmill_store::{LabelSetId, Store, StoreError, StoredGold};
 
 /// A post on which annotators disagree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -35,7 +35,7 @@ pub struct Consensus {
     /// estimate from all rows would be biased.
     pub has_close_calls: bool,
     /// For posts that may be out of scope, the keys of the label sets that were offered, if known.
-    pub offered: BTreeMap<Fullname, Vec<i64>>,
+    pub offered: BTreeMap<Fullname, Vec<LabelSetId>>,
     /// The annotators of `rows`.
     pub annotators: BTreeSet<String>,
     /// The posts on which annotators disagree.
@@ -140,7 +140,7 @@ fn decided_labels(answers: &[StoredGold], decides: Option<&str>) -> Vec<Option<S
 pub async fn remove_partly_offered(
     store: &Store,
     rows: &mut Vec<GoldRow>,
-    offered: &BTreeMap<Fullname, Vec<i64>>,
+    offered: &BTreeMap<Fullname, Vec<LabelSetId>>,
     sets: &[&LabelSet],
 ) -> Result<Vec<Fullname>, StoreError> {
     let partial = partial_sets(store, offered.values().flatten(), sets).await?;
@@ -178,11 +178,11 @@ pub async fn partly_offered(
 /// Returns the keys of the stored label sets that lack a label of `sets`.
 async fn partial_sets(
     store: &Store,
-    stored: impl Iterator<Item = &i64>,
+    stored: impl Iterator<Item = &LabelSetId>,
     sets: &[&LabelSet],
-) -> Result<BTreeSet<i64>, StoreError> {
+) -> Result<BTreeSet<LabelSetId>, StoreError> {
     let mut partial = BTreeSet::new();
-    for id in stored.copied().collect::<BTreeSet<i64>>() {
+    for id in stored.copied().collect::<BTreeSet<LabelSetId>>() {
         let offered = store.labels().unfitted_label_set(id).await?;
         let offered: BTreeSet<&str> = offered
             .labels

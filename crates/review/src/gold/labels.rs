@@ -8,7 +8,7 @@ use crate::REVIEW_COMMAND;
 use crate::join;
 use crate::quality;
 use topicmill_core::{Fullname, LabelSet, ThingKind};
-use topicmill_store::Store;
+use topicmill_store::{LabelSetId, Store};
 
 /// `--gold topic`: the topics that posts were collected for.
 pub const TOPIC: &str = "topic";
@@ -26,7 +26,7 @@ pub struct GoldLabels {
     /// True if some of the other posts are close calls or were selected with a filter.
     has_close_calls: bool,
     /// See [`Consensus::offered`](super::Consensus::offered).
-    offered: BTreeMap<Fullname, Vec<i64>>,
+    offered: BTreeMap<Fullname, Vec<LabelSetId>>,
     /// True if random answers were left out because of what they say, so that the others are not a random sample.
     is_selective: bool,
     /// A caveat for topics used as gold labels; `None` for other gold labels.

@@ -59,7 +59,7 @@ pub fn relations() -> Vec<Relation> {
     for (_, _, sql) in migrations() {
         read(sql, &mut all);
     }
-    all.sort_by_key(|one| one.kind == "table");
+    all.sort_by_key(|relation| relation.kind == "table");
     all
 }
 
@@ -68,10 +68,12 @@ pub fn relations() -> Vec<Relation> {
 /// # Errors
 /// [`UnknownRelation`].
 pub fn relation_named(name: &str) -> Result<Relation, UnknownRelation> {
-    let bare = name.rsplit('.').next().unwrap_or(name);
-    let bare = bare.trim_matches('"').to_lowercase();
-    let found = relations().into_iter().find(|one| one.name == bare);
-    found.ok_or_else(|| UnknownRelation(name.to_owned()))
+    let unqualified = name.rsplit('.').next().unwrap_or(name);
+    let bare = unqualified.trim_matches('"').to_lowercase();
+    relations()
+        .into_iter()
+        .find(|relation| relation.name == bare)
+        .ok_or_else(|| UnknownRelation(name.to_owned()))
 }
 
 /// Appends to `all` the tables and views that a migration creates, with their columns.
@@ -88,12 +90,14 @@ fn read(sql: &str, all: &mut Vec<Relation>) {
                 all.extend(open.take());
             }
         } else if let Some(made) = line.strip_prefix("CREATE ") {
-            let (kind, rest) = made.split_once(' ').unwrap_or_default();
-            let kind = [("TABLE", "table"), ("VIEW", "view")]
-                .into_iter()
-                .find(|(word, _)| kind == *word);
-            open = kind.map(|(_, kind)| Relation {
-                name: first_word(rest).to_owned(),
+            let mut words = made.split_whitespace();
+            let kind = match words.next() {
+                Some("TABLE") => Some("table"),
+                Some("VIEW") => Some("view"),
+                _ => None,
+            };
+            open = kind.map(|kind| Relation {
+                name: words.next().unwrap_or_default().to_owned(),
                 kind,
                 meaning: above
                     .split(|line| line.is_empty())
@@ -108,10 +112,6 @@ fn read(sql: &str, all: &mut Vec<Relation>) {
             None => above.clear(),
         }
     }
-}
-
-fn first_word(text: &str) -> &str {
-    text.split_whitespace().next().unwrap_or_default()
 }
 
 /// Parses a line such as `fullname TEXT NOT NULL, -- the post`.
@@ -136,7 +136,7 @@ fn column_of_view(line: &str) -> Option<Column> {
         .split_once(" -- ")
         .and_then(|(definition, comment)| Some((definition, comment.split_once(": ")?)))?;
     let word = kind.strip_suffix(" or NULL").unwrap_or(kind);
-    TYPES.iter().find(|(_, one)| *one == word)?;
+    TYPES.iter().find(|(_, shown)| *shown == word)?;
     let name = definition.trim_end_matches(',').rsplit([' ', '.']).next()?;
     Some(Column {
         name: name.to_owned(),
@@ -160,15 +160,18 @@ mod tests {
         read(sql, &mut all);
         let shown: Vec<String> = all
             .iter()
-            .flat_map(|one| {
-                let columns = one.columns.iter().map(|column| {
+            .flat_map(|relation| {
+                let columns = relation.columns.iter().map(|column| {
                     format!(
                         "{} {} {} {}",
                         column.name, column.kind, column.may_be_null, column.meaning
                     )
                 });
-                std::iter::once(format!("{} {}: {}", one.kind, one.name, one.meaning))
-                    .chain(columns)
+                std::iter::once(format!(
+                    "{} {}: {}",
+                    relation.kind, relation.name, relation.meaning
+                ))
+                .chain(columns)
             })
             .collect();
         assert_eq!(

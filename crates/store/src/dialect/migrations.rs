@@ -48,16 +48,14 @@ mod tests {
     fn every_migration_is_listed_in_order() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations");
         for (database, listed) in [("sqlite", SQLITE), ("postgres", POSTGRES)] {
-            let files = std::fs::read_dir(format!("{folder}/{database}")).unwrap();
-            let name =
-                |file: std::io::Result<std::fs::DirEntry>| file.unwrap().file_name().into_string();
-            let mut files: Vec<String> = files.map(|file| name(file).unwrap()).collect();
+            let mut files: Vec<String> = std::fs::read_dir(format!("{folder}/{database}"))
+                .unwrap()
+                .map(|file| file.unwrap().file_name().into_string().unwrap())
+                .collect();
             files.sort();
             let listed = listed.iter();
-            let listed: Vec<_> = listed
-                .map(|(n, name, _)| format!("{n:04}_{name}.sql"))
-                .collect();
-            assert_eq!(files, listed);
+            let listed = listed.map(|(n, name, _)| format!("{n:04}_{name}.sql"));
+            assert!(files.into_iter().eq(listed), "{database}");
         }
     }
 

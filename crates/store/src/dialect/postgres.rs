@@ -138,7 +138,7 @@ impl Dialect for Postgres {
     const SAMPLE_POSTS: &'static str =
         "FROM things TABLESAMPLE SYSTEM (LEAST(100, 200.0 / $3)) REPEATABLE (1)";
     const TOKEN: &'static str = "gen_random_uuid()::text";
-    // Not CURRENT_TIMESTAMP, which is the start of the transaction: the transaction may have waited for a lock since.
+    // CURRENT_TIMESTAMP is the start of the transaction, which may have waited for a lock since.
     const TIME: Option<&'static str> = Some("SELECT clock_timestamp()");
 
     fn bucket(step: TimeStep) -> (&'static str, &'static str) {
@@ -172,7 +172,7 @@ impl Dialect for Postgres {
             .fetch_all(pool)
             .await
             .ok()?;
-        Some(holders.join(" and ")).filter(|holders| !holders.is_empty())
+        (!holders.is_empty()).then(|| holders.join(" and "))
     }
 
     async fn migrate(pool: &Pool<Self>, migrator: &Migrator) -> Result<(), MigrateError> {
@@ -200,11 +200,10 @@ impl Dialect for Postgres {
                 PARAMETERS
             );
         }
-        let options = read(url)?
-            // Identifies our sessions on the server.
+        let mut options = read(url)?
+            // This identifies our sessions on the server.
             .application_name("topicmill")
             .disable_statement_logging();
-        let mut options = options;
         let mut session = format!("{SESSION}; {}", lock_timeout(STEP));
         let mut first = options.connect().await;
         let is_pooled = match &mut first {
@@ -305,13 +304,9 @@ fn read(url: &str) -> Result<PgConnectOptions> {
     }
     // The driver would keep the brackets of an IPv6 address in the host name, even when it searches the password file.
     // The `host` parameter overrides that host name.
-    if let Some(host) = url::Url::parse(url)
-        .ok()
-        .as_ref()
-        .and_then(url::Url::host_str)
-        && let Some(host) = host
-            .strip_prefix('[')
-            .and_then(|host| host.strip_suffix(']'))
+    if let Ok(parsed) = url::Url::parse(url)
+        && let Some(host) = parsed.host_str().and_then(|host| host.strip_prefix('['))
+        && let Some(host) = host.strip_suffix(']')
     {
         whole.push(if url.contains('?') { '&' } else { '?' });
         whole.push_str("host=");

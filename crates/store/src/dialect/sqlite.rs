@@ -42,15 +42,11 @@ impl Dialect for Sqlite {
     const SKIP_LOCKED: &'static str = "";
     const FOR_UPDATE: &'static str = "";
     const LOCK_KEY: &'static str = "";
-    // `BEGIN IMMEDIATE` excludes other writers.
-    const LOCK_TOMBSTONES: Option<&'static str> = None;
     const SHARE_POSTS: &'static str = "";
     const LOCK_POSTS: &'static str = "";
-    const LOCK_EDITS: Option<&'static str> = None;
     // Logits have foreign keys, so SQLite keeps an undo journal in any case.
     const BULK_LOGITS: bool = false;
     const IN_JSON_ARRAY: &'static str = "(SELECT value FROM json_each($1))";
-    const ANALYZE_BACKLOG: Option<&'static str> = None; // SQLite's plans do not depend on statistics here.
     const SEARCHED: &'static str = "p.title || char(10) || p.selftext";
     // The format that sqlx uses for times. It sorts as text.
     const NOW: &'static str = "strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now')";
@@ -81,8 +77,6 @@ impl Dialect for Sqlite {
              SELECT at + $3 FROM each WHERE at + $3 <= (SELECT MAX(rowid) FROM things)) \
              SELECT at + at / $3 * 2147483647 % $3 FROM each)";
     const TOKEN: &'static str = "lower(hex(randomblob(8)))";
-    // All processes that use the file share the machine's clock.
-    const TIME: Option<&'static str> = None;
 
     fn file_id(options: &SqliteConnectOptions) -> Option<(u64, u64)> {
         let found = std::fs::metadata(options.get_filename()).ok()?;
@@ -231,13 +225,16 @@ async fn with_wal(options: SqliteConnectOptions) -> SqliteConnectOptions {
 /// Queries SQLite instead of reading the file: closing a second handle to the file would drop all of the process's
 /// locks (<https://www.sqlite.org/howtocorrupt.html>, section 2.2).
 async fn has_foreign_tables(options: &SqliteConnectOptions) -> Result<bool, sqlx::Error> {
-    let alone = options.clone().create_if_missing(false);
-    let mut connection = alone.busy_timeout(INSPECTION_TIMEOUT).connect().await?;
-    let others = "SELECT COUNT(*) > 0 AND SUM(name IN ('_sqlx_migrations', 'pair_logits', 'current_target')) < 3 \
-                    FROM sqlite_master";
-    let others = sqlx::query_scalar(others).fetch_one(&mut connection).await;
+    let existing = options.clone().create_if_missing(false);
+    let mut connection = existing.busy_timeout(INSPECTION_TIMEOUT).connect().await?;
+    let are_foreign = sqlx::query_scalar(
+        "SELECT COUNT(*) > 0 AND SUM(name IN ('_sqlx_migrations', 'pair_logits', 'current_target')) < 3 \
+           FROM sqlite_master",
+    )
+    .fetch_one(&mut connection)
+    .await;
     connection.close().await?;
-    others
+    are_foreign
 }
 
 /// Returns advice for a file that cannot be opened.
@@ -272,28 +269,26 @@ fn lock_holder(path: &Path) -> Option<String> {
         found.map_or(0, |found| found.ino()).to_string()
     });
     // A line: number, kind, mode, access, process, device and inode, range. A request that waits has an arrow.
-    let holders = locks.lines().filter_map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
+    let holder = |line| {
+        let words: Vec<&str> = str::split_whitespace(line).collect();
         let (_, inode) = words.get(5)?.rsplit_once(':')?;
-        (words[3] == "WRITE" && inodes.iter().any(|one| one == inode)).then(|| words[4].to_owned())
-    });
+        let is_ours = inodes.iter().any(|ours| ours == inode);
+        (words[3] == "WRITE" && is_ours).then(|| words[4])
+    };
+    let mut holders: BTreeSet<&str> = locks.lines().filter_map(holder).collect();
     let me = std::process::id().to_string();
-    let holders: BTreeSet<String> = holders.collect();
-    if holders.contains(&me) && holders.len() == 1 {
+    if holders.remove(me.as_str()) && holders.is_empty() {
         return None;
     }
-    let name = |pid: &String| {
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
-        let name = name.map(|name| format!(" ({})", name.trim()));
-        format!("process {pid}{}", name.unwrap_or_default())
+    let name = |pid: &&str| match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
+        Ok(name) => format!("process {pid} ({})", name.trim()),
+        Err(_) => format!("process {pid}"),
     };
-    let others: Vec<String> = holders.iter().filter(|pid| **pid != me).map(name).collect();
-    let others = if others.is_empty() {
-        "another program".to_owned()
-    } else {
-        others.join(" and ")
-    };
-    Some(format!("{others} with {file}"))
+    let others: Vec<String> = holders.iter().map(name).collect();
+    Some(match others.join(" and ").as_str() {
+        "" => format!("another program with {file}"),
+        others => format!("{others} with {file}"),
+    })
 }
 
 /// Opens a file; logs who holds a lock on it after [`NOTICE`], and gives up after [`LIMIT`].

@@ -34,36 +34,34 @@ SELECT 'prepared transaction ' || quote_literal(gid) FROM pg_prepared_xacts \
  UNION ALL \
 SELECT 'replication slot ' || slot_name FROM pg_replication_slots \
  WHERE GREATEST(age(xmin), age(catalog_xmin)) > age($1::text::xid)";
+
 impl SqlStore<Postgres> {
     /// See [`Store::rewrite`](crate::Store::rewrite).
     pub async fn rewrite(&self) -> Result<Rewritten> {
         const WHAT: &str = "rewrite the tables";
+        let due = self.meta(REWRITE_DUE).await?;
         let mut connection = self.pool.acquire().await.context(WHAT)?;
         // A short timeout, because other sessions queue behind the request for this lock.
         let timeout = lock_timeout(Duration::from_millis(REWRITE_TIMEOUT_MS.into()));
         let set = connection.execute(sqlx::AssertSqlSafe(timeout)).await;
         set.context(WHAT)?;
-        let rewritten = Self::rewrite_by(&mut connection).await;
-        // Reset before an error is returned, because the connection goes back to the pool.
-        let reset = connection
-            .execute(sqlx::AssertSqlSafe(lock_timeout(STEP)))
-            .await;
-        let rewritten = rewritten?;
-        reset.context(WHAT)?;
-        Ok(rewritten)
+        let rewritten = Self::rewrite_by(&mut connection, due).await;
+        // The connection goes back to the pool even if there was an error.
+        let reset = sqlx::AssertSqlSafe(lock_timeout(STEP));
+        let reset = connection.execute(reset).await.context(WHAT);
+        rewritten.and_then(|rewritten| reset.map(|_| rewritten))
     }
 
-    async fn rewrite_by(connection: &mut PgConnection) -> Result<Rewritten> {
+    async fn rewrite_by(connection: &mut PgConnection, due: Option<String>) -> Result<Rewritten> {
         const WHAT: &str = "rewrite the tables";
-        let due = Self::note(connection, REWRITE_DUE).await?;
         // VACUUM silently skips the tables of other owners.
         let owns = sqlx::query_scalar(OWNS_TABLES);
         if !owns.fetch_one(&mut *connection).await.context(WHAT)? {
             let message = "only the owner of the tables may rewrite them".to_owned();
             return Err(StoreError::Denied(message));
         }
-        // Tested first, because a rewrite is useless while an old snapshot is in use.
-        // Assigns a transaction id, which is higher than the ids of all committed deletions.
+        // A rewrite is useless while an old snapshot is in use. The new transaction id is higher than the ids of all
+        // committed deletions.
         let now: String = sqlx::query_scalar("SELECT pg_current_xact_id()::xid::text")
             .fetch_one(&mut *connection)
             .await
@@ -86,14 +84,6 @@ impl SqlStore<Postgres> {
             .await
             .context(WHAT)?;
         Ok(Rewritten::Complete)
-    }
-
-    async fn note(connection: &mut PgConnection, key: &str) -> Result<Option<String>> {
-        sqlx::query_scalar("SELECT value FROM meta WHERE key = $1")
-            .bind(key)
-            .fetch_optional(connection)
-            .await
-            .context("read the pending rewrite")
     }
 
     /// Waits until no session uses a snapshot older than the transaction `now`. Returns, after the timeout, why the
@@ -172,15 +162,5 @@ impl SqlStore<Postgres> {
             .fetch_one(&self.pool)
             .await
             .context("read who owns the tables")
-    }
-
-    /// See [`Store::is_rewrite_due`](crate::Store::is_rewrite_due).
-    pub async fn is_rewrite_due(&self) -> Result<bool> {
-        let due = sqlx::query("SELECT 1 FROM meta WHERE key = $1")
-            .bind(REWRITE_DUE)
-            .fetch_optional(&self.pool)
-            .await
-            .context("read whether a rewrite is due")?;
-        Ok(due.is_some())
     }
 }

@@ -25,7 +25,7 @@ impl SqlStore<Sqlite> {
     /// See [`Store::rewrite`](crate::Store::rewrite).
     pub async fn rewrite(&self) -> Result<Rewritten> {
         const WHAT: &str = "rewrite the database's file";
-        let due = self.rewrite_due().await?;
+        let due = self.meta(REWRITE_DUE).await?;
         // If only the log remains, an earlier run has rewritten the file.
         if due.as_deref() != Some(LOG_IS_LEFT) {
             let pages: (i64, i64) = sqlx::query_as(
@@ -66,7 +66,7 @@ impl SqlStore<Sqlite> {
         let set = connection.execute("PRAGMA temp_store = FILE").await;
         set.context(WHAT)?;
         let done = connection.execute("VACUUM").await;
-        // Reset before an error is returned, because the connection goes back to the pool.
+        // The connection goes back to the pool even if there was an error.
         let back = connection.execute("PRAGMA temp_store = MEMORY").await;
         done.and(back).context(WHAT).map(drop)
     }
@@ -79,7 +79,7 @@ impl SqlStore<Sqlite> {
     async fn checkpoint_within(&self, timeout_ms: u32) -> Result<bool> {
         const WHAT: &str = "checkpoint the write-ahead log";
         let mut connection = self.pool.acquire().await.context(WHAT)?;
-        // With the usual timeout of minutes, a permanent reader would delay the end of every run.
+        // A permanent reader would delay the end of every run by the usual timeout of minutes.
         let busy_timeout = |ms| AssertSqlSafe(format!("PRAGMA busy_timeout = {ms}"));
         let set = connection.execute(busy_timeout(timeout_ms.into())).await;
         set.context(WHAT)?;
@@ -89,7 +89,7 @@ impl SqlStore<Sqlite> {
             .await
             .and_then(|row| row.try_get::<i64, _>(0))
             .map(|busy| busy == 0);
-        // Reset before an error is returned, because the connection goes back to the pool.
+        // The connection goes back to the pool even if there was an error.
         let reset = connection.execute(busy_timeout(STEP.as_millis())).await;
         let folded = folded.context(WHAT)?;
         reset.context(WHAT)?;
@@ -149,32 +149,19 @@ impl SqlStore<Sqlite> {
         Ok(Some(PathBuf::from(file)).filter(|file| !file.as_os_str().is_empty()))
     }
 
-    async fn rewrite_due(&self) -> Result<Option<String>> {
-        sqlx::query_scalar("SELECT value FROM meta WHERE key = $1")
-            .bind(REWRITE_DUE)
-            .fetch_optional(&self.pool)
-            .await
-            .context("read whether a rewrite is due")
-    }
-
     #[expect(clippy::unused_async, reason = "one interface for both databases")]
     pub async fn may_rewrite(&self) -> Result<bool> {
         Ok(true)
-    }
-
-    /// See [`Store::is_rewrite_due`](crate::Store::is_rewrite_due).
-    pub async fn is_rewrite_due(&self) -> Result<bool> {
-        Ok(self.rewrite_due().await?.is_some())
     }
 }
 
 /// Returns the needed and the free bytes if the disk lacks space for the write-ahead log, or for the copy in the
 /// temporary folder. `None` if there is enough space, or the system does not report it.
 fn missing_space(file: &Path, live: u64) -> Option<(u64, u64)> {
-    let folder = file
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
+    let folder = match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
     let temporary = temporary_folder();
     let log = live + live / LOG_OVERHEAD;
     let shared = is_same_device(folder, &temporary);
@@ -188,12 +175,12 @@ fn missing_space(file: &Path, live: u64) -> Option<(u64, u64)> {
 
 /// Returns the folder for SQLite's temporary files.
 fn temporary_folder() -> PathBuf {
-    let named = ["SQLITE_TMPDIR", "TMPDIR"].into_iter();
-    let named = named.filter_map(std::env::var_os).map(PathBuf::from);
     // SQLite tries the folders in this order (https://www.sqlite.org/tempfiles.html).
-    let usual = ["/var/tmp", "/usr/tmp", "/tmp", "."];
-    named
-        .chain(usual.into_iter().map(PathBuf::from))
+    ["SQLITE_TMPDIR", "TMPDIR"]
+        .into_iter()
+        .filter_map(std::env::var_os)
+        .chain(["/var/tmp", "/usr/tmp", "/tmp", "."].map(Into::into))
+        .map(PathBuf::from)
         .find(|folder| folder.is_dir())
         .unwrap_or_default()
 }

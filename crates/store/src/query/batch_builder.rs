@@ -123,9 +123,9 @@ pub(super) fn millis(text: &str) -> Option<i64> {
 fn as_written(text: &[u8]) -> Option<i64> {
     let number = |from: usize, to: usize| {
         let mut digits = text[from..to].iter();
-        digits.try_fold(0, |number, digit| {
-            let digit = digit.is_ascii_digit().then(|| u32::from(digit - b'0'));
-            digit.map(|digit| 10 * number + digit)
+        digits.try_fold(0, |number, digit| match digit {
+            b'0'..=b'9' => Some(10 * number + u32::from(digit - b'0')),
+            _ => None,
         })
     };
     let is_so = text.len() == 25

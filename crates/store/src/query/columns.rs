@@ -134,11 +134,12 @@ pub fn batch_channel() -> (BatchSender, BatchReceiver) {
 
 /// Parses a JSON array of numbers.
 fn json_numbers(text: &str) -> impl Iterator<Item = Option<f64>> {
-    let inner = text.trim().strip_prefix('[');
-    let inner = inner.and_then(|text| text.strip_suffix(']'));
-    // Text that is not an array must become an error, not an empty list: `no array` does not parse as a number.
-    let numbers = inner.unwrap_or("no array").split(',');
-    numbers
+    text.trim()
+        .strip_prefix('[')
+        .and_then(|text| text.strip_suffix(']'))
+        // Text that is not an array must become an error, not an empty list: `no array` does not parse as a number.
+        .unwrap_or("no array")
+        .split(',')
         .filter(|number| !number.is_empty())
         .map(|number| number.trim().parse().ok())
 }

@@ -259,10 +259,10 @@ async fn run_query(
     into: &PartSender,
 ) -> std::result::Result<QueryEnd, Interrupted> {
     declare(connection, &request.sql).await?;
-    let columns = connection.prepare("FETCH 1 FROM topicmill".into_sql_str());
-    let columns = columns.await?;
+    let cursor = "FETCH 1 FROM topicmill".into_sql_str();
+    let fetch = connection.prepare(cursor).await?;
     connection.execute("CLOSE topicmill").await?;
-    let mut writer = PartWriter::begin(columns.columns(), request, into).await;
+    let mut writer = PartWriter::begin(fetch.columns(), request, into).await;
     // The simple protocol returns every type as text. The statement is exactly the one that the cursor verified.
     let rows = sqlx::raw_sql(AssertSqlSafe(request.sql.clone())).fetch(connection);
     match writer.take(rows).await? {

@@ -78,8 +78,7 @@ impl SqlStore<Sqlite> {
 
 fn answer(path: &Path, request: &QueryRequest, into: &PartSender) -> Result<QueryEnd> {
     check(&request.sql)?;
-    let connection = open(path).map_err(|error| statement_error(&error))?;
-    lock(&connection, &request.stop).map_err(|error| statement_error(&error))?;
+    let connection = open_locked(path, &request.stop)?;
     // The restrictions are set before the statement is compiled, because that is when the authorizer runs.
     let mut statement = the_only_one(&connection, &request.sql)?;
     match rows(&mut statement, request, into) {
@@ -91,8 +90,7 @@ fn answer(path: &Path, request: &QueryRequest, into: &PartSender) -> Result<Quer
 }
 
 fn read(path: &Path, reading: &ColumnQuery, into: &BatchSender) -> Result<QueryEnd> {
-    let connection = open(path).map_err(|error| statement_error(&error))?;
-    lock(&connection, &reading.stop).map_err(|error| statement_error(&error))?;
+    let connection = open_locked(path, &reading.stop)?;
     let asked = &reading.statement;
     check(&asked.sql)?;
     let mut statement = the_only_one(&connection, &asked.sql)?;
@@ -167,10 +165,16 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
+fn open_locked(path: &Path, stop: &CancellationToken) -> Result<Connection> {
+    open(path)
+        .and_then(|connection| lock(&connection, stop).map(|()| connection))
+        .map_err(|error| statement_error(&error))
+}
+
 /// Opens the file for reading. Even a reader needs files next to the database. If it cannot create them, and there is
 /// no log to read, the file is opened as immutable.
 fn open(path: &Path) -> rusqlite::Result<Connection> {
-    // Only one thread uses this connection, so it needs no mutex.
+    // A single thread uses this connection, so it needs no mutex.
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let opened = Connection::open_with_flags(path, flags).and_then(readable);
     if let Err(error) = &opened

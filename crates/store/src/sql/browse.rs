@@ -8,11 +8,9 @@ use crate::browse::{
     PostSummary, Sighting, Verdict,
 };
 use crate::dialect::Dialect;
-use crate::{Result, StoreError, Target};
+use crate::{Result, Target};
 use topicmill_core::{Fullname, ThingKind};
 
-/// A key that matches no row.
-const NO_ROW: i64 = -1;
 /// Maximum number of characters of a body in a list: two lines of a wide window.
 const EXCERPT: i64 = 280;
 /// Maximum number of characters of a title in a list; Reddit's limit is 300.
@@ -24,20 +22,15 @@ const SAME_TEXT: i64 = 20;
 
 const OUTCOME: &str = "CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' WHEN c.label IS NOT NULL THEN 'label' END";
 
-/// Returns the keys of a target, or keys that match no row.
-fn keys(target: Option<Target>) -> (i64, i64) {
-    target.map_or((NO_ROW, NO_ROW), |target| (target.model, target.label_set))
-}
-
 /// Pushes the SELECT of a list's fullnames, without its order.
 fn push_filter<DB: Dialect>(
     select: &mut QueryBuilder<DB>,
     target: Option<Target>,
     filter: &PostFilter,
 ) {
-    let (model, set) = keys(target);
+    let Target { model, label_set } = target.unwrap_or(Target::NONE);
     let of_target = format!(
-        "c.model_id = {model} AND c.label_set_id = {set} AND c.fullname = p.fullname AND c.text_hash = p.text_hash"
+        "c.model_id = {model} AND c.label_set_id = {label_set} AND c.fullname = p.fullname AND c.text_hash = p.text_hash"
     );
     let has_label = match &filter.outcome {
         Some(OutcomeFilter::Label(_) | OutcomeFilter::Other | OutcomeFilter::Unsure) => true,
@@ -193,7 +186,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     fn select_listed(target: Option<Target>) -> QueryBuilder<DB> {
-        let (model, label_set) = keys(target);
+        let Target { model, label_set } = target.unwrap_or(Target::NONE);
         let mut select = QueryBuilder::<DB>::new(format!(
             "SELECT p.fullname, p.subreddit, p.topic, substr(p.title, 1, {TITLE}), substr(p.selftext, 1, {EXCERPT}), \
                     CASE WHEN c.abstained THEN NULL ELSE c.label END, \
@@ -360,27 +353,11 @@ impl<DB: Dialect> SqlStore<DB> {
         .context("read the last write")
     }
 
-    /// Returns the URL without its password.
-    pub fn shown_url(&self) -> &str {
-        &self.url
-    }
-
     pub async fn check_usable(&self) -> Result<()> {
-        let known = Self::latest();
-        let found = match self.schema().await {
+        match self.schema().await {
             // A user who may read only the views has all the privileges that the pages need.
-            Err(error) if is_forbidden(&error) => return Ok(()),
-            found => found?,
-        };
-        match found.cmp(&known) {
-            std::cmp::Ordering::Equal => Ok(()),
-            std::cmp::Ordering::Less if found == 0 => Err(StoreError::NoTables(self.url.clone())),
-            std::cmp::Ordering::Less => Err(StoreError::NotMigrated(self.url.clone())),
-            std::cmp::Ordering::Greater => Err(StoreError::Newer {
-                url: self.url.clone(),
-                found,
-                known,
-            }),
+            Err(error) if is_forbidden(&error) => Ok(()),
+            found => self.check_schema(found?, Self::latest()),
         }
     }
 }

@@ -103,7 +103,6 @@ impl<DB: Dialect> SqlStore<DB> {
             }
             tx.commit().await.context(WHAT)?;
             if !posts.is_empty() {
-                let lease = Lease(lease);
                 return Ok(Claim { lease, posts });
             }
         }
@@ -143,7 +142,7 @@ impl<DB: Dialect> SqlStore<DB> {
         max_attempts: u32,
         crashes: i64,
         limit: u32,
-        lease: i64,
+        lease: Lease,
     ) -> Result<()> {
         let pick = format!(
             "WITH picked AS MATERIALIZED ( \
@@ -171,7 +170,7 @@ impl<DB: Dialect> SqlStore<DB> {
     async fn drop_labelled(
         tx: &mut Transaction<'static, DB>,
         target: Target,
-        lease: i64,
+        lease: Lease,
     ) -> Result<()> {
         sqlx::query::<DB>(
             "DELETE FROM backlog WHERE lease_id = $1 AND EXISTS ( \
@@ -192,7 +191,7 @@ impl<DB: Dialect> SqlStore<DB> {
     /// Parks a post whose text does not match its hash, until its text changes or the user retries it.
     async fn park(
         tx: &mut Transaction<'static, DB>,
-        lease: i64,
+        lease: Lease,
         fullname: &Fullname,
         max_attempts: u32,
     ) -> Result<()> {

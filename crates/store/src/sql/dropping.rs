@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, QueryBuilder};
 
 use super::{ErrorContext, SqlStore, at, push_list};
 use crate::dialect::Dialect;
-use crate::{Dependents, DropTarget, Result, StoreError};
+use crate::{Dependents, DropTarget, HypothesisId, ModelId, Result, StoreError};
 use topicmill_core::Timestamp;
 
 /// Labels deleted per transaction.
@@ -17,8 +17,8 @@ impl DropTarget {
     /// Returns the column that refers to the label set or model, and its key.
     fn column(self) -> (&'static str, i64) {
         match self {
-            Self::LabelSet(id) => ("label_set_id", id),
-            Self::Model(id) => ("model_id", id),
+            Self::LabelSet(id) => ("label_set_id", id.0),
+            Self::Model(id) => ("model_id", id.0),
         }
     }
 
@@ -117,8 +117,8 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub async fn drop_logits(
         &self,
-        model: Option<i64>,
-        hypotheses: &[i64],
+        model: Option<ModelId>,
+        hypotheses: &[HypothesisId],
         first: u8,
     ) -> Result<u64> {
         const WHAT: &str = "drop logits";
@@ -151,7 +151,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(deleted)
     }
 
-    pub async fn drop_rest(&self, what: DropTarget, hypotheses: &[i64]) -> Result<()> {
+    pub async fn drop_rest(&self, what: DropTarget, hypotheses: &[HypothesisId]) -> Result<()> {
         const WHAT: &str = "drop the remaining rows";
         let mut tx = self.begin().await?;
         if !hypotheses.is_empty() {
@@ -160,10 +160,11 @@ impl<DB: Dialect> SqlStore<DB> {
             delete.build().execute(&mut *tx).await.context(WHAT)?;
         }
         // Foreign keys also delete rows that a worker has stored in the meantime.
-        let (delete, id) = match what {
-            DropTarget::LabelSet(id) => ("DELETE FROM label_sets WHERE id = $1", id),
-            DropTarget::Model(id) => ("DELETE FROM models WHERE id = $1", id),
+        let delete = match what {
+            DropTarget::LabelSet(_) => "DELETE FROM label_sets WHERE id = $1",
+            DropTarget::Model(_) => "DELETE FROM models WHERE id = $1",
         };
+        let (_, id) = what.column();
         let deleted = sqlx::query::<DB>(delete).bind(id).execute(&mut *tx).await;
         deleted.context(WHAT)?;
         tx.commit().await.context(WHAT)

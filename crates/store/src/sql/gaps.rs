@@ -2,10 +2,11 @@
 
 use sqlx::{AssertSqlSafe, Row, Transaction};
 
+use super::report::source_kind;
 use super::{ErrorContext, SqlStore};
 use crate::dialect::Dialect;
-use crate::{Gap, Result, RunId, StoreError};
-use topicmill_core::{SourceKind, Timestamp, UnknownVariant};
+use crate::{Gap, Result, RunId};
+use topicmill_core::{SourceKind, Timestamp};
 
 /// Inserts a gap. Of two gaps with the same start, the longer one is kept.
 const INSERT_GAP: &str = "INSERT INTO gaps (source, topic, subreddit, from_at, until_at, run_id) \
@@ -21,7 +22,7 @@ struct OverlappingGap {
     source: String,
     from_at: Timestamp,
     until_at: Timestamp,
-    run: Option<i64>,
+    run: Option<RunId>,
 }
 
 impl OverlappingGap {
@@ -29,33 +30,31 @@ impl OverlappingGap {
     fn subtract(&self, filled: &Gap) -> Vec<(Timestamp, Timestamp)> {
         let before = (self.from_at, self.until_at.min(filled.from_at));
         let behind = (self.from_at.max(filled.until_at), self.until_at);
-        let left = [before, behind];
-        left.into_iter()
-            .filter(|(from, until)| from < until)
-            .collect()
+        let mut ranges = vec![before, behind];
+        ranges.retain(|(from, until)| from < until);
+        ranges
     }
 }
 
 impl<DB: Dialect> SqlStore<DB> {
     /// Gaps of the same source that overlap the new one become a part of it, so that no time is counted twice.
     pub async fn record_gap(&self, gap: &Gap, run: RunId) -> Result<()> {
-        const WHAT: &str = "record a gap";
         let mut tx = self.begin().await?;
         let (mut from_at, mut until_at) = (gap.from_at, gap.until_at);
         let mut overlapping = Self::overlapping_gaps(&mut tx, gap).await?;
-        overlapping.retain(|one| one.source == gap.source.as_str());
-        for one in overlapping {
-            (from_at, until_at) = (from_at.min(one.from_at), until_at.max(one.until_at));
-            Self::replace_gap(&mut tx, gap, &one, &[]).await?;
+        overlapping.retain(|other| other.source == gap.source.as_str());
+        for other in overlapping {
+            (from_at, until_at) = (from_at.min(other.from_at), until_at.max(other.until_at));
+            Self::replace_gap(&mut tx, gap, &other, &[]).await?;
         }
         let whole = OverlappingGap {
             source: gap.source.to_string(),
             from_at,
             until_at,
-            run: Some(run.0),
+            run: Some(run),
         };
         Self::replace_gap(&mut tx, gap, &whole, &[(from_at, until_at)]).await?;
-        tx.commit().await.context(WHAT)
+        tx.commit().await.context("record a gap")
     }
 
     pub async fn gaps(&self) -> Result<Vec<Gap>> {
@@ -66,14 +65,8 @@ impl<DB: Dialect> SqlStore<DB> {
         .await
         .context("read the gaps")?;
         let gap = |(source, topic, subreddit, from_at, until_at): (String, String, _, _, _)| {
-            let source = source.parse();
-            let source = source.map_err(|error: UnknownVariant| StoreError::Corrupt {
-                table: "gaps",
-                row: topic.clone(),
-                detail: error.to_string(),
-            })?;
             Ok(Gap {
-                source,
+                source: source_kind("gaps", &topic, &source)?,
                 topic,
                 subreddit,
                 from_at,
@@ -84,13 +77,12 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn fill_gaps(&self, filled: &Gap) -> Result<()> {
-        const WHAT: &str = "remove filled gaps";
         let mut tx = self.begin().await?;
         let overlapping = Self::overlapping_gaps(&mut tx, filled).await?;
         for gap in &overlapping {
             Self::replace_gap(&mut tx, filled, gap, &gap.subtract(filled)).await?;
         }
-        tx.commit().await.context(WHAT)
+        tx.commit().await.context("remove filled gaps")
     }
 
     /// Replaces a gap of a topic's subreddit with time ranges. It is deleted and inserted again, because `from_at` is
@@ -119,7 +111,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 .bind(of.subreddit.as_str())
                 .bind(*from_at)
                 .bind(*until_at)
-                .bind(gap.run)
+                .bind(gap.run.map(|run| run.0))
                 .execute(&mut **tx)
                 .await
                 .context(WHAT)?;

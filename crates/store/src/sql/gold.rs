@@ -11,10 +11,10 @@ use super::versions::damaged_fit;
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
 use crate::dialect::Dialect;
 use crate::gold::{
-    FilterLabel, FitRow, ForgottenGold, FrameCell, GoldAnswer, Grouping, ReviewFilter, ReviewPost,
+    FilterLabel, FitRow, ForgottenGold, FrameCell, GoldAnswer, Grouping, ReviewOrder, ReviewPost,
     SavedGold, StoredGold,
 };
-use crate::{Result, StoreError, Target, TimeStep};
+use crate::{LabelSetId, Result, StoreError, Target, TimeStep};
 use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp, short_hash};
 
 /// Joins the labels of the posts' current text under the target `$1`, `$2`.
@@ -46,7 +46,7 @@ const FITS: &str =
     "SELECT id, name, hash, fitted FROM label_sets WHERE fitted IS NOT NULL ORDER BY id DESC";
 
 /// A row of [`FITS`].
-type StoredFit = (i64, String, String, Json<Value>);
+type StoredFit = (LabelSetId, String, String, Json<Value>);
 
 /// Earlier answers, by post and annotator.
 type EarlierAnswers = HashMap<(String, String), Option<String>>;
@@ -68,8 +68,10 @@ impl<DB: Dialect> SqlStore<DB> {
                     continue;
                 };
                 // Without a hash (as in a table written by hand), the answer is taken to be about the current text.
-                let seen = answer.text_hash.as_ref();
-                let seen = seen.map_or(hash.as_slice(), TextHash::as_bytes);
+                let seen = match &answer.text_hash {
+                    Some(seen) => seen.as_bytes(),
+                    None => hash.as_slice(),
+                };
                 let stored = Self::save_answer(&mut tx, answer, seen).await?;
                 let key = (answer.fullname.to_string(), answer.annotator.clone());
                 match before.get(&key) {
@@ -81,8 +83,8 @@ impl<DB: Dialect> SqlStore<DB> {
                 // the draw has progressed.
                 let is_present = seen == hash.as_slice();
                 let is_further = drawn.as_ref().is_none_or(|drawn| drawn < hash);
-                // Only topicmill draws in this order. A random selection that was imported implies nothing about posts
-                // with lower hashes.
+                // A random selection that was imported is not in this order, so it implies nothing about posts with
+                // lower hashes.
                 let is_draw =
                     answer.chosen == SampleReason::Random && answer.source != GoldSource::Import;
                 if is_draw && is_present && is_further {
@@ -128,7 +130,10 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut select = QueryBuilder::<DB>::new(
             "SELECT p.fullname, p.text_hash FROM things p WHERE p.fullname IN (",
         );
-        push_list(&mut select, answers.iter().map(|one| one.fullname.as_str()));
+        push_list(
+            &mut select,
+            answers.iter().map(|answer| answer.fullname.as_str()),
+        );
         select.push(" ORDER BY p.fullname ").push(DB::SHARE_POSTS);
         let pairs = select.build_query_as().fetch_all(&mut **tx).await;
         pairs
@@ -143,14 +148,17 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut select = QueryBuilder::<DB>::new(
             "SELECT fullname, annotator, label FROM gold WHERE fullname IN (",
         );
-        push_list(&mut select, answers.iter().map(|one| one.fullname.as_str()));
-        let answers: Vec<(String, String, Option<String>)> = select
+        push_list(
+            &mut select,
+            answers.iter().map(|answer| answer.fullname.as_str()),
+        );
+        let rows: Vec<(String, String, Option<String>)> = select
             .build_query_as()
             .fetch_all(&mut **tx)
             .await
             .context("read earlier answers")?;
-        let answers = answers.into_iter();
-        Ok(answers
+        Ok(rows
+            .into_iter()
             .map(|(post, who, label)| ((post, who), label))
             .collect())
     }
@@ -183,7 +191,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(answer.fullname.as_str())
         .bind(answer.annotator.as_str())
         .bind(answer.label.as_deref())
-        .bind(answer.label_set)
+        .bind(answer.label_set.map(|id| id.0))
         .bind(text_hash)
         .bind(answer.chosen.as_str())
         .bind(answer.source.as_str())
@@ -331,7 +339,6 @@ impl<DB: Dialect> SqlStore<DB> {
         by: Grouping,
         posts: &[Fullname],
     ) -> Result<HashMap<Fullname, Option<String>>> {
-        const WHAT: &str = "read the groups of posts";
         let (key, text) = group_sql::<DB>(Some(by));
         let mut groups = HashMap::new();
         for chunk in posts.chunks(ROWS_A_STATEMENT) {
@@ -341,9 +348,8 @@ impl<DB: Dialect> SqlStore<DB> {
             ));
             push_list(&mut select, chunk.iter().map(Fullname::as_str));
             select.push(") AS grouped");
-            for row in select.build().fetch_all(&self.pool).await.context(WHAT)? {
-                groups.insert(row.try_get(0).context(WHAT)?, row.try_get(1).context(WHAT)?);
-            }
+            let rows = select.build_query_as().fetch_all(&self.pool).await;
+            groups.extend::<Vec<_>>(rows.context("read the groups of posts")?);
         }
         Ok(groups)
     }
@@ -355,7 +361,7 @@ impl<DB: Dialect> SqlStore<DB> {
         after: Timestamp,
     ) -> Result<Vec<(TextHash, Timestamp)>> {
         const WHAT: &str = "find the posts that the review page would draw";
-        // As in `random_posts`, the two NOTs make SQLite use the index of text hashes.
+        // As in `posts_to_review`, the two NOTs make SQLite use the index of text hashes.
         let rows = sqlx::query::<DB>(
             "SELECT c.text_hash, p.collected_at, c.fullname FROM classifications c JOIN things p \
                  ON p.fullname = c.fullname AND p.text_hash = c.text_hash \
@@ -451,81 +457,58 @@ impl<DB: Dialect> SqlStore<DB> {
         rows.into_iter().map(read).collect()
     }
 
-    pub async fn lowest_margin_posts(
+    pub async fn posts_to_review(
         &self,
         target: Target,
         annotator: Option<&str>,
+        order: ReviewOrder<'_>,
         limit: u32,
     ) -> Result<Vec<Fullname>> {
-        let sql = format!(
-            "SELECT p.fullname FROM things p {LABELS} WHERE p.kind = 'post' AND {UNANSWERED} ORDER BY c.margin, p.fullname LIMIT $4"
-        );
-        self.unanswered_posts(sql, target, annotator, limit, None)
-            .await
-    }
-
-    pub async fn random_posts(
-        &self,
-        target: Target,
-        annotator: Option<&str>,
-        limit: u32,
-    ) -> Result<Vec<Fullname>> {
-        // Comments are not drawn, because a random sample speaks of one kind of thing.
-        // Reads only as many labels as needed, in the order of the text hash index. Without the two NOTs, SQLite 3.51
-        // would read a million labels by key and sort them. With a join, PostgreSQL 15 would do the same.
-        let sql = format!(
-            "SELECT c.fullname FROM classifications c WHERE c.text_hash >= '' AND NOT c.model_id <> $1 \
-                AND NOT c.label_set_id <> $2 \
-                AND (SELECT 1 FROM things p WHERE p.fullname = c.fullname AND p.text_hash = c.text_hash \
-                  AND p.kind = 'post' AND {UNANSWERED}) = 1 \
-              ORDER BY c.text_hash, c.fullname LIMIT $4"
-        );
-        self.unanswered_posts(sql, target, annotator, limit, None)
-            .await
-    }
-
-    pub async fn filtered_posts(
-        &self,
-        target: Target,
-        annotator: Option<&str>,
-        filter: &ReviewFilter,
-        limit: u32,
-    ) -> Result<Vec<Fullname>> {
-        // In hash order, which is random, so that the answers represent all posts that match the filter.
-        let (label, slug) = match &filter.label {
-            FilterLabel::Any => ("$7 = ''", ""),
-            FilterLabel::Slug(slug) => ("NOT c.abstained AND c.label = $7", slug.as_str()),
-            FilterLabel::Missing => ("c.abstained AND $7 = ''", ""),
+        // A random sample speaks of one kind of thing, so comments are not drawn.
+        let sql = match order {
+            ReviewOrder::Margin => format!(
+                "SELECT p.fullname FROM things p {LABELS} WHERE p.kind = 'post' AND {UNANSWERED} \
+                  ORDER BY c.margin, p.fullname LIMIT $4"
+            ),
+            // Reads only as many labels as needed, in the order of the text hash index. Without the two NOTs, SQLite
+            // 3.51 would read a million labels by key and sort them. With a join, PostgreSQL 15 would do the same.
+            ReviewOrder::Random => format!(
+                "SELECT c.fullname FROM classifications c WHERE c.text_hash >= '' AND NOT c.model_id <> $1 \
+                    AND NOT c.label_set_id <> $2 \
+                    AND (SELECT 1 FROM things p WHERE p.fullname = c.fullname AND p.text_hash = c.text_hash \
+                      AND p.kind = 'post' AND {UNANSWERED}) = 1 \
+                  ORDER BY c.text_hash, c.fullname LIMIT $4"
+            ),
+            // The order of hashes is random, so that the answers represent all posts that match the filter.
+            ReviewOrder::Filtered(filter) => {
+                let label = match filter.label {
+                    FilterLabel::Any => "$7 = ''",
+                    FilterLabel::Slug(_) => "NOT c.abstained AND c.label = $7",
+                    FilterLabel::Missing => "c.abstained AND $7 = ''",
+                };
+                format!(
+                    "SELECT p.fullname FROM things p {LABELS} WHERE p.kind = '{}' AND {UNANSWERED} AND c.score >= $5 \
+                        AND c.score <= $6 AND {label} ORDER BY p.text_hash, p.fullname LIMIT $4",
+                    filter.kind
+                )
+            }
         };
-        let sql = format!(
-            "SELECT p.fullname FROM things p {LABELS} WHERE p.kind = '{}' AND {UNANSWERED} AND c.score >= $5 \
-                AND c.score <= $6 AND {label} \
-              ORDER BY p.text_hash, p.fullname LIMIT $4",
-            filter.kind
-        );
-        let bounds = Some((filter.low, filter.high, slug));
-        self.unanswered_posts(sql, target, annotator, limit, bounds)
-            .await
-    }
-
-    async fn unanswered_posts(
-        &self,
-        sql: String,
-        target: Target,
-        annotator: Option<&str>,
-        limit: u32,
-        bounds: Option<(f64, f64, &str)>,
-    ) -> Result<Vec<Fullname>> {
         let mut select = sqlx::query_scalar::<DB, Fullname>(AssertSqlSafe(sql))
             .bind(target.model)
             .bind(target.label_set)
             .bind(annotator.unwrap_or_default())
             .bind(i64::from(limit));
-        if let Some((low, high, slug)) = bounds {
-            select = select.bind(low).bind(high).bind(slug);
+        if let ReviewOrder::Filtered(filter) = order {
+            let slug = match &filter.label {
+                FilterLabel::Slug(slug) => slug.as_str(),
+                FilterLabel::Any | FilterLabel::Missing => "",
+            };
+            select = select.bind(filter.low).bind(filter.high).bind(slug);
         }
-        let found = select.fetch_all(&self.pool).await;
-        found.context("find posts to review")
+        select
+            .fetch_all(&self.pool)
+            .await
+            .context("find posts to review")
     }
 
     pub async fn review_posts(
@@ -533,7 +516,6 @@ impl<DB: Dialect> SqlStore<DB> {
         target: Target,
         posts: &[Fullname],
     ) -> Result<Vec<ReviewPost>> {
-        const WHAT: &str = "read posts to review";
         // Used to restore the order of `posts`, in which they are reviewed: IN does not keep it.
         let mut found: HashMap<Fullname, ReviewPost> = HashMap::with_capacity(posts.len());
         for chunk in posts.chunks(ROWS_A_STATEMENT) {
@@ -550,7 +532,8 @@ impl<DB: Dialect> SqlStore<DB> {
             select.push_bind(target.label_set);
             select.push(" WHERE p.has_text AND p.fullname IN (");
             push_list(&mut select, chunk.iter().map(Fullname::as_str));
-            for row in select.build().fetch_all(&self.pool).await.context(WHAT)? {
+            let rows = select.build().fetch_all(&self.pool).await;
+            for row in rows.context("read posts to review")? {
                 let post = Self::review_post(row)?;
                 found.insert(post.fullname.clone(), post);
             }
@@ -568,17 +551,16 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 }
 
-fn fit_row(id: i64, name: String, hash: &str, fitted: &Value) -> Result<FitRow> {
-    let learned = Deserialize::deserialize(&fitted["provenance"]);
-    let learned = learned
-        .map_err(|error: serde_json::Error| damaged_fit(id, &name, hash, &error.to_string()))?;
-    let version = short_hash(hash).to_owned();
-    Ok(FitRow {
-        id,
-        name,
-        version,
-        learned,
-    })
+fn fit_row(id: LabelSetId, name: String, hash: &str, fitted: &Value) -> Result<FitRow> {
+    match Deserialize::deserialize(&fitted["provenance"]) {
+        Ok(learned) => Ok(FitRow {
+            id,
+            name,
+            version: short_hash(hash).to_owned(),
+            learned,
+        }),
+        Err(error) => Err(damaged_fit(id, &name, hash, &error.to_string())),
+    }
 }
 
 /// Parses a value that topicmill wrote.

@@ -24,7 +24,7 @@ impl<DB: Dialect> SqlStore<DB> {
             if last.map_or(&[][..], |row| &row.keywords) == keywords {
                 return Ok(false);
             }
-            // After the last change, whatever the clock says, so that this one is the last from now on.
+            // This change is after the last one, whatever the clock says.
             let after_last = last.map(|row| row.since.as_datetime() + TimeDelta::seconds(1));
             let since = after_last.map_or(now, |after| now.max(after.into()));
             let inserted = sqlx::query::<DB>(
@@ -37,7 +37,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .execute(&self.pool)
             .await
             .context(WHAT)?;
-            // Otherwise, another run has recorded other keywords in the meantime.
+            // If not, another run has recorded other keywords in the meantime.
             if DB::rows_affected(&inserted) > 0 {
                 break;
             }
@@ -64,8 +64,9 @@ impl<DB: Dialect> SqlStore<DB> {
 
 /// Returns the strings in a list.
 fn strings(list: &Value) -> Vec<String> {
-    let texts = list.as_array().into_iter().flatten();
-    texts
+    list.as_array()
+        .into_iter()
+        .flatten()
         .filter_map(|text| text.as_str().map(str::to_owned))
         .collect()
 }

@@ -11,7 +11,11 @@ use super::{ErrorContext, POSTS_A_STATEMENT, SqlStore, at, push_list};
 use crate::bulk::{Insert, Keys, Values};
 use crate::dialect::Dialect;
 use crate::driver_error::is_duplicate_key;
-use crate::{Classified, LabelWrite, Result, StoredLabels, Target, Written};
+use crate::{
+    Classified, HypothesisId, LabelSetId, LabelWrite, ModelId, Result, StoredLabels, Target,
+    Written,
+};
+use topicmill_core::score::LabelOutcome;
 use topicmill_core::{Fullname, PairLogits, Scores, TextHash};
 
 /// Seconds in a day.
@@ -71,7 +75,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 if chunk.is_empty() {
                     continue;
                 }
-                let outcomes = chunk.iter().map(|post| post.done.scores.outcome());
+                let outcomes = chunk.iter().map(|post| post.done.scores.outcome);
                 outcomes.for_each(|outcome| stored.add(outcome));
                 match Self::insert_outputs(&mut tx, write.logits_model, &chunk, bulk).await {
                     // Another worker has since stored logits for one of the texts.
@@ -90,7 +94,10 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Serialises lease-free writes to a label set, so that each write sees the labels from the others, and no post is
     /// labelled twice.
-    async fn lock_label_set(tx: &mut Transaction<'static, DB>, label_set: i64) -> Result<()> {
+    async fn lock_label_set(
+        tx: &mut Transaction<'static, DB>,
+        label_set: LabelSetId,
+    ) -> Result<()> {
         let alone = format!("SELECT 1 FROM label_sets WHERE id = $1 {}", DB::LOCK_POSTS);
         sqlx::query::<DB>(AssertSqlSafe(alone))
             .bind(label_set)
@@ -133,7 +140,10 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(locked)
     }
 
-    async fn slugs(tx: &mut Transaction<'static, DB>, label_set: i64) -> Result<Vec<String>> {
+    async fn slugs(
+        tx: &mut Transaction<'static, DB>,
+        label_set: LabelSetId,
+    ) -> Result<Vec<String>> {
         sqlx::query_scalar::<DB, _>(
             "SELECT label FROM labels WHERE label_set_id = $1 ORDER BY position",
         )
@@ -155,7 +165,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .push(" AND label_set_id = ")
             .push_bind(write.target.label_set);
         match write.lease {
-            Some(lease) => delete.push(" AND lease_id = ").push_bind(lease.0),
+            Some(lease) => delete.push(" AND lease_id = ").push_bind(lease),
             None => delete.push(" AND lease_id IS NULL"),
         };
         delete.push(" AND fullname IN (");
@@ -203,7 +213,7 @@ impl<DB: Dialect> SqlStore<DB> {
     /// fastest method, which fails if one of them is already stored.
     async fn insert_outputs(
         tx: &mut Transaction<'static, DB>,
-        model: i64,
+        model: ModelId,
         posts: &[Locked<'_>],
         bulk: bool,
     ) -> Result<()> {
@@ -213,7 +223,7 @@ impl<DB: Dialect> SqlStore<DB> {
             let logits = post.done.logits.iter();
             logits.map(|one| (&post.done.text_hash, one.hypothesis, &one.logits))
         });
-        let mut rows: Vec<(&TextHash, i64, &PairLogits)> = logits.collect();
+        let mut rows: Vec<(&TextHash, HypothesisId, &PairLogits)> = logits.collect();
         // In PostgreSQL, an insert waits for another transaction that inserts the same key. The same order in all
         // writers avoids deadlocks between workers that score the same texts.
         rows.sort_unstable_by_key(|(hash, hypothesis, _)| (**hash, *hypothesis));
@@ -223,12 +233,12 @@ impl<DB: Dialect> SqlStore<DB> {
             Values::Real32(rows.iter().map(|(.., logits)| of(logits)).collect())
         };
         let hashes = rows.iter().map(|(hash, ..)| hash.as_bytes()).collect();
-        let hypotheses = rows.iter().map(|(_, id, _)| Some(*id)).collect();
+        let hypotheses = rows.iter().map(|(_, id, _)| Some(id.0)).collect();
         let insert = Insert {
             table: "pair_logits",
             rows: rows.len(),
             columns: vec![
-                ("model_id", Values::repeat(model, rows.len())),
+                ("model_id", Values::repeat(model.0, rows.len())),
                 ("text_hash", Values::Bytes(hashes)),
                 ("hypothesis_id", Values::Integer(hypotheses)),
                 ("entailment", real(|logits| Some(logits.entailment))),
@@ -255,7 +265,7 @@ impl<DB: Dialect> SqlStore<DB> {
             table: "text_vectors",
             rows: rows.len(),
             columns: vec![
-                ("model_id", Values::repeat(model, rows.len())),
+                ("model_id", Values::repeat(model.0, rows.len())),
                 ("text_hash", Values::Bytes(hashes)),
                 ("vector", Values::Bytes(vectors)),
             ],
@@ -293,8 +303,8 @@ impl<DB: Dialect> SqlStore<DB> {
         let keys = || {
             vec![
                 ("fullname", Values::Text(names.clone().collect())),
-                ("model_id", Values::repeat(target.model, n)),
-                ("label_set_id", Values::repeat(target.label_set, n)),
+                ("model_id", Values::repeat(target.model.0, n)),
+                ("label_set_id", Values::repeat(target.label_set.0, n)),
             ]
         };
         let hashes = results.map(|done| done.text_hash.as_bytes());
@@ -309,8 +319,11 @@ impl<DB: Dialect> SqlStore<DB> {
             ("label", Values::Text(labels.collect())),
             ("score", real(|scores| scores.scores[scores.best])),
             ("margin", real(|scores| scores.margin)),
-            ("abstained", flag(|scores| scores.abstained)),
-            ("other", flag(|scores| scores.other)),
+            ("abstained", flag(Scores::is_abstention)),
+            (
+                "other",
+                flag(|scores| scores.outcome == LabelOutcome::Other),
+            ),
             ("mode", Values::Text(vec![Some(mode.as_str()); n])),
             ("run_id", Values::repeat(run.0, n)),
             ("classified_at", Values::Time(vec![Some(at(now)); n])),

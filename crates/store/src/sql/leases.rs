@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{AssertSqlSafe, Row, Transaction};
+use sqlx::{AssertSqlSafe, Transaction};
 
 use super::{ErrorContext, SqlStore, at};
 use crate::dialect::Dialect;
@@ -20,12 +20,12 @@ impl<DB: Dialect> SqlStore<DB> {
         tx: &mut Transaction<'static, DB>,
         claimant: &Claimant<'_>,
         now: DateTime<Utc>,
-    ) -> Result<i64> {
+    ) -> Result<Lease> {
         sqlx::query_scalar::<DB, _>(
             "INSERT INTO leases (worker, run_id, claimed_at, expires_at) VALUES ($1, $2, $3, $4) RETURNING id",
         )
         .bind(claimant.worker)
-        .bind(claimant.run.0)
+        .bind(claimant.run)
         .bind(now)
         .bind(now + claimant.lease)
         .fetch_one(&mut **tx)
@@ -33,7 +33,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .context("insert a lease")
     }
 
-    pub(super) async fn end_lease(tx: &mut Transaction<'static, DB>, id: i64) -> Result<()> {
+    pub(super) async fn end_lease(tx: &mut Transaction<'static, DB>, id: Lease) -> Result<()> {
         sqlx::query::<DB>("DELETE FROM leases WHERE id = $1")
             .bind(id)
             .execute(&mut **tx)
@@ -46,7 +46,7 @@ impl<DB: Dialect> SqlStore<DB> {
         const WHAT: &str = "renew a lease";
         let mut connection = self.pool.acquire().await.context(WHAT)?;
         let now = self.database_time(&mut connection, at(now)).await?;
-        // Also renews an expired lease: its row exists until another worker reclaims it, and only the row counts. A
+        // An expired lease is renewed too: its row exists until another worker reclaims it, and only the row counts. A
         // delayed renewal must not undo a later one. An expiry far in the future was written before the clock was set
         // back, so it is replaced.
         sqlx::query::<DB>(
@@ -54,7 +54,7 @@ impl<DB: Dialect> SqlStore<DB> {
                     CASE WHEN expires_at > $2 AND expires_at < $3 THEN expires_at ELSE $2 END \
               WHERE id = $1",
         )
-        .bind(lease_id.0)
+        .bind(lease_id)
         .bind(now + lease)
         .bind(now + lease * 2)
         .execute(&mut *connection)
@@ -73,7 +73,7 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<bool> {
         let live = format!("SELECT 1 FROM leases WHERE id = $1 {lock}");
         sqlx::query::<DB>(AssertSqlSafe(live))
-            .bind(lease.0)
+            .bind(lease)
             .fetch_optional(&mut **tx)
             .await
             .map(|row| row.is_some())
@@ -90,7 +90,7 @@ impl<DB: Dialect> SqlStore<DB> {
             "SELECT id, worker, expires_at FROM leases WHERE expires_at <= $1 ORDER BY id {}",
             DB::SKIP_LOCKED
         );
-        let expired: Vec<(i64, String, DateTime<Utc>)> =
+        let expired: Vec<(Lease, String, DateTime<Utc>)> =
             sqlx::query_as::<DB, _>(AssertSqlSafe(expired))
                 .bind(now)
                 .fetch_all(&mut **tx)
@@ -111,8 +111,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     // A crash does not count as an attempt, because it does not show which post caused it.
-    async fn reclaim_lease(tx: &mut Transaction<'static, DB>, id: i64) -> Result<()> {
-        const WHAT: &str = "reclaim the posts of a crashed worker";
+    async fn reclaim_lease(tx: &mut Transaction<'static, DB>, id: Lease) -> Result<()> {
         sqlx::query::<DB>(
             "UPDATE backlog SET lease_id = NULL, crashes = crashes + 1, error = $2 WHERE lease_id = $1",
         )
@@ -120,7 +119,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(RECLAIMED)
         .execute(&mut **tx)
         .await
-        .context(WHAT)?;
+        .context("reclaim the posts of a crashed worker")?;
         Self::end_lease(tx, id).await
     }
 
@@ -128,7 +127,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut tx = self.begin().await?;
         // If two workers reclaim the lease, the second waits for the lock, and then finds no lease.
         if Self::lock_lease(&mut tx, lease_id, DB::FOR_UPDATE).await? {
-            Self::reclaim_lease(&mut tx, lease_id.0).await?;
+            Self::reclaim_lease(&mut tx, lease_id).await?;
         }
         tx.commit()
             .await
@@ -139,7 +138,7 @@ impl<DB: Dialect> SqlStore<DB> {
     // attempt.
     pub async fn release(&self, lease_id: Lease) -> Result<()> {
         sqlx::query::<DB>("DELETE FROM leases WHERE id = $1")
-            .bind(lease_id.0)
+            .bind(lease_id)
             .execute(&self.pool)
             .await
             .map(drop)
@@ -147,14 +146,9 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn lease_holders(&self) -> Result<Vec<(Lease, String)>> {
-        sqlx::query::<DB>("SELECT id, worker FROM leases ORDER BY id")
+        sqlx::query_as::<DB, _>("SELECT id, worker FROM leases ORDER BY id")
             .fetch_all(&self.pool)
             .await
-            .and_then(|rows| {
-                rows.iter()
-                    .map(|row| Ok((Lease(row.try_get(0)?), row.try_get(1)?)))
-                    .collect()
-            })
             .context("read the leases")
     }
 }

@@ -43,12 +43,14 @@ mod vectors;
 mod versions;
 mod watermarks;
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, Connection, Encode, Pool, QueryBuilder, Row, Transaction, Type};
 
+use self::post_rows::json_array;
 pub(super) use self::text_rule::TEXTS;
 use super::dialect::{Dialect, File, migrator_from};
 pub(super) use super::driver_error::ErrorContext;
@@ -121,7 +123,7 @@ pub struct SqlStore<DB: Dialect> {
     pub(super) waits: Arc<LockWaits>,
 }
 
-// Not derived, because that would require `DB: Clone`.
+// A derived implementation would require `DB: Clone`.
 impl<DB: Dialect> Clone for SqlStore<DB> {
     fn clone(&self) -> Self {
         Self {
@@ -167,6 +169,37 @@ where
 }
 
 impl<DB: Dialect> SqlStore<DB> {
+    /// Runs a statement that ends with `fullname IN` on these posts. Returns the number of changed rows.
+    async fn change_posts(
+        tx: &mut Transaction<'static, DB>,
+        statement: &str,
+        posts: impl Iterator<Item = &str>,
+        what: &'static str,
+    ) -> Result<u64> {
+        let sql = format!("{statement} {}", DB::IN_JSON_ARRAY);
+        sqlx::query::<DB>(AssertSqlSafe(sql))
+            .bind(json_array(posts))
+            .execute(&mut **tx)
+            .await
+            .map(|done| DB::rows_affected(&done))
+            .context(what)
+    }
+
+    /// Selects strings of these posts, with a statement that ends with `IN`.
+    async fn select_posts(
+        tx: &mut Transaction<'static, DB>,
+        statement: &str,
+        posts: impl Iterator<Item = &str>,
+        what: &'static str,
+    ) -> Result<Vec<String>> {
+        let sql = format!("{statement} {}", DB::IN_JSON_ARRAY);
+        sqlx::query_scalar::<DB, _>(AssertSqlSafe(sql))
+            .bind(json_array(posts))
+            .fetch_all(&mut **tx)
+            .await
+            .context(what)
+    }
+
     /// Decodes the hash of a post's text.
     pub(super) fn text_hash(row: &DB::Row, column: usize, fullname: &Fullname) -> Result<TextHash> {
         let hash: Vec<u8> = row.try_get(column).context("read the hash of a text")?;
@@ -178,14 +211,15 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub(super) async fn open(url: &str, access: Access, more: &[File]) -> Result<Self> {
-        let opened = Self::try_open(url, access, more).await;
-        opened.map_err(|error| match error {
-            StoreError::Damaged { message, .. } => StoreError::Damaged {
-                what: format!("the database `{}`", redact_url(url)),
-                message,
-            },
-            other => other,
-        })
+        Self::try_open(url, access, more)
+            .await
+            .map_err(|error| match error {
+                StoreError::Damaged { message, .. } => StoreError::Damaged {
+                    what: format!("the database `{}`", redact_url(url)),
+                    message,
+                },
+                error => error,
+            })
     }
 
     async fn try_open(url: &str, access: Access, more: &[File]) -> Result<Self> {
@@ -220,41 +254,46 @@ impl<DB: Dialect> SqlStore<DB> {
         if found > 0 && store.is_earlier_build(&migrator).await? {
             return Err(StoreError::EarlierBuild(store.url));
         }
-        let known = migrator.iter().map(|one| one.version).max().unwrap_or(0);
-        match (found.cmp(&known), access) {
-            (std::cmp::Ordering::Greater, _) => Err(StoreError::Newer {
-                url: store.url,
+        let versions = migrator.iter().map(|migration| migration.version);
+        let known = versions.max().unwrap_or(0);
+        if found >= known || access != Access::Create {
+            store.check_schema(found, known)?;
+            return Ok(store);
+        }
+        if found > 0 {
+            tracing::warn!(
+                from = found, to = known, url = %store.url,
+                "upgrading the database to the schema of this version; earlier versions can no longer use it"
+            );
+        } else {
+            if let Some(is_utf8) = DB::IS_UTF8
+                && store
+                    .number(is_utf8, "read the encoding of the database")
+                    .await?
+                    == 0
+            {
+                return Err(StoreError::Encoding(store.url));
+            }
+            store.check_names_free().await?;
+        }
+        store.migrate(&migrator).await?;
+        if found > 0 {
+            tracing::warn!(schema = known, "upgraded the database");
+        }
+        Ok(store)
+    }
+
+    /// Checks that the database has the latest schema.
+    fn check_schema(&self, found: i64, known: i64) -> Result<()> {
+        match found.cmp(&known) {
+            Ordering::Equal => Ok(()),
+            Ordering::Less if found == 0 => Err(StoreError::NoTables(self.url.clone())),
+            Ordering::Less => Err(StoreError::NotMigrated(self.url.clone())),
+            Ordering::Greater => Err(StoreError::Newer {
+                url: self.url.clone(),
                 found,
                 known,
             }),
-            (std::cmp::Ordering::Equal, _) => Ok(store),
-            (std::cmp::Ordering::Less, Access::Create) => {
-                if found > 0 {
-                    tracing::warn!(
-                        from = found, to = known, url = %store.url,
-                        "upgrading the database to the schema of this version; earlier versions can no longer use it"
-                    );
-                }
-                if found == 0
-                    && let Some(is_utf8) = DB::IS_UTF8
-                    && store
-                        .number(is_utf8, "read the encoding of the database")
-                        .await?
-                        == 0
-                {
-                    return Err(StoreError::Encoding(store.url));
-                }
-                if found == 0 {
-                    store.check_names_free().await?;
-                }
-                store.migrate(&migrator).await?;
-                if found > 0 {
-                    tracing::warn!(schema = known, "upgraded the database");
-                }
-                Ok(store)
-            }
-            (std::cmp::Ordering::Less, _) if found == 0 => Err(StoreError::NoTables(store.url)),
-            (std::cmp::Ordering::Less, _) => Err(StoreError::NotMigrated(store.url)),
         }
     }
 
@@ -265,8 +304,11 @@ impl<DB: Dialect> SqlStore<DB> {
             .chain(&OTHER_RELATIONS)
             .map(|name| format!("'{name}'"))
             .collect();
-        let ours = ours.join(", ");
-        let first = format!("{} IN ({ours}) ORDER BY 1 LIMIT 1", DB::RELATIONS_NAMED);
+        let first = format!(
+            "{} IN ({}) ORDER BY 1 LIMIT 1",
+            DB::RELATIONS_NAMED,
+            ours.join(", ")
+        );
         let found = sqlx::query_scalar::<DB, String>(AssertSqlSafe(first))
             .fetch_optional(&self.pool)
             .await
@@ -440,8 +482,8 @@ mod tests {
         .fetch_all(&store.pool)
         .await
         .unwrap();
-        let found: BTreeSet<&str> = found.iter().map(String::as_str).collect();
-        let known: BTreeSet<&str> = TABLES.into_iter().chain(OTHER_RELATIONS).collect();
-        assert_eq!(found, known);
+        let known = TABLES.into_iter().chain(OTHER_RELATIONS);
+        let known: BTreeSet<String> = known.map(str::to_owned).collect();
+        assert_eq!(BTreeSet::from_iter(found), known);
     }
 }

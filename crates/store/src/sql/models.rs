@@ -2,18 +2,25 @@
 
 use std::collections::HashMap;
 
+use serde::Serialize;
 use serde_json::Value;
 use sqlx::types::Json;
-use sqlx::{AssertSqlSafe, QueryBuilder, Row};
+use sqlx::{AssertSqlSafe, QueryBuilder};
 
-use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, count};
+use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore};
 use crate::dialect::Dialect;
+use crate::maintenance::REWRITE_DUE;
 use crate::versions::{CrossFitted, Prediction};
-use crate::{ModelRow, Result, Target};
-use topicmill_core::{Background, Fullname, LabelSet, TextHash, Timestamp};
+use crate::{HypothesisId, LabelSetId, ModelId, ModelRow, Result, Target};
+use topicmill_core::{Background, Fullname, Label, LabelSet, TextHash, Timestamp};
+
+/// Converts a value for a column.
+fn json(value: &impl Serialize) -> Json<Value> {
+    Json(serde_json::to_value(value).expect("strings and numbers can be written as JSON"))
+}
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub async fn ensure_model(&self, model: &ModelRow) -> Result<i64> {
+    pub async fn ensure_model(&self, model: &ModelRow) -> Result<ModelId> {
         // DO UPDATE instead of DO NOTHING, because only inserted or updated rows are returned. The name may change when
         // a folder is renamed. Everything that affects scores is in the key.
         sqlx::query_scalar::<DB, _>(
@@ -32,18 +39,12 @@ impl<DB: Dialect> SqlStore<DB> {
         .context("record the model")
     }
 
-    pub async fn ensure_label_set(&self, set: &LabelSet, now: Timestamp) -> Result<i64> {
+    pub async fn ensure_label_set(&self, set: &LabelSet, now: Timestamp) -> Result<LabelSetId> {
         const WHAT: &str = "record the label set";
         let hash = set.hash();
         let background = set.background.as_ref();
-        let topics = background.map(|background| {
-            serde_json::to_value(background).expect("strings and numbers can be written as JSON")
-        });
-        let fitted = set.fitted.as_ref().map(|fitted| {
-            serde_json::to_value(fitted).expect("strings and numbers can be written as JSON")
-        });
         let mut tx = self.begin().await?;
-        let id: i64 = sqlx::query_scalar::<DB, _>(
+        let id: LabelSetId = sqlx::query_scalar::<DB, _>(
             "INSERT INTO label_sets \
                (name, hash, template, mode, threshold, temperature, created_at, background, background_topics, fitted) \
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (hash) DO UPDATE SET name = excluded.name \
@@ -57,27 +58,24 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(set.temperature)
         .bind(now)
         .bind(background.map(Background::tag))
-        .bind(topics.map(Json))
-        .bind(fitted.map(Json))
+        .bind(background.map(json))
+        .bind(set.fitted.as_ref().map(json))
         .fetch_one(&mut *tx)
         .await
         .context(WHAT)?;
-        for (chunk_index, chunk) in set.labels.chunks(ROWS_A_STATEMENT).enumerate() {
-            let hypotheses: Vec<String> = chunk.iter().map(|label| set.hypothesis(label)).collect();
+        let labels: Vec<(i64, &Label)> = (0..).zip(&set.labels).collect();
+        for chunk in labels.chunks(ROWS_A_STATEMENT) {
             let mut insert = QueryBuilder::<DB>::new(
                 "INSERT INTO labels (label_set_id, position, label, label_name, hypothesis, descriptions) ",
             );
-            insert.push_values(
-                chunk.iter().zip(&hypotheses).enumerate(),
-                |mut row, (i, (label, hypothesis))| {
-                    row.push_bind(id)
-                        .push_bind(count((chunk_index * ROWS_A_STATEMENT + i) as u64))
-                        .push_bind(label.slug.as_str())
-                        .push_bind(label.label.as_str())
-                        .push_bind(hypothesis.as_str())
-                        .push_bind(Json(Value::from(label.descriptions.clone())));
-                },
-            );
+            insert.push_values(chunk, |mut row, (position, label)| {
+                row.push_bind(id)
+                    .push_bind(*position)
+                    .push_bind(label.slug.as_str())
+                    .push_bind(label.label.as_str())
+                    .push_bind(set.hypothesis(label))
+                    .push_bind(json(&label.descriptions));
+            });
             // The hash of the set covers its labels, so existing labels are the same.
             insert.push(" ON CONFLICT DO NOTHING");
             insert.build().execute(&mut *tx).await.context(WHAT)?;
@@ -88,18 +86,15 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub async fn replace_fit(
         &self,
-        id: i64,
+        id: LabelSetId,
         set: &LabelSet,
         crossed: &[CrossFitted],
     ) -> Result<()> {
         const WHAT: &str = "record the fit";
-        let fitted = set.fitted.as_ref().map(|fitted| {
-            serde_json::to_value(fitted).expect("strings and numbers can be written as JSON")
-        });
         let mut tx = self.begin().await?;
         sqlx::query::<DB>("UPDATE label_sets SET fitted = $2 WHERE id = $1")
             .bind(id)
-            .bind(fitted.map(Json))
+            .bind(set.fitted.as_ref().map(json))
             .execute(&mut *tx)
             .await
             .context(WHAT)?;
@@ -118,14 +113,19 @@ impl<DB: Dialect> SqlStore<DB> {
         // Posts are locked in order of fullname, to avoid deadlocks.
         let mut crossed: Vec<&CrossFitted> = crossed.iter().collect();
         crossed.sort_by(|a, b| a.fullname.cmp(&b.fullname));
-        for one in crossed {
+        for CrossFitted {
+            fullname,
+            text_hash,
+            prediction,
+        } in crossed
+        {
             sqlx::query::<DB>(AssertSqlSafe(insert.as_str()))
                 .bind(id)
-                .bind(one.fullname.as_str())
-                .bind(one.text_hash.as_bytes())
-                .bind(one.prediction.label.as_str())
-                .bind(one.prediction.score)
-                .bind(one.prediction.abstained)
+                .bind(fullname.as_str())
+                .bind(text_hash.as_bytes())
+                .bind(prediction.label.as_str())
+                .bind(prediction.score)
+                .bind(prediction.abstained)
                 .execute(&mut *tx)
                 .await
                 .context(WHAT)?;
@@ -133,37 +133,39 @@ impl<DB: Dialect> SqlStore<DB> {
         tx.commit().await.context(WHAT)
     }
 
-    pub async fn cross_fitted(&self, label_set: i64) -> Result<HashMap<Fullname, Prediction>> {
-        const WHAT: &str = "read the labels of cross-fitting";
-        let rows = sqlx::query::<DB>(
+    pub async fn cross_fitted(
+        &self,
+        label_set: LabelSetId,
+    ) -> Result<HashMap<Fullname, Prediction>> {
+        let rows: Vec<(Fullname, String, f64, bool)> = sqlx::query_as::<DB, _>(
             "SELECT x.fullname, x.label, x.score, x.abstained FROM cross_fitted x \
                JOIN things p ON p.fullname = x.fullname AND p.text_hash = x.text_hash WHERE x.label_set_id = $1",
         )
         .bind(label_set)
         .fetch_all(&self.pool)
         .await
-        .context(WHAT)?;
-        let decode = |row: &DB::Row| -> Result<_, sqlx::Error> {
+        .context("read the labels of cross-fitting")?;
+        let prediction = |(fullname, label, score, abstained)| {
             let prediction = Prediction {
-                label: row.try_get(1)?,
-                score: row.try_get(2)?,
-                abstained: row.try_get(3)?,
+                label,
+                score,
+                abstained,
             };
-            Ok((row.try_get(0)?, prediction))
+            (fullname, prediction)
         };
-        rows.iter().map(|row| decode(row).context(WHAT)).collect()
+        Ok(rows.into_iter().map(prediction).collect())
     }
 
-    pub async fn ensure_hypotheses(&self, texts: &[String]) -> Result<Vec<i64>> {
+    pub async fn ensure_hypotheses(&self, texts: &[String]) -> Result<Vec<HypothesisId>> {
         const WHAT: &str = "record the hypotheses";
         let mut tx = self.begin().await?;
-        let mut ids = vec![0; texts.len()];
+        let mut ids = vec![HypothesisId(0); texts.len()];
         // All writers use the same order, to avoid deadlocks.
         let mut order: Vec<usize> = (0..texts.len()).collect();
         order.sort_unstable_by_key(|&i| &texts[i]);
         for i in order {
             let text = &texts[i];
-            let id: i64 = sqlx::query_scalar::<DB, _>(
+            ids[i] = sqlx::query_scalar::<DB, _>(
                 "INSERT INTO hypotheses (hash, text) VALUES ($1, $2) \
                  ON CONFLICT (hash) DO UPDATE SET text = excluded.text RETURNING id",
             )
@@ -172,7 +174,6 @@ impl<DB: Dialect> SqlStore<DB> {
             .fetch_one(&mut *tx)
             .await
             .context(WHAT)?;
-            ids[i] = id;
         }
         tx.commit().await.context(WHAT)?;
         Ok(ids)
@@ -224,7 +225,6 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn replace_current(&self, former: Option<Target>, target: Target) -> Result<bool> {
-        const WHAT: &str = "replace the current model and label set";
         let Some(former) = former else {
             self.set_first_current(target).await?;
             return Ok(self.current_target().await? == Some(target));
@@ -240,7 +240,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .execute(&self.pool)
         .await
         .map(|done| DB::rows_affected(&done) > 0)
-        .context(WHAT)
+        .context("replace the current model and label set")
     }
 
     pub async fn set_meta(&self, key: &str, value: &str) -> Result<()> {
@@ -254,6 +254,10 @@ impl<DB: Dialect> SqlStore<DB> {
         .await
         .map(drop)
         .context("store a value")
+    }
+
+    pub async fn is_rewrite_due(&self) -> Result<bool> {
+        self.meta(REWRITE_DUE).await.map(|due| due.is_some())
     }
 
     pub async fn meta(&self, key: &str) -> Result<Option<String>> {

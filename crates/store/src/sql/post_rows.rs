@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use super::at;
 use crate::Page;
 use crate::bulk::{Insert, Keys, Values};
-use topicmill_core::{Fullname, Post, ReadyPost, SECOND_READING, SourceKind, Timestamp};
+use topicmill_core::{Fullname, Post, ReadyPost, SECOND_READING, SourceKind, Timestamp, to_json};
 
 /// The update of a stored post.
 ///
@@ -88,8 +88,7 @@ impl<'a> Row<'a> {
 
 /// Formats names as the parameter of [`Dialect::IN_JSON_ARRAY`](crate::dialect::Dialect::IN_JSON_ARRAY).
 pub(super) fn json_array<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let names: Vec<&str> = names.collect();
-    serde_json::to_string(&names).expect("a list of strings can be written as JSON")
+    to_json(&names.collect::<Vec<_>>())
 }
 
 /// The update of a post's sighting on the same day. Storing a page twice changes nothing: a run counts once, and runs

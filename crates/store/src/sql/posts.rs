@@ -82,8 +82,9 @@ impl<DB: Dialect> SqlStore<DB> {
             .iter()
             .flat_map(|page| page.posts.iter().rev().map(move |post| Row { page, post }))
             .collect();
-        // In order of fullname, to avoid deadlocks between writers. Stable, so that the last duplicate remains first.
-        rows.sort_by(|one, two| one.post.fullname.cmp(&two.post.fullname));
+        // All writers use the order of fullnames, to avoid deadlocks. It is stable, so that the last duplicate remains
+        // first.
+        rows.sort_by(|a, b| a.post.fullname.cmp(&b.post.fullname));
         rows.dedup_by(|older, newer| {
             older.post.fullname == newer.post.fullname && std::ptr::eq(older.page, newer.page)
         });
@@ -124,8 +125,9 @@ impl<DB: Dialect> SqlStore<DB> {
             let purged = Self::tombstoned(&mut tx, &round).await?;
             // Posts that show a purged post are rejected too. One of these may already be stored, because its parent
             // was unknown when it was stored.
-            let refused = round.extract_if(.., |row| row.names().any(|name| purged.contains(name)));
-            let refused: Vec<Row<'_>> = refused.collect();
+            let refused: Vec<Row<'_>> = round
+                .extract_if(.., |row| row.names().any(|name| purged.contains(name)))
+                .collect();
             let (stay, late) = Self::purge_late_crossposts(&mut tx, &refused, &purged).await?;
             upserted.purged += reported.posts + reported.crossposts + late;
             // The rows of posts that were just purged are among the refused ones.
@@ -153,7 +155,7 @@ impl<DB: Dialect> SqlStore<DB> {
             rounds.push((round, new));
             pending = again;
         }
-        // After all posts, because all writers lock posts in order, but not rows of `sightings`.
+        // Sightings follow all posts, because all writers lock posts in order, but not rows of `sightings`.
         for (round, new) in &rounds {
             Self::insert_sightings(&mut tx, round, new).await?;
         }
@@ -163,7 +165,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 Self::upsert_watermark(&mut tx, page, topic).await?;
             }
         }
-        // In the same transaction as the posts, so that a crash never leaves a position past posts that are not stored.
+        // The same transaction stores the posts, so that a crash never leaves a position past posts that are missing.
         if let Some(state) = state {
             Self::upsert_import_state(&mut tx, state).await?;
         }
@@ -188,7 +190,6 @@ impl<DB: Dialect> SqlStore<DB> {
         let known = Self::stored_among(tx, &fullnames, bulk).await?;
         let plan = UpsertPlan::new(&known, rows, textless);
         let mut new: HashSet<Fullname> = HashSet::new();
-        // In order of fullname, as in all writers.
         let mut others = rows.to_vec();
         if bulk && plan.new.len() >= BULK_ROWS {
             let insert = posts_insert(&plan.new, Keys::New);
@@ -201,8 +202,10 @@ impl<DB: Dialect> SqlStore<DB> {
         let stored: HashMap<String, StoredPost> = if others.len() < BULK_ROWS {
             let insert = posts_insert(&others, Keys::MayExist(&RETURNING));
             let rows = DB::insert(&mut *tx, insert).await.context(STORE)?;
-            let posts = rows.iter().map(Self::stored_post);
-            posts.collect::<Result<_, _>>().context(STORE)?
+            rows.iter()
+                .map(Self::stored_post)
+                .collect::<Result<_, _>>()
+                .context(STORE)?
         } else {
             let insert = posts_insert(&others, Keys::MayExist(&ON_KNOWN_POST));
             DB::insert(&mut *tx, insert).await.context(STORE)?;
@@ -212,11 +215,12 @@ impl<DB: Dialect> SqlStore<DB> {
                 Self::stored_posts(tx, known.keys().map(String::as_str)).await?
             }
         };
-        let changed = known.iter().filter(|(fullname, before)| {
+        let has_changed = |(fullname, before): &(&String, &StoredPost)| {
             let now = stored.get(*fullname);
             now.is_some_and(|now| before.has_changed(now))
-        });
-        let changed = changed.count() as u64 + Self::set_topics(tx, &plan.for_topic).await?;
+        };
+        let changed = known.iter().filter(has_changed).count() as u64
+            + Self::set_topics(tx, &plan.for_topic).await?;
         upserted.new += plan.new.len() as u64;
         upserted.edited += plan.edited.len() as u64;
         upserted.changed += changed;
@@ -249,15 +253,13 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Deletes derived data that the upsert has made invalid.
     async fn clean_up(tx: &mut Transaction<'static, DB>, plan: &UpsertPlan<'_>) -> Result<()> {
-        let mut loses_text = plan.loses_text;
         Self::delete_results_of_edits(tx, &plan.edited, &plan.old_hashes).await?;
         if !plan.unchanged_text.is_empty() {
             Self::unpark_restored(tx, &plan.unchanged_text).await?;
         }
-        if !plan.show_purged_text.is_empty() {
-            loses_text |= Self::clear_urls(tx, &plan.show_purged_text).await?;
-        }
-        if loses_text {
+        let crossposts = &plan.show_purged_text;
+        let loses_url = !crossposts.is_empty() && Self::clear_urls(tx, crossposts).await?;
+        if plan.loses_text || loses_url {
             Self::mark_rewrite_due(tx).await?;
         }
         Ok(())
@@ -303,17 +305,13 @@ impl<DB: Dialect> SqlStore<DB> {
         tx: &mut Transaction<'static, DB>,
         changed: &[&str],
     ) -> Result<()> {
-        let update = format!(
-            "UPDATE backlog SET attempts = 0, crashes = 0, error = NULL \
-              WHERE (attempts > 0 OR crashes > 0) AND fullname IN {}",
-            DB::IN_JSON_ARRAY
-        );
-        sqlx::query::<DB>(AssertSqlSafe(update))
-            .bind(json_array(changed.iter().copied()))
-            .execute(&mut **tx)
+        let update = "UPDATE backlog SET attempts = 0, crashes = 0, error = NULL \
+                       WHERE (attempts > 0 OR crashes > 0) AND fullname IN";
+        let what = "reset failures of changed posts";
+        let changed = changed.iter().copied();
+        Self::change_posts(tx, update, changed, what)
             .await
             .map(drop)
-            .context("reset failures of changed posts")
     }
 
     /// Stores the sightings of a run; a page without a topic has none. Posts in `new` have no sightings yet.
@@ -357,10 +355,8 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn author_key(&self) -> Result<String> {
-        sqlx::query_scalar::<DB, _>("SELECT value FROM meta WHERE key = 'author_key'")
-            .fetch_optional(&self.pool)
-            .await
-            .context("read the key for author names")?
+        self.meta("author_key")
+            .await?
             // A row policy of roles.sql hides the key from users who may not store posts.
             .ok_or_else(|| {
                 StoreError::Denied(

@@ -11,9 +11,6 @@ use crate::{Result, StoreError, StoredText, Target};
 use topicmill_core::reddit::is_placeholder;
 use topicmill_core::{Fullname, TextHash, hex};
 
-/// A key that matches no row.
-const NO_ROW: i64 = -1;
-
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn label_states(
         &self,
@@ -22,10 +19,7 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<Vec<PostLabel>> {
         const WHAT: &str = "read labels";
         // Posts are read even without a target, so that callers can distinguish unknown and unlabelled posts.
-        let target = target.unwrap_or(Target {
-            model: NO_ROW,
-            label_set: NO_ROW,
-        });
+        let target = target.unwrap_or(Target::NONE);
         let decode = |row: &DB::Row| -> Result<PostLabel, sqlx::Error> {
             let label: Option<String> = row.try_get(3)?;
             let state = match label {
@@ -82,7 +76,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 found.push(StoredText {
                     text_hash: Self::text_hash(row, 1, &fullname)?,
                     title: row.try_get(2).context(WHAT)?,
-                    // Otherwise `[removed]` would be the most common word in removed posts.
+                    // `[removed]` would be the most common word in removed posts.
                     body: if is_placeholder(&body) {
                         String::new()
                     } else {
@@ -121,9 +115,8 @@ impl<DB: Dialect> SqlStore<DB> {
                 let hash: Vec<u8> = row.try_get(0).context(WHAT)?;
                 let scores: String = row.try_get(1).context(WHAT)?;
                 // PostgreSQL writes an array in braces.
-                let scores = scores.replace('{', "[").replace('}', "]");
-                let scores = serde_json::from_str(&scores);
-                let scores: Vec<f64> = scores.map_err(|error| StoreError::Corrupt {
+                let json = scores.replace('{', "[").replace('}', "]");
+                let scores = serde_json::from_str(&json).map_err(|error| StoreError::Corrupt {
                     table: "packed_scores",
                     row: hex(&hash),
                     detail: error.to_string(),
@@ -146,15 +139,17 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn count_tombstones(&self, posts: &[Fullname]) -> Result<u64> {
-        const WHAT: &str = "count tombstones";
         let mut found = 0;
         for chunk in posts.chunks(ROWS_A_STATEMENT) {
             let mut select =
                 QueryBuilder::<DB>::new("SELECT COUNT(*) FROM tombstones WHERE fullname IN (");
             push_list(&mut select, chunk.iter().map(Fullname::as_str));
-            let row = select.build().fetch_one(&self.pool).await;
-            let n: i64 = row.and_then(|row| row.try_get(0)).context(WHAT)?;
-            found += n.unsigned_abs();
+            let count: i64 = select
+                .build_query_scalar()
+                .fetch_one(&self.pool)
+                .await
+                .context("count tombstones")?;
+            found += count.unsigned_abs();
         }
         Ok(found)
     }
@@ -164,8 +159,7 @@ impl<DB: Dialect> SqlStore<DB> {
         after: &str,
         limit: u32,
     ) -> Result<Vec<(Fullname, String)>> {
-        let decode = |row: &DB::Row| Ok((row.try_get(0)?, row.try_get(1)?));
-        sqlx::query::<DB>(
+        sqlx::query_as::<DB, _>(
             "SELECT fullname, topic FROM things WHERE topic IS NOT NULL AND fullname > $1 \
               ORDER BY fullname LIMIT $2",
         )
@@ -173,7 +167,6 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(i64::from(limit))
         .fetch_all(&self.pool)
         .await
-        .and_then(|rows| rows.iter().map(decode).collect())
         .context("read the topics of posts")
     }
 }

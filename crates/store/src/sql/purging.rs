@@ -21,17 +21,16 @@ impl<DB: Dialect> SqlStore<DB> {
             .collect();
         Self::lock_tombstones(&mut tx).await?;
         let showing = Self::showing(&mut tx, &gone, &checked.crossposts).await?;
-        let out = gone.keys().copied().chain(showing.iter().copied());
-        // Under the lock on tombstones, to prevent others from storing another crosspost afterwards.
-        let mut crossposts = Self::crossposts_of(&mut tx, out).await?;
+        let shown = gone.keys().copied().chain(showing.iter().copied());
+        // The lock on tombstones prevents others from storing another crosspost afterwards.
+        let mut crossposts = Self::crossposts_of(&mut tx, shown).await?;
         crossposts.extend(showing.into_iter().map(str::to_owned));
-        let names = crossposts.iter().map(String::as_str);
-        let out: BTreeSet<&str> = gone.keys().copied().chain(names).collect();
+        let crosspost_names = crossposts.iter().map(String::as_str);
         let stay = checked.visible.iter().chain(&checked.author_deleted);
-        let all = out.iter().copied().chain(stay.map(Fullname::as_str));
         // Locks all posts of this transaction at once, in order of fullname. The order would differ if posts were
         // locked by chunk, or purged posts before others.
-        Self::lock_posts(&mut tx, all).await?;
+        let all = gone.keys().copied().chain(crosspost_names);
+        Self::lock_posts(&mut tx, all.chain(stay.map(Fullname::as_str))).await?;
         let purged = Self::purge_posts(&mut tx, run, &gone, crossposts, now).await?;
         for chunk in checked.visible.chunks(POSTS_A_STATEMENT) {
             let mut update = QueryBuilder::<DB>::new(if checked.by_archive {
@@ -79,10 +78,9 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<Purged> {
         // A crosspost may be gone itself. Its own reason is more specific than `shown`.
         crossposts.retain(|name| !gone.contains_key(name.as_str()));
-        let all = gone.keys().copied();
-        let all = all.chain(crossposts.iter().map(String::as_str));
+        let crosspost_names = crossposts.iter().map(String::as_str);
         let mut purged = Purged {
-            gold: Self::count_gold(tx, all).await?,
+            gold: Self::count_gold(tx, gone.keys().copied().chain(crosspost_names)).await?,
             ..Purged::default()
         };
         let gone: Vec<(&str, PurgeReason)> = gone.iter().map(|(name, why)| (*name, *why)).collect();
@@ -92,7 +90,7 @@ impl<DB: Dialect> SqlStore<DB> {
         }
         purged.crossposts = Self::purge_crossposts(tx, run, &crossposts, now).await?;
         for chunk in gone.chunks(POSTS_A_STATEMENT) {
-            // Also for posts that are not stored, so that an old file does not bring them back.
+            // Posts that are not stored get a tombstone too, so that an old file does not bring them back.
             Self::write_tombstones(tx, run, chunk, now).await?;
         }
         Ok(purged)
@@ -103,11 +101,11 @@ impl<DB: Dialect> SqlStore<DB> {
             "SELECT fullname FROM things WHERE lower(author) IN {} ORDER BY fullname",
             DB::IN_JSON_ARRAY
         );
-        let rows = sqlx::query::<DB>(AssertSqlSafe(find))
-            .bind(json_array(authors.iter().map(String::as_str)).as_str())
+        sqlx::query_scalar::<DB, _>(AssertSqlSafe(find))
+            .bind(json_array(authors.iter().map(String::as_str)))
             .fetch_all(&self.pool)
-            .await;
-        Self::fullnames(rows, "find the posts of an author")
+            .await
+            .context("find the posts of an author")
     }
 
     pub async fn count_without_author(&self) -> Result<u64> {
@@ -127,12 +125,12 @@ impl<DB: Dialect> SqlStore<DB> {
             "SELECT COUNT(*) FROM gold WHERE fullname IN {}",
             DB::IN_JSON_ARRAY
         );
-        let counted: i64 = sqlx::query_scalar::<DB, _>(AssertSqlSafe(count))
-            .bind(json_array(posts).as_str())
+        sqlx::query_scalar::<DB, _>(AssertSqlSafe(count))
+            .bind(json_array(posts))
             .fetch_one(&mut **tx)
             .await
-            .context("count the gold labels of purged posts")?;
-        Ok(counted.unsigned_abs())
+            .map(i64::unsigned_abs)
+            .context("count the gold labels of purged posts")
     }
 
     /// Returns the crossposts of purged posts, according to Reddit's response.
@@ -144,23 +142,18 @@ impl<DB: Dialect> SqlStore<DB> {
         if shows.is_empty() {
             return Ok(BTreeSet::new());
         }
-        let purged = format!(
-            "SELECT fullname FROM tombstones WHERE fullname IN {}",
-            DB::IN_JSON_ARRAY
-        );
+        let select = "SELECT fullname FROM tombstones WHERE fullname IN";
         let parents = shows.iter().flat_map(|(_, parents)| parents);
-        let purged: Vec<String> = sqlx::query_scalar::<DB, _>(AssertSqlSafe(purged))
-            .bind(json_array(parents.map(Fullname::as_str)).as_str())
-            .fetch_all(&mut **tx)
-            .await
-            .context("look up purged posts")?;
-        let purged: BTreeSet<&str> = purged.iter().map(String::as_str).collect();
+        let parents = parents.map(Fullname::as_str);
+        let purged = Self::select_posts(tx, select, parents, "look up purged posts").await?;
+        let purged: BTreeSet<String> = purged.into_iter().collect();
         let is_purged =
             |name: &Fullname| purged.contains(name.as_str()) || gone.contains_key(name.as_str());
-        let showing = shows
+        Ok(shows
             .iter()
-            .filter(|(_, parents)| parents.iter().any(is_purged));
-        Ok(showing.map(|(name, _)| name.as_str()).collect())
+            .filter(|(_, parents)| parents.iter().any(is_purged))
+            .map(|(name, _)| name.as_str())
+            .collect())
     }
 
     /// Stores the parents of crossposts and deletes the text of crossposts whose parent lost its text to retention.
@@ -218,10 +211,11 @@ impl<DB: Dialect> SqlStore<DB> {
                 continue;
             }
             purged += deleted.len() as u64;
-            let gone = deleted
+            let gone: Vec<_> = deleted
                 .iter()
-                .map(|name| (name.as_str(), PurgeReason::ParentPurged));
-            Self::write_tombstones(tx, run, &gone.collect::<Vec<_>>(), now).await?;
+                .map(|name| (name.as_str(), PurgeReason::ParentPurged))
+                .collect();
+            Self::write_tombstones(tx, run, &gone, now).await?;
         }
         Ok(purged)
     }
@@ -241,26 +235,17 @@ impl<DB: Dialect> SqlStore<DB> {
         tx: &mut Transaction<'static, DB>,
         shown: impl Iterator<Item = &str>,
     ) -> Result<BTreeSet<String>> {
-        let find = format!(
-            "SELECT fullname FROM things WHERE crosspost_parent IN {}",
-            DB::IN_JSON_ARRAY
-        );
+        const SELECT: &str = "SELECT fullname FROM things WHERE crosspost_parent IN";
+        const WHAT: &str = "find crossposts";
         let mut found = BTreeSet::new();
-        let mut shown = json_array(shown);
+        let mut next = Self::select_posts(tx, SELECT, shown, WHAT).await?;
         loop {
-            let next: Vec<String> = sqlx::query_scalar::<DB, _>(AssertSqlSafe(find.clone()))
-                .bind(shown.as_str())
-                .fetch_all(&mut **tx)
-                .await
-                .context("find crossposts")?;
-            let next: Vec<String> = next
-                .into_iter()
-                .filter(|name| found.insert(name.clone()))
-                .collect();
+            next.retain(|name| found.insert(name.clone()));
             if next.is_empty() {
                 return Ok(found);
             }
-            shown = json_array(next.iter().map(String::as_str));
+            let shown = next.iter().map(String::as_str);
+            next = Self::select_posts(tx, SELECT, shown, WHAT).await?;
         }
     }
 
@@ -280,9 +265,8 @@ impl<DB: Dialect> SqlStore<DB> {
             DB::LOCK_POSTS,
             names = DB::IN_JSON_ARRAY
         );
-        let among = json_array(posts);
         sqlx::query::<DB>(AssertSqlSafe(lock))
-            .bind(among.as_str())
+            .bind(json_array(posts))
             .execute(&mut **tx)
             .await
             .map(drop)
@@ -305,17 +289,10 @@ impl<DB: Dialect> SqlStore<DB> {
         tx: &mut Transaction<'static, DB>,
         fullnames: &[&str],
     ) -> Result<Vec<String>> {
-        const WHAT: &str = "purge posts";
-        let mut select =
-            QueryBuilder::<DB>::new("SELECT text_hash FROM things WHERE fullname IN (");
-        push_list(&mut select, fullnames.iter().copied());
-        // Read first, because afterwards the text of the posts is unknown.
-        let mut hashes = Self::hashes(tx, select).await?;
-        // Also earlier texts that were scored.
-        let mut scored =
-            QueryBuilder::<DB>::new("SELECT text_hash FROM classifications WHERE fullname IN (");
-        push_list(&mut scored, fullnames.iter().copied());
-        hashes.extend(Self::hashes(tx, scored).await?);
+        // The hashes are read first, because afterwards the text of the posts is unknown.
+        let mut hashes = Self::hashes(tx, "things", fullnames).await?;
+        // Earlier texts may have been scored too.
+        hashes.extend(Self::hashes(tx, "classifications", fullnames).await?);
 
         Self::dequeue_all(tx, fullnames).await?;
         // Foreign keys and triggers delete sightings, classifications and scores.
@@ -323,11 +300,10 @@ impl<DB: Dialect> SqlStore<DB> {
         push_list(&mut delete, fullnames.iter().copied());
         delete.push(" RETURNING fullname");
         let purged = delete
-            .build()
+            .build_query_scalar()
             .fetch_all(&mut **tx)
             .await
-            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
-            .context(WHAT)?;
+            .context("purge posts")?;
         let hashes: Vec<&[u8]> = hashes.iter().map(Vec::as_slice).collect();
         Self::delete_unused_logits(tx, &hashes).await?;
         Self::delete_titles(tx, fullnames).await?;
@@ -418,7 +394,7 @@ impl<DB: Dialect> SqlStore<DB> {
             row.push_bind(*fullname)
                 .push_bind(reason.as_str())
                 .push_bind(now)
-                .push_bind(run.0);
+                .push_bind(run);
         });
         // Any reason replaces a reversible one. An irreversible reason is kept.
         insert.push(
@@ -427,19 +403,23 @@ impl<DB: Dialect> SqlStore<DB> {
         let reasons = PurgeReason::ALL.iter().copied();
         let reversible = reasons.filter(|reason| reason.is_reversible());
         push_list(&mut insert, reversible.map(PurgeReason::as_str));
-        let left = insert.build().execute(&mut **tx).await;
-        left.map(drop).context("write tombstones")
+        let inserted = insert.build().execute(&mut **tx).await;
+        inserted.map(drop).context("write tombstones")
     }
 
+    /// Returns the hashes of the posts' texts, as a table has them.
     pub(super) async fn hashes(
         tx: &mut Transaction<'static, DB>,
-        mut query: QueryBuilder<DB>,
+        table: &str,
+        fullnames: &[&str],
     ) -> Result<Vec<Vec<u8>>> {
-        query
-            .build()
+        let select = format!("SELECT text_hash FROM {table} WHERE fullname IN (");
+        let mut select = QueryBuilder::<DB>::new(select);
+        push_list(&mut select, fullnames.iter().copied());
+        select
+            .build_query_scalar()
             .fetch_all(&mut **tx)
             .await
-            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
             .context("read the hashes of purged texts")
     }
 

@@ -92,7 +92,7 @@ impl<DB: Dialect> SqlStore<DB> {
               GROUP BY bucket, topic, label, outcome",
             by = DB::POSTS_IN_ORDER,
         );
-        let (model, set) = query.keys();
+        let target = query.target.unwrap_or(Target::NONE);
         let cell = |row: DB::Row| {
             Ok(ReportCell {
                 time: row.try_get(0)?,
@@ -106,18 +106,19 @@ impl<DB: Dialect> SqlStore<DB> {
         sqlx::query::<DB>(AssertSqlSafe(select))
             .bind(query.since)
             .bind(query.until)
-            .bind(model)
-            .bind(set)
+            .bind(target.model)
+            .bind(target.label_set)
             .try_map(cell)
             .fetch_all(&mut **tx)
             .await
     }
 
     pub async fn subreddit_spans(&self) -> Result<Vec<SubredditSpan>> {
-        const WHAT: &str = "find the periods in which subreddits were read";
-        let listed = SourceKind::ALL.iter();
-        let listed = listed.filter(|kind| kind.traits().listings.len() > 1);
-        let listed: Vec<String> = listed.map(|kind| format!("'{kind}'")).collect();
+        let listed: Vec<String> = SourceKind::ALL
+            .iter()
+            .filter(|kind| kind.traits().listings.len() > 1)
+            .map(|kind| format!("'{kind}'"))
+            .collect();
         let select = format!(
             "SELECT p.subreddit, p.source, MIN(p.created_at), MAX(p.created_at), COUNT(*) FROM things p {by} \
               WHERE p.kind = 'post' AND (p.source NOT IN ({listed}) \
@@ -130,7 +131,7 @@ impl<DB: Dialect> SqlStore<DB> {
             sqlx::query_as::<DB, _>(AssertSqlSafe(select))
                 .fetch_all(&self.pool)
                 .await
-                .context(WHAT)?;
+                .context("find the periods in which subreddits were read")?;
         let span = |(subreddit, source, first, last, posts): (String, String, _, _, i64)| {
             Ok(SubredditSpan {
                 source: source_kind("things", &subreddit, &source)?,
@@ -225,7 +226,7 @@ impl<DB: Dialect> SqlStore<DB> {
             by = DB::POSTS_IN_ORDER,
             bin = DB::floor(&format!("c.score * {BINS}")),
         );
-        let (model, set) = query.keys();
+        let target = query.target.unwrap_or(Target::NONE);
         let bin = |row: DB::Row| {
             let bin: i64 = row.try_get(2)?;
             Ok(ScoreBin {
@@ -239,8 +240,8 @@ impl<DB: Dialect> SqlStore<DB> {
         sqlx::query::<DB>(AssertSqlSafe(select))
             .bind(query.since)
             .bind(query.until)
-            .bind(model)
-            .bind(set)
+            .bind(target.model)
+            .bind(target.label_set)
             .try_map(bin)
             .fetch_all(&mut **tx)
             .await
@@ -263,11 +264,8 @@ impl<DB: Dialect> SqlStore<DB> {
         sums: &ReportSums,
     ) -> Result<Vec<SamplePost>> {
         let mut by_bin: BTreeMap<usize, u64> = BTreeMap::new();
-        for bin in sums
-            .bins
-            .iter()
-            .filter(|bin| bin.outcome == PostOutcome::Labelled)
-        {
+        let labelled = |bin: &&ScoreBin| bin.outcome == PostOutcome::Labelled;
+        for bin in sums.bins.iter().filter(labelled) {
             *by_bin.entry(bin.bin).or_default() += bin.posts;
         }
         // Selects posts from the highest bins that together contain enough posts, without ORDER BY, which would sort
@@ -302,12 +300,12 @@ impl<DB: Dialect> SqlStore<DB> {
               WHERE c.model_id = $3 AND c.label_set_id = $4 AND p.kind = 'post' AND p.created_at >= $1 \
                 AND p.created_at < $2 AND {QUOTABLE} AND c.score >= $5 AND {condition} {order} LIMIT {DRAWN}"
         );
-        let (model, set) = query.keys();
+        let target = query.target.unwrap_or(Target::NONE);
         sqlx::query::<DB>(AssertSqlSafe(select))
             .bind(query.since)
             .bind(query.until)
-            .bind(model)
-            .bind(set)
+            .bind(target.model)
+            .bind(target.label_set)
             .bind(least)
             .try_map(row_as!(SamplePost: fullname, title, subreddit, permalink, source, topic, label, score, margin))
             .fetch_all(&mut **tx)
@@ -326,8 +324,8 @@ impl<DB: Dialect> SqlStore<DB> {
         let runs: Vec<(Timestamp, String)> = sqlx::query_as::<DB, _>(AssertSqlSafe(select))
             .fetch_all(&mut **tx)
             .await?;
-        let runs = runs.iter();
         Ok(runs
+            .iter()
             .flat_map(|(began, outcomes)| SkippedSubreddits::from_outcomes(*began, outcomes))
             .collect())
     }
@@ -338,15 +336,15 @@ impl<DB: Dialect> SqlStore<DB> {
         query: &ReportQuery,
         fullnames: &[Fullname],
     ) -> Result<Vec<PostScores>> {
-        let (model, set) = query.keys();
+        let target = query.target.unwrap_or(Target::NONE);
         let mut drawn = Vec::with_capacity(fullnames.len());
         for fullname in fullnames {
             let packed: Option<String> = sqlx::query_scalar::<DB, _>(
                 "SELECT CAST(scores AS TEXT) FROM packed_scores \
                   WHERE model_id = $1 AND label_set_id = $2 AND fullname = $3",
             )
-            .bind(model)
-            .bind(set)
+            .bind(target.model)
+            .bind(target.label_set)
             .bind(fullname.as_str())
             .fetch_optional(&self.pool)
             .await
@@ -358,15 +356,16 @@ impl<DB: Dialect> SqlStore<DB> {
                 .trim_matches(['[', ']', '{', '}'])
                 .split(',')
                 .filter(|score| !score.is_empty())
-                .map(|score| score.trim().parse::<f64>());
-            let scores = scores.collect::<Result<_, _>>();
-            drawn.push(PostScores {
-                fullname: fullname.clone(),
-                scores: scores.map_err(|error| StoreError::Corrupt {
+                .map(|score| score.trim().parse())
+                .collect::<Result<_, std::num::ParseFloatError>>()
+                .map_err(|error| StoreError::Corrupt {
                     table: "packed_scores",
                     row: fullname.to_string(),
                     detail: error.to_string(),
-                })?,
+                })?;
+            drawn.push(PostScores {
+                fullname: fullname.clone(),
+                scores,
             });
         }
         Ok(drawn)
@@ -374,11 +373,12 @@ impl<DB: Dialect> SqlStore<DB> {
 }
 
 /// Parses the source of a row.
-fn source_kind(table: &'static str, row: &str, source: &str) -> Result<SourceKind> {
-    let kind = source.parse();
-    kind.map_err(|error: UnknownVariant| StoreError::Corrupt {
-        table,
-        row: row.to_owned(),
-        detail: error.to_string(),
-    })
+pub(super) fn source_kind(table: &'static str, row: &str, source: &str) -> Result<SourceKind> {
+    source
+        .parse()
+        .map_err(|error: UnknownVariant| StoreError::Corrupt {
+            table,
+            row: row.to_owned(),
+            detail: error.to_string(),
+        })
 }

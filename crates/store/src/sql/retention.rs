@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sqlx::{QueryBuilder, Row, Transaction};
+use sqlx::{QueryBuilder, Transaction};
 
 use super::{ErrorContext, POSTS_A_STATEMENT, SqlStore, push_list};
 use crate::dialect::Dialect;
@@ -83,11 +83,12 @@ impl<DB: Dialect> SqlStore<DB> {
                     AND p.fullname IN (",
             );
             push_list(&mut count, chunk.iter().copied());
-            let row = count.build().fetch_one(&mut **tx).await;
-            let posts: i64 = row
-                .and_then(|row| row.try_get(0))
+            unlabelled += count
+                .build_query_scalar()
+                .fetch_one(&mut **tx)
+                .await
+                .map(i64::unsigned_abs)
                 .context("count texts without a label")?;
-            unlabelled += posts.unsigned_abs();
         }
         Ok(unlabelled)
     }
@@ -121,11 +122,8 @@ impl<DB: Dialect> SqlStore<DB> {
             if keep_vectors {
                 continue;
             }
-            let mut select =
-                QueryBuilder::<DB>::new("SELECT text_hash FROM things WHERE fullname IN (");
-            push_list(&mut select, chunk.iter().copied());
             // The hash remains in the row, because it shows which text the label belongs to.
-            let hashes = Self::hashes(tx, select).await?;
+            let hashes = Self::hashes(tx, "things", chunk).await?;
             let hashes: Vec<&[u8]> = hashes.iter().map(Vec::as_slice).collect();
             Self::delete_unused_vectors(tx, &hashes).await?;
         }

@@ -46,7 +46,6 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(now)
             .fetch_one(&self.pool)
             .await
-            .map(RunId)
             .context("record the run")
     }
 
@@ -59,7 +58,7 @@ impl<DB: Dialect> SqlStore<DB> {
             DB::NOW
         );
         sqlx::query::<DB>(AssertSqlSafe(update))
-            .bind(run.0)
+            .bind(run)
             .bind(RunStatus::Running.as_str())
             .bind(RunStatus::Crashed.as_str())
             .execute(&self.pool)
@@ -69,17 +68,16 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn unfinished_runs(&self) -> Result<Vec<UnfinishedRun>> {
-        const WHAT: &str = "read the unfinished runs";
         let select = format!(
             "SELECT id, worker, started_at, heartbeat_at, {}, stage FROM runs WHERE status = $1 ORDER BY id",
             DB::NOW
         );
-        let running = |row: &DB::Row| {
+        let running = |row: DB::Row| {
             let started: DateTime<Utc> = row.try_get(2)?;
             let seen: Option<DateTime<Utc>> = row.try_get(3)?;
             let now: DateTime<Utc> = row.try_get(4)?;
             Ok(UnfinishedRun {
-                id: RunId(row.try_get(0)?),
+                id: row.try_get(0)?,
                 stage: row.try_get(5)?,
                 worker: row.try_get(1)?,
                 started_at: started.into(),
@@ -90,10 +88,10 @@ impl<DB: Dialect> SqlStore<DB> {
         };
         sqlx::query::<DB>(AssertSqlSafe(select))
             .bind(RunStatus::Running.as_str())
+            .try_map(running)
             .fetch_all(&self.pool)
             .await
-            .and_then(|rows| rows.iter().map(running).collect())
-            .context(WHAT)
+            .context("read the unfinished runs")
     }
 
     pub async fn mark_crashed(&self, run: RunId, why: &str) -> Result<()> {
@@ -102,7 +100,7 @@ impl<DB: Dialect> SqlStore<DB> {
             "UPDATE runs SET status = $2, finished_at = COALESCE(heartbeat_at, started_at), error = $3 \
               WHERE id = $1 AND status = $4",
         )
-        .bind(run.0)
+        .bind(run)
         .bind(RunStatus::Crashed.as_str())
         .bind(why)
         .bind(RunStatus::Running.as_str())
@@ -124,7 +122,7 @@ impl<DB: Dialect> SqlStore<DB> {
         sqlx::query::<DB>(
             "UPDATE runs SET status = $2, counts = $3, outcomes = $4, error = $5, finished_at = $6 WHERE id = $1",
         )
-        .bind(run.0)
+        .bind(run)
         .bind(status.as_str())
         .bind(Json(counts))
         .bind(Json(outcomes))

@@ -222,7 +222,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub async fn link_run(&self, run: RunId, scheduled_run: i64) -> Result<()> {
         sqlx::query::<DB>("UPDATE runs SET scheduled_run_id = $2 WHERE id = $1")
-            .bind(run.0)
+            .bind(run)
             .bind(scheduled_run)
             .execute(&self.pool)
             .await

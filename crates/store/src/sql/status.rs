@@ -10,8 +10,8 @@ use super::claims::max_crashes;
 use super::{ErrorContext, SqlStore, at, count};
 use crate::dialect::Dialect;
 use crate::{
-    ArchiveState, LabellingEstimate, LabellingState, LastRun, NewestPost, RecentLabelCount, Result,
-    StageRuns, Target,
+    ArchiveState, LabelSetId, LabellingEstimate, LabellingState, LastRun, ModelId, NewestPost,
+    RecentLabelCount, Result, RunId, StageRuns, Target,
 };
 use topicmill_core::{RunStatus, SECOND_READING, SourceKind, Stage, Timestamp};
 
@@ -50,26 +50,37 @@ impl<DB: Dialect> SqlStore<DB> {
         max_attempts: u32,
         now: Timestamp,
     ) -> Result<LabellingState> {
-        let (target, [model, label_set, label_set_hash]) = self.named_target().await?;
+        let (target, names) = self.named_target().await?;
         // The condition is true: the statement must use each of its parameters.
-        let all = self
+        let counts = self
             .count_outcomes(target, now, 0, "FROM things WHERE $3 = 0")
             .await?;
-        let waiting = self.count_backlog(target, max_attempts, now).await?;
+        let backlog = self.count_backlog(target, max_attempts, now).await?;
+        let waiting = (count(backlog.claimed), count(backlog.parked));
+        self.state(names, counts, waiting).await
+    }
+
+    /// Completes the counts of outcomes, and of claimed and parked posts.
+    async fn state(
+        &self,
+        [model, label_set, label_set_hash]: [Option<String>; 3],
+        counts: OutcomeCounts,
+        (claimed, parked): (i64, i64),
+    ) -> Result<LabellingState> {
         Ok(LabellingState {
-            posts: all.posts,
+            posts: counts.posts,
             comments: self.number(COMMENTS, "count comments").await?,
-            labelled: all.labelled,
-            none_of_these: all.other + all.unsure,
-            other: all.other,
-            unsure: all.unsure,
-            unlabelled: all.unlabelled,
-            parked: count(waiting.parked),
-            claimed: count(waiting.claimed),
-            without_text: all.without_text,
-            unchecked: all.unchecked,
+            labelled: counts.labelled,
+            none_of_these: counts.other + counts.unsure,
+            other: counts.other,
+            unsure: counts.unsure,
+            unlabelled: counts.unlabelled,
+            parked,
+            claimed,
+            without_text: counts.without_text,
+            unchecked: counts.unchecked,
             reconciled_at: self.reconciled_at(SourceKind::Reddit).await?,
-            oldest_unlabelled: all.oldest_unlabelled,
+            oldest_unlabelled: counts.oldest_unlabelled,
             model,
             label_set,
             label_set_hash,
@@ -83,8 +94,7 @@ impl<DB: Dialect> SqlStore<DB> {
         max_attempts: u32,
         now: Timestamp,
     ) -> Result<LabellingState> {
-        const WHAT: &str = "estimate the progress of labelling";
-        let (target, [model, label_set, label_set_hash]) = self.named_target().await?;
+        let (target, names) = self.named_target().await?;
         let each = (posts / SAMPLE).max(1);
         let sample = self
             .count_outcomes(target, now, each, DB::SAMPLE_POSTS)
@@ -100,8 +110,8 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(MOST_WAITING)
         .fetch_one(&self.pool)
         .await
-        .context(WHAT)?;
-        let (claimed, parked) = self.claimed_and_parked(target, max_attempts, now).await?;
+        .context("estimate the progress of labelling")?;
+        let waiting = self.claimed_and_parked(target, max_attempts, now).await?;
         let of_all = |part: i64| scaled(part, sample.posts, posts);
         // Each of the three can miss posts that another one includes, so the largest is taken.
         let unlabelled = of_all(sample.unlabelled)
@@ -109,34 +119,23 @@ impl<DB: Dialect> SqlStore<DB> {
             .max(backlog);
         let without_text = of_all(sample.without_text);
         let labelled = (posts - unlabelled - without_text).max(0);
-        let (other, unsure) = (
-            scaled(sample.other, sample.labelled, labelled),
-            scaled(sample.unsure, sample.labelled, labelled),
-        );
         let oldest = [sample.oldest_unlabelled, newest.oldest_unlabelled];
-        Ok(LabellingState {
+        let counts = OutcomeCounts {
             posts,
-            comments: self.number(COMMENTS, "count comments").await?,
             labelled,
-            none_of_these: other + unsure,
-            other,
-            unsure,
+            other: scaled(sample.other, sample.labelled, labelled),
+            unsure: scaled(sample.unsure, sample.labelled, labelled),
             unlabelled,
-            parked,
-            claimed,
             without_text,
             unchecked: of_all(sample.unchecked),
-            reconciled_at: self.reconciled_at(SourceKind::Reddit).await?,
             oldest_unlabelled: oldest.into_iter().flatten().min(),
-            model,
-            label_set,
-            label_set_hash,
-        })
+        };
+        self.state(names, counts, waiting).await
     }
 
     /// Returns the current target with the names of its model and label set, and the label set's hash.
     async fn named_target(&self) -> Result<(Target, [Option<String>; 3])> {
-        let named: Option<(i64, i64, String, String, String)> = sqlx::query_as::<DB, _>(
+        let named: Option<(ModelId, LabelSetId, String, String, String)> = sqlx::query_as::<DB, _>(
             "SELECT t.model_id, t.label_set_id, m.name, s.name, s.hash FROM current_target t \
                JOIN models m ON m.id = t.model_id JOIN label_sets s ON s.id = t.label_set_id",
         )
@@ -144,7 +143,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .await
         .context("read the current label set")?;
         Ok(match named {
-            None => (NO_TARGET, [None, None, None]),
+            None => (Target::NONE, [None, None, None]),
             Some((model, label_set, name, set, hash)) => {
                 (Target { model, label_set }, [name, set, hash].map(Some))
             }
@@ -233,7 +232,7 @@ impl<DB: Dialect> SqlStore<DB> {
         newer: u32,
         older: u32,
     ) -> Result<Vec<RecentLabelCount>> {
-        let decode = |row: &DB::Row| -> Result<RecentLabelCount, sqlx::Error> {
+        let decode = |row: DB::Row| {
             Ok(RecentLabelCount {
                 label: row.try_get(0)?,
                 newer: row.try_get::<i64, _>(1)?.cast_unsigned(),
@@ -252,9 +251,9 @@ impl<DB: Dialect> SqlStore<DB> {
         )
         .bind(i64::from(newer))
         .bind(i64::from(newer) + i64::from(older))
+        .try_map(decode)
         .fetch_all(&self.pool)
         .await
-        .and_then(|rows| rows.iter().map(decode).collect())
         .context("read the labels of the newest posts")
     }
 
@@ -278,7 +277,6 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn last_runs(&self) -> Result<Vec<LastRun>> {
-        const WHAT: &str = "read the last run of each stage";
         // A partial run is good if it did some of its work. A run that labelled nothing because other workers held the
         // posts is ignored, so that it does not hide their crash.
         let select = format!(
@@ -302,7 +300,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(RunStatus::Partial.as_str())
             .fetch_all(&self.pool)
             .await
-            .context(WHAT)?;
+            .context("read the last run of each stage")?;
         let mut stages: Vec<LastRun> = Vec::new();
         for (id, stage, status, started, finished, error, is_good, idle) in rows {
             let run = LastRun {
@@ -335,9 +333,8 @@ impl<DB: Dialect> SqlStore<DB> {
             .fetch_all(&self.pool)
             .await
             .map(|rows| {
-                rows.into_iter()
-                    .map(|(at, Json(came))| (at, came))
-                    .collect()
+                let rows = rows.into_iter();
+                rows.map(|(at, Json(outcomes))| (at, outcomes)).collect()
             })
             .context("read the outcomes of topics")
     }
@@ -381,7 +378,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
 /// An ended run: id, stage, status, start, end, error, and 1 if it was good.
 type EndedRun = (
-    i64,
+    RunId,
     Stage,
     RunStatus,
     Timestamp,
@@ -390,12 +387,6 @@ type EndedRun = (
     i64,
     i64,
 );
-
-/// A target that matches no row.
-const NO_TARGET: Target = Target {
-    model: -1,
-    label_set: -1,
-};
 
 /// Counts of outcomes.
 struct OutcomeCounts {

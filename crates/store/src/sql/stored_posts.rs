@@ -21,15 +21,17 @@ const NOT_CONTENT: &str = "fullname title selftext source text_hash collected_at
 
 /// SQL for all other columns as one string, separated by line breaks, which these columns do not contain.
 static CONTENT: LazyLock<String> = LazyLock::new(|| {
-    let columns = posts_insert(&[], Keys::New).columns;
-    let columns = columns.iter().map(|(column, _)| *column);
-    // Derived from the columns of the INSERT, so that new columns are included.
-    let content = columns.filter(|column| !NOT_CONTENT.split(' ').any(|other| other == *column));
-    let texts = content
+    // The columns of the INSERT include new ones.
+    let texts: Vec<String> = posts_insert(&[], Keys::New)
+        .columns
+        .iter()
+        .map(|(column, _)| *column)
+        .filter(|column| !NOT_CONTENT.split(' ').any(|other| other == *column))
         // A removal is a change. The time of the removal is not.
         .chain(["removed_at IS NULL"])
-        .map(|column| format!("COALESCE(CAST(({column}) AS TEXT), '')"));
-    texts.collect::<Vec<_>>().join(" || '\n' || ")
+        .map(|column| format!("COALESCE(CAST(({column}) AS TEXT), '')"))
+        .collect();
+    texts.join(" || '\n' || ")
 });
 
 /// SQL for the columns of a [`StoredPost`], after its fullname.
@@ -87,7 +89,7 @@ impl<DB: Dialect> SqlStore<DB> {
     /// If the server's collation differs from byte order, the lookup may miss a post. The insert then fails with a
     /// duplicate key.
     async fn all_new(tx: &mut Transaction<'static, DB>, first: &str, last: &str) -> Result<bool> {
-        // Not `BETWEEN`, for which a generic plan would read the whole table.
+        // A generic plan for `BETWEEN` would read the whole table.
         let next = sqlx::query_scalar::<DB, String>(
             "SELECT fullname FROM things WHERE fullname >= $1 ORDER BY fullname LIMIT 1",
         )

@@ -1,6 +1,5 @@
 //! Recomputes text hashes if the rule that builds the text of a post has changed.
 
-use sqlx::Row;
 use topicmill_core::reddit::{TEXT_RULE, thing_text};
 use topicmill_core::{Fullname, TextHash};
 
@@ -20,26 +19,21 @@ impl<DB: Dialect> SqlStore<DB> {
     pub async fn apply_text_rule(&self) -> Result<u64> {
         const WHAT: &str = "recompute text hashes";
         let rule = TEXT_RULE.to_string();
-        let stored: Option<String> =
-            sqlx::query_scalar::<DB, _>("SELECT value FROM meta WHERE key = 'text_rule'")
-                .fetch_optional(&self.pool)
-                .await
-                .context(WHAT)?;
-        if stored.as_ref() == Some(&rule) {
+        if self.meta("text_rule").await?.as_ref() == Some(&rule) {
             return Ok(0);
         }
         let (mut changed, mut after) = (0, String::new());
         loop {
             let mut tx = self.begin().await?;
-            let query = sqlx::query::<DB>(TEXTS).bind(after.as_str()).bind(POSTS);
-            let rows = query.fetch_all(&mut *tx).await.context(WHAT)?;
+            let rows: Vec<(Fullname, Vec<u8>, String, String)> = sqlx::query_as::<DB, _>(TEXTS)
+                .bind(after.as_str())
+                .bind(POSTS)
+                .fetch_all(&mut *tx)
+                .await
+                .context(WHAT)?;
             let (mut before, mut edited) = (Vec::new(), Vec::new());
-            for row in &rows {
-                let cell = |column: usize| row.try_get::<String, _>(column).context(WHAT);
-                let old: Vec<u8> = row.try_get(1).context(WHAT)?;
-                let fullname: Fullname = row.try_get(0).context(WHAT)?;
-                let hash = TextHash::new(&thing_text(&fullname, &cell(2)?, &cell(3)?));
-                let fullname = fullname.to_string();
+            for (fullname, old, title, selftext) in &rows {
+                let hash = TextHash::new(&thing_text(fullname, title, selftext));
                 if old != hash.as_bytes() {
                     // The conditions skip a post that was edited in the meantime, because its hash is current, and a
                     // purged text, because its hash is kept.
@@ -53,13 +47,11 @@ impl<DB: Dialect> SqlStore<DB> {
                         .await
                         .context(WHAT)?;
                     changed += DB::rows_affected(&updated);
-                    before.push(old);
-                    edited.push(fullname.clone());
+                    before.push(old.as_slice());
+                    edited.push(fullname.as_str());
                 }
-                after = fullname;
+                after = fullname.to_string();
             }
-            let before: Vec<&[u8]> = before.iter().map(Vec::as_slice).collect();
-            let edited: Vec<&str> = edited.iter().map(String::as_str).collect();
             Self::delete_results_of_edits(&mut tx, &edited, &before).await?;
             if rows.is_empty() {
                 sqlx::query::<DB>(

@@ -34,7 +34,7 @@ impl<DB: Dialect> SqlStore<DB> {
         if rows_found.is_empty() {
             return Ok(HashSet::new());
         }
-        // Only Reddit itself can restore a post, because a file may be older than the purge.
+        // A file may be older than the purge, so only Reddit itself can restore a post.
         let mut visible: HashMap<&str, Option<&str>> = rows
             .iter()
             .filter(|row| row.post.source.is_live() && row.post.removal.is_none())
@@ -61,15 +61,9 @@ impl<DB: Dialect> SqlStore<DB> {
             kept.insert(fullname);
         }
         if !lifted.is_empty() {
-            let delete = format!(
-                "DELETE FROM tombstones WHERE fullname IN {}",
-                DB::IN_JSON_ARRAY
-            );
-            sqlx::query::<DB>(AssertSqlSafe(delete))
-                .bind(json_array(lifted.iter().map(String::as_str)))
-                .execute(&mut **tx)
-                .await
-                .context("remove tombstones")?;
+            let delete = "DELETE FROM tombstones WHERE fullname IN";
+            let lifted = lifted.iter().map(String::as_str);
+            Self::change_posts(tx, delete, lifted, "remove tombstones").await?;
         }
         Ok(kept)
     }
@@ -87,31 +81,20 @@ impl<DB: Dialect> SqlStore<DB> {
             .filter_map(|row| Some((row.post.fullname.as_str(), row.post.removal?)))
             .collect();
         // All rows have the same run and time.
-        let Some(page) = rows
-            .first()
-            .map(|row| row.page)
-            .filter(|_| !reported.is_empty())
-        else {
+        let (Some(Row { page, .. }), false) = (rows.first(), reported.is_empty()) else {
             return Ok(Purged::default());
         };
-        let stored = format!(
-            "SELECT fullname FROM things WHERE (has_text OR text_purged_at IS NOT NULL OR context_purged) AND fullname IN {}",
-            DB::IN_JSON_ARRAY
-        );
-        let stored: Vec<String> = sqlx::query_scalar::<DB, _>(AssertSqlSafe(stored))
-            .bind(json_array(reported.keys().copied()))
-            .fetch_all(&mut **tx)
-            .await
-            .context("look up posts that were deleted")?;
-        let reason_of = |fullname: &String| reported.get_key_value(fullname.as_str());
-        let gone: BTreeMap<&str, PurgeReason> = stored
-            .iter()
-            .filter_map(reason_of)
-            .map(|(fullname, reason)| (*fullname, *reason))
-            .collect();
-        if gone.is_empty() {
+        let select = "SELECT fullname FROM things \
+                       WHERE (has_text OR text_purged_at IS NOT NULL OR context_purged) AND fullname IN";
+        let what = "look up posts that were deleted";
+        let stored = Self::select_posts(tx, select, reported.keys().copied(), what).await?;
+        if stored.is_empty() {
             return Ok(Purged::default());
         }
+        let gone: BTreeMap<&str, PurgeReason> = stored
+            .iter()
+            .map(|fullname| (fullname.as_str(), reported[fullname.as_str()]))
+            .collect();
         Self::lock_tombstones(tx).await?;
         let crossposts = Self::crossposts_of(tx, gone.keys().copied()).await?;
         Self::lock_posts(
@@ -136,27 +119,23 @@ impl<DB: Dialect> SqlStore<DB> {
         refused: &[Row<'_>],
         purged: &HashSet<String>,
     ) -> Result<(u64, u64)> {
-        let late = refused
+        let late: BTreeMap<&str, &Row<'_>> = refused
             .iter()
-            .filter(|row| row.shown().is_some_and(|shown| purged.contains(shown)));
-        let late: BTreeMap<&str, &Row<'_>> =
-            late.map(|row| (row.post.fullname.as_str(), row)).collect();
+            .filter(|row| row.shown().is_some_and(|shown| purged.contains(shown)))
+            .map(|row| (row.post.fullname.as_str(), row))
+            .collect();
         // All pages in a block have the same run and time.
-        let Some(page) = late.values().next().map(|row| row.page) else {
+        let Some(Row { page, .. }) = late.values().next() else {
             return Ok((0, 0));
         };
         let stored = format!(
             "SELECT fullname, source FROM things WHERE fullname IN {}",
             DB::IN_JSON_ARRAY
         );
-        let stored: Vec<(String, String)> = sqlx::query::<DB>(AssertSqlSafe(stored))
+        let stored: Vec<(String, String)> = sqlx::query_as::<DB, _>(AssertSqlSafe(stored))
             .bind(json_array(late.keys().copied()))
             .fetch_all(&mut **tx)
             .await
-            .and_then(|rows| {
-                let decode = |row: &DB::Row| Ok((row.try_get(0)?, row.try_get(1)?));
-                rows.iter().map(decode).collect()
-            })
             .context("look up crossposts of purged posts")?;
         let (stay, gone): (Vec<_>, Vec<_>) = stored
             .into_iter()
@@ -165,7 +144,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let stay: Vec<String> = stay.into_iter().map(fullname).collect();
         let mut lost = 0;
         if !gone.is_empty() {
-            // As in a purge, to prevent others from storing one of them in the meantime without seeing the tombstone.
+            // The lock prevents others from storing one of them in the meantime without seeing the tombstone.
             Self::lock_tombstones(tx).await?;
             let gone: Vec<String> = gone.into_iter().map(fullname).collect();
             let mut out = Self::crossposts_of(tx, gone.iter().map(String::as_str)).await?;
@@ -175,23 +154,12 @@ impl<DB: Dialect> SqlStore<DB> {
             Self::mark_rewrite_due(tx).await?;
         }
         if !stay.is_empty() {
-            Self::mark_unchecked(tx, &stay).await?;
+            // The next check with Reddit then begins with these posts.
+            let update = "UPDATE things SET checked_at = NULL WHERE fullname IN";
+            let what = "mark posts for a check with Reddit";
+            Self::change_posts(tx, update, stay.iter().map(String::as_str), what).await?;
         }
         Ok((stay.len() as u64, lost))
-    }
-
-    /// Makes these posts the first ones in the next check with Reddit.
-    async fn mark_unchecked(tx: &mut Transaction<'static, DB>, fullnames: &[String]) -> Result<()> {
-        let update = format!(
-            "UPDATE things SET checked_at = NULL WHERE fullname IN {}",
-            DB::IN_JSON_ARRAY
-        );
-        sqlx::query::<DB>(AssertSqlSafe(update))
-            .bind(json_array(fullnames.iter().map(String::as_str)))
-            .execute(&mut **tx)
-            .await
-            .map(drop)
-            .context("mark posts for a check with Reddit")
     }
 
     /// Returns the posts among these whose text retention deleted.
@@ -202,16 +170,11 @@ impl<DB: Dialect> SqlStore<DB> {
         if shown.is_empty() {
             return Ok(HashSet::new());
         }
-        let taken = format!(
-            "SELECT fullname FROM things WHERE text_purged_at IS NOT NULL AND fullname IN {}",
-            DB::IN_JSON_ARRAY
-        );
-        sqlx::query_scalar::<DB, _>(AssertSqlSafe(taken))
-            .bind(json_array(shown.iter().copied()))
-            .fetch_all(&mut **tx)
+        let select = "SELECT fullname FROM things WHERE text_purged_at IS NOT NULL AND fullname IN";
+        let what = "look up posts that crossposts show";
+        Self::select_posts(tx, select, shown.iter().copied(), what)
             .await
             .map(HashSet::from_iter)
-            .context("look up posts that crossposts show")
     }
 
     /// Returns the titles of the posts that comments are on, by fullname, if comments are stored with them. No purge
@@ -251,15 +214,10 @@ impl<DB: Dialect> SqlStore<DB> {
         tx: &mut Transaction<'static, DB>,
         crossposts: &[&str],
     ) -> Result<bool> {
-        let update = format!(
-            "UPDATE things SET url = NULL WHERE url IS NOT NULL AND fullname IN {}",
-            DB::IN_JSON_ARRAY
-        );
-        sqlx::query::<DB>(AssertSqlSafe(update))
-            .bind(json_array(crossposts.iter().copied()))
-            .execute(&mut **tx)
+        let update = "UPDATE things SET url = NULL WHERE url IS NOT NULL AND fullname IN";
+        let what = "delete URLs of crossposts";
+        Self::change_posts(tx, update, crossposts.iter().copied(), what)
             .await
-            .map(|done| DB::rows_affected(&done) > 0)
-            .context("delete URLs of crossposts")
+            .map(|cleared| cleared > 0)
     }
 }

@@ -11,7 +11,7 @@ use sqlx::{AssertSqlSafe, QueryBuilder, Row};
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
 use crate::bulk::{Insert, Keys, Values};
 use crate::dialect::Dialect;
-use crate::{Result, StoreError, Target, UnlabelledText};
+use crate::{HypothesisId, ModelId, Result, StoreError, Target, UnlabelledText};
 use topicmill_core::{Fullname, LabelVector, PairLogits, TextHash, TextVector};
 
 /// Condition for posts after `$3` whose current text has no label under a target. A scalar subquery is an index lookup
@@ -23,11 +23,11 @@ const UNLABELLED: &str = "p.fullname > $3 AND (SELECT c.text_hash FROM classific
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn label_vectors(
         &self,
-        model: i64,
-        hypotheses: &[i64],
+        model: ModelId,
+        hypotheses: &[HypothesisId],
     ) -> Result<Vec<Option<LabelVector>>> {
         const WHAT: &str = "read the vectors of labels";
-        let mut found: HashMap<i64, LabelVector> = HashMap::new();
+        let mut found: HashMap<HypothesisId, LabelVector> = HashMap::new();
         for chunk in hypotheses.chunks(ROWS_A_STATEMENT) {
             let mut select = QueryBuilder::<DB>::new(
                 "SELECT hypothesis_id, vector FROM label_vectors WHERE model_id = ",
@@ -35,7 +35,7 @@ impl<DB: Dialect> SqlStore<DB> {
             select.push_bind(model).push(" AND hypothesis_id IN (");
             push_list(&mut select, chunk.iter().copied());
             for row in &select.build().fetch_all(&self.pool).await.context(WHAT)? {
-                let id: i64 = row.try_get(0).context(WHAT)?;
+                let id: HypothesisId = row.try_get(0).context(WHAT)?;
                 let bytes: Vec<u8> = row.try_get(1).context(WHAT)?;
                 let vector = LabelVector::from_bytes(&bytes);
                 let vector = vector.ok_or_else(|| no_vector("label_vectors", id.to_string()))?;
@@ -47,13 +47,13 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub async fn save_label_vectors(
         &self,
-        model: i64,
-        hypotheses: &[i64],
+        model: ModelId,
+        hypotheses: &[HypothesisId],
         vectors: &[LabelVector],
     ) -> Result<()> {
         const WHAT: &str = "store the vectors of labels";
         let bytes: Vec<Vec<u8>> = vectors.iter().map(LabelVector::to_bytes).collect();
-        let mut rows: Vec<(i64, &[u8])> = hypotheses
+        let mut rows: Vec<(HypothesisId, &[u8])> = hypotheses
             .iter()
             .copied()
             .zip(bytes.iter().map(Vec::as_slice))
@@ -67,10 +67,10 @@ impl<DB: Dialect> SqlStore<DB> {
             table: "label_vectors",
             rows: rows.len(),
             columns: vec![
-                ("model_id", Values::repeat(model, rows.len())),
+                ("model_id", Values::repeat(model.0, rows.len())),
                 (
                     "hypothesis_id",
-                    Values::Integer(rows.iter().map(|(id, _)| Some(*id)).collect()),
+                    Values::Integer(rows.iter().map(|(id, _)| Some(id.0)).collect()),
                 ),
                 (
                     "vector",
@@ -83,7 +83,7 @@ impl<DB: Dialect> SqlStore<DB> {
         tx.commit().await.context(WHAT)
     }
 
-    pub async fn has_vectors(&self, model: i64) -> Result<bool> {
+    pub async fn has_vectors(&self, model: ModelId) -> Result<bool> {
         sqlx::query::<DB>("SELECT 1 FROM text_vectors WHERE model_id = $1 LIMIT 1")
             .bind(model)
             .fetch_optional(&self.pool)
@@ -94,7 +94,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub async fn text_vectors(
         &self,
-        model: i64,
+        model: ModelId,
         texts: &[TextHash],
     ) -> Result<Vec<Option<TextVector>>> {
         const WHAT: &str = "read the vectors of texts";
@@ -123,13 +123,13 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub async fn pair_logits(
         &self,
-        model: i64,
-        hypotheses: &[i64],
+        model: ModelId,
+        hypotheses: &[HypothesisId],
         texts: &[TextHash],
     ) -> Result<Vec<Vec<Option<PairLogits>>>> {
         const WHAT: &str = "read stored logits";
         // The database returns pairs in any order, and not every pair is stored.
-        let position: HashMap<i64, usize> = hypotheses.iter().copied().zip(0..).collect();
+        let position: HashMap<HypothesisId, usize> = hypotheses.iter().copied().zip(0..).collect();
         let index: HashMap<&[u8], usize> = texts.iter().map(TextHash::as_bytes).zip(0..).collect();
         let mut found = vec![vec![None; hypotheses.len()]; texts.len()];
         // `IN ()` is invalid in PostgreSQL.
@@ -152,7 +152,7 @@ impl<DB: Dialect> SqlStore<DB> {
             let rows = select.build().fetch_all(&self.pool).await.context(WHAT)?;
             for row in &rows {
                 let hash: Vec<u8> = row.try_get(0).context(WHAT)?;
-                let compared: i64 = row.try_get(1).context(WHAT)?;
+                let compared: HypothesisId = row.try_get(1).context(WHAT)?;
                 let logits = PairLogits {
                     entailment: row.try_get(2).context(WHAT)?,
                     contradiction: row.try_get(3).context(WHAT)?,

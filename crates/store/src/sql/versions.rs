@@ -1,27 +1,28 @@
 //! Reads the versions of label sets, estimates the cost of labelling under a different version, and compares labels.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 
 use serde_json::Value;
 use sqlx::types::Json;
-use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{QueryBuilder, Row};
 
 use super::claims::max_crashes;
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
 use crate::dialect::Dialect;
 use crate::versions::{ComparedPost, Cost, Failure, LabelSetRow, Prediction};
-use crate::{ExistingTarget, ModelRow, Result, StoreError, Target, WorkEstimate};
+use crate::{
+    ExistingTarget, HypothesisId, LabelSetId, ModelId, ModelRow, Result, StoreError, Target,
+    WorkEstimate,
+};
 use topicmill_core::reddit::thing_text;
 use topicmill_core::{Fitted, Fullname, Label, LabelSet, TextHash, short_hash};
 
 /// Maximum number of displayed errors of parked posts, most frequent first.
 const FAILURES: i64 = 10;
-/// A key that matches no row.
-const NO_ROW: i64 = -1;
 
 /// Returns the error for a label set whose fit cannot be read, with the commands that drop the label set.
-pub(super) fn damaged_fit(id: i64, name: &str, hash: &str, error: &str) -> StoreError {
+pub(super) fn damaged_fit(id: LabelSetId, name: &str, hash: &str, error: &str) -> StoreError {
     let version = short_hash(hash);
     StoreError::Corrupt {
         table: "label_sets",
@@ -35,46 +36,37 @@ pub(super) fn damaged_fit(id: i64, name: &str, hash: &str, error: &str) -> Store
 
 impl<DB: Dialect> SqlStore<DB> {
     pub(crate) async fn label_sets(&self) -> Result<Vec<LabelSetRow>> {
-        let decode = |row: &DB::Row| -> Result<LabelSetRow, sqlx::Error> {
-            Ok(LabelSetRow {
-                id: row.try_get(0)?,
-                name: row.try_get(1)?,
-                hash: row.try_get(2)?,
-                created_at: row.try_get::<DateTime<Utc>, _>(3)?.into(),
-            })
-        };
         sqlx::query::<DB>("SELECT id, name, hash, created_at FROM label_sets ORDER BY id DESC")
+            .try_map(row_as!(LabelSetRow: id, name, hash, created_at))
             .fetch_all(&self.pool)
             .await
-            .and_then(|rows| rows.iter().map(decode).collect())
             .context("read the label sets")
     }
 
-    pub(crate) async fn label_set(&self, id: i64) -> Result<LabelSet> {
-        const WHAT: &str = "read a label set";
+    pub(crate) async fn label_set(&self, id: LabelSetId) -> Result<LabelSet> {
         let unfitted = self.unfitted_label_set(id).await?;
         let (fitted, hash): (Option<Json<Value>>, String) =
             sqlx::query_as::<DB, _>("SELECT fitted, hash FROM label_sets WHERE id = $1")
                 .bind(id)
                 .fetch_one(&self.pool)
                 .await
-                .context(WHAT)?;
+                .context("read a label set")?;
         let Some(Json(fitted)) = fitted else {
             return Ok(unfitted);
         };
-        let fitted = serde_json::from_value(fitted).map_err(|error| error.to_string());
-        let fitted = fitted.and_then(|fitted: Fitted| {
-            let checked = fitted.validate(unfitted.labels.len());
-            checked.map(|()| fitted).map_err(|error| error.to_string())
-        });
-        let fitted = fitted.map_err(|error| damaged_fit(id, &unfitted.name, &hash, &error))?;
+        let damaged =
+            |error: &dyn Display| damaged_fit(id, &unfitted.name, &hash, &error.to_string());
+        let fitted: Fitted = serde_json::from_value(fitted).map_err(|error| damaged(&error))?;
+        fitted
+            .validate(unfitted.labels.len())
+            .map_err(|error| damaged(&error))?;
         Ok(LabelSet {
             fitted: Some(fitted),
             ..unfitted
         })
     }
 
-    pub(crate) async fn unfitted_label_set(&self, id: i64) -> Result<LabelSet> {
+    pub(crate) async fn unfitted_label_set(&self, id: LabelSetId) -> Result<LabelSet> {
         const WHAT: &str = "read a label set";
         let corrupt = |detail: String| StoreError::Corrupt {
             table: "label_sets",
@@ -124,56 +116,51 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    pub(crate) async fn models(&self) -> Result<Vec<(i64, ModelRow)>> {
-        let decode = |row: &DB::Row| -> Result<(i64, ModelRow), sqlx::Error> {
-            let model = ModelRow {
-                name: row.try_get(1)?,
-                kind: row.try_get(2)?,
-                manifest_hash: row.try_get(3)?,
-                precision: row.try_get(4)?,
-                tokenizer_hash: row.try_get(5)?,
-                max_tokens: row.try_get(6)?,
-            };
-            Ok((row.try_get(0)?, model))
+    pub(crate) async fn models(&self) -> Result<Vec<(ModelId, ModelRow)>> {
+        let decode = |row: DB::Row| {
+            let id = row.try_get(6)?;
+            let model =
+                row_as!(ModelRow: name, kind, manifest_hash, precision, tokenizer_hash, max_tokens);
+            Ok((id, model(row)?))
         };
         sqlx::query::<DB>(
-            "SELECT id, name, kind, manifest_hash, number_format, tokenizer_hash, max_tokens \
+            "SELECT name, kind, manifest_hash, number_format, tokenizer_hash, max_tokens, id \
                FROM models ORDER BY id DESC",
         )
+        .try_map(decode)
         .fetch_all(&self.pool)
         .await
-        .and_then(|rows| rows.iter().map(decode).collect())
         .context("read the models")
     }
 
     pub(crate) async fn current_target(&self) -> Result<Option<Target>> {
-        let decode = |row: DB::Row| -> Result<Target, sqlx::Error> {
-            Ok(Target {
-                model: row.try_get(0)?,
-                label_set: row.try_get(1)?,
-            })
-        };
         sqlx::query::<DB>("SELECT model_id, label_set_id FROM current_target")
+            .try_map(row_as!(Target: model, label_set))
             .fetch_optional(&self.pool)
             .await
-            .and_then(|row| row.map(decode).transpose())
             .context("read the current model and label set")
     }
 
-    pub(crate) async fn models_with_labels(&self, label_set: i64) -> Result<Vec<i64>> {
-        sqlx::query::<DB>(
+    pub(crate) async fn current(&self) -> Result<Option<(Target, LabelSet)>> {
+        let Some(target) = self.current_target().await? else {
+            return Ok(None);
+        };
+        Ok(Some((target, self.label_set(target.label_set).await?)))
+    }
+
+    pub(crate) async fn models_with_labels(&self, label_set: LabelSetId) -> Result<Vec<ModelId>> {
+        sqlx::query_scalar::<DB, _>(
             "SELECT m.id FROM models m WHERE EXISTS ( \
                SELECT 1 FROM classifications c WHERE c.model_id = m.id AND c.label_set_id = $1) ORDER BY m.id DESC",
         )
         .bind(label_set)
         .fetch_all(&self.pool)
         .await
-        .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
         .context("read the models with labels")
     }
 
     pub(crate) async fn count_labelled(&self, target: Target) -> Result<u64> {
-        let labelled: i64 = sqlx::query::<DB>(
+        sqlx::query_scalar::<DB, _>(
             "SELECT COUNT(*) FROM classifications c JOIN things p ON p.fullname = c.fullname \
               WHERE c.model_id = $1 AND c.label_set_id = $2 AND c.text_hash = p.text_hash",
         )
@@ -181,22 +168,22 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(target.label_set)
         .fetch_one(&self.pool)
         .await
-        .and_then(|row| row.try_get(0))
-        .context("count labelled posts")?;
-        Ok(labelled.unsigned_abs())
+        .map(i64::unsigned_abs)
+        .context("count labelled posts")
     }
 
-    pub(crate) async fn find_hypotheses(&self, texts: &[String]) -> Result<Vec<Option<i64>>> {
-        const WHAT: &str = "find hypotheses";
+    pub(crate) async fn find_hypotheses(
+        &self,
+        texts: &[String],
+    ) -> Result<Vec<Option<HypothesisId>>> {
         let hashes: Vec<TextHash> = texts.iter().map(|text| TextHash::new(text)).collect();
-        let mut found: HashMap<Vec<u8>, i64> = HashMap::new();
+        let mut found: HashMap<Vec<u8>, HypothesisId> = HashMap::new();
         for chunk in hashes.chunks(ROWS_A_STATEMENT) {
             let mut select =
                 QueryBuilder::<DB>::new("SELECT hash, id FROM hypotheses WHERE hash IN (");
             push_list(&mut select, chunk.iter().map(TextHash::as_bytes));
-            for row in &select.build().fetch_all(&self.pool).await.context(WHAT)? {
-                found.insert(row.try_get(0).context(WHAT)?, row.try_get(1).context(WHAT)?);
-            }
+            let rows = select.build_query_as().fetch_all(&self.pool).await;
+            found.extend::<Vec<_>>(rows.context("find hypotheses")?);
         }
         let id = |hash: &TextHash| found.get(hash.as_bytes()).copied();
         Ok(hashes.iter().map(id).collect())
@@ -204,13 +191,14 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub(crate) async fn cost(
         &self,
-        model: Option<i64>,
-        label_set: Option<i64>,
-        hypotheses: &[Option<i64>],
+        model: Option<ModelId>,
+        label_set: Option<LabelSetId>,
+        hypotheses: &[Option<HypothesisId>],
     ) -> Result<Cost> {
-        const WHAT: &str = "estimate the work";
-        let (model, label_set) = (model.unwrap_or(NO_ROW), label_set.unwrap_or(NO_ROW));
-        let target = Target { model, label_set };
+        let target = Target {
+            model: model.unwrap_or(ModelId::NONE),
+            label_set: label_set.unwrap_or(LabelSetId::NONE),
+        };
         let labelled = self.count_labelled(target).await?;
         let mut select = QueryBuilder::<DB>::new(
             "WITH todo AS ( \
@@ -227,17 +215,22 @@ impl<DB: Dialect> SqlStore<DB> {
         // A text with a vector needs no inference for any label, so all its pairs count as stored.
         let labels = i64::try_from(hypotheses.len()).unwrap_or(i64::MAX);
         select
-            .push_bind(model)
+            .push_bind(target.model)
             .push(") THEN ")
             .push_bind(labels)
             .push(
                 " ELSE COUNT(l.hypothesis_id) END AS pairs FROM todo t \
                  LEFT JOIN pair_logits l ON l.text_hash = t.text_hash AND l.model_id = ",
             );
-        select.push_bind(model).push(" AND l.hypothesis_id IN (");
+        select
+            .push_bind(target.model)
+            .push(" AND l.hypothesis_id IN (");
         let stored = hypotheses.iter().flatten().copied();
         // `IN ()` is invalid in PostgreSQL, so the list always has at least one key.
-        push_list(&mut select, std::iter::once(NO_ROW).chain(stored));
+        push_list(
+            &mut select,
+            std::iter::once(HypothesisId::NONE).chain(stored),
+        );
         select.push(
             // In PostgreSQL, the sum of `BIGINT`s is a `NUMERIC`, which cannot be read as an `i64`.
             " GROUP BY t.text_hash, t.posts) \
@@ -248,18 +241,15 @@ impl<DB: Dialect> SqlStore<DB> {
         select
             .push_bind(labels)
             .push(" THEN posts ELSE 0 END), 0) AS BIGINT) FROM known");
-        let row = select.build().fetch_one(&self.pool).await.context(WHAT)?;
-        let number = |column: usize| {
-            row.try_get::<i64, _>(column)
-                .map(i64::unsigned_abs)
-                .context(WHAT)
-        };
-        let (texts, pairs_stored) = (number(0)?, number(2)?);
+        let row = select.build_query_as().fetch_one(&self.pool).await;
+        let counts: (i64, i64, i64, i64) = row.context("estimate the work")?;
+        let [texts, posts, pairs_stored, posts_without_inference] =
+            <[i64; 4]>::from(counts).map(i64::unsigned_abs);
         Ok(Cost {
             labelled,
-            posts: number(1)?,
+            posts,
             texts,
-            posts_without_inference: number(3)?,
+            posts_without_inference,
             pairs_stored,
             pairs_missing: (texts * hypotheses.len() as u64).saturating_sub(pairs_stored),
         })
@@ -273,7 +263,7 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<ExistingTarget> {
         const WHAT: &str = "find the model and the label set";
         // Nothing is inserted, because a command that estimates costs must not write.
-        let model = sqlx::query::<DB>(
+        let model = sqlx::query_scalar::<DB, _>(
             "SELECT id FROM models WHERE manifest_hash = $1 AND number_format = $2 AND max_tokens = $3",
         )
         .bind(model.manifest_hash.as_str())
@@ -281,13 +271,11 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(model.max_tokens)
         .fetch_optional(&self.pool)
         .await
-        .and_then(|row| row.map(|row| row.try_get(0)).transpose())
         .context(WHAT)?;
-        let label_set = sqlx::query::<DB>("SELECT id FROM label_sets WHERE hash = $1")
+        let label_set = sqlx::query_scalar::<DB, _>("SELECT id FROM label_sets WHERE hash = $1")
             .bind(label_set)
             .fetch_optional(&self.pool)
             .await
-            .and_then(|row| row.map(|row| row.try_get(0)).transpose())
             .context(WHAT)?;
         Ok(ExistingTarget {
             model,
@@ -313,23 +301,24 @@ impl<DB: Dialect> SqlStore<DB> {
             .cost(sought.model, sought.label_set, &sought.hypotheses)
             .await?;
         // Hashes are random, so the lowest ones are a reproducible random sample.
-        let mut some = QueryBuilder::<DB>::new(
+        let mut select = QueryBuilder::<DB>::new(
             "WITH open AS (SELECT p.text_hash, MIN(p.fullname) AS fullname FROM things p \
               WHERE ",
         );
         let target = Target {
-            model: sought.model.unwrap_or(NO_ROW),
-            label_set: sought.label_set.unwrap_or(NO_ROW),
+            model: sought.model.unwrap_or(ModelId::NONE),
+            label_set: sought.label_set.unwrap_or(LabelSetId::NONE),
         };
-        push_unlabelled(&mut some, target);
-        some.push(" GROUP BY p.text_hash ORDER BY p.text_hash LIMIT ")
+        push_unlabelled(&mut select, target);
+        select
+            .push(" GROUP BY p.text_hash ORDER BY p.text_hash LIMIT ")
             .push_bind(i64::from(sample))
             .push(
                 ") SELECT p.fullname, o.text_hash, p.title, p.selftext FROM open o \
                  JOIN things p ON p.fullname = o.fullname \
                  ORDER BY o.text_hash",
             );
-        let rows = some.build().fetch_all(&self.pool).await.context(WHAT)?;
+        let rows = select.build().fetch_all(&self.pool).await.context(WHAT)?;
         let decode = |row: &DB::Row| {
             let (title, selftext): (String, String) =
                 (row.try_get(2).context(WHAT)?, row.try_get(3).context(WHAT)?);
@@ -352,7 +341,7 @@ impl<DB: Dialect> SqlStore<DB> {
         from: Target,
         to: Target,
     ) -> Result<Vec<(Option<String>, Option<String>, u64)>> {
-        let decode = |row: &DB::Row| -> Result<_, sqlx::Error> {
+        let decode = |row: DB::Row| {
             let posts: i64 = row.try_get(2)?;
             Ok((row.try_get(0)?, row.try_get(1)?, posts.unsigned_abs()))
         };
@@ -369,9 +358,9 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(from.label_set)
         .bind(to.model)
         .bind(to.label_set)
+        .try_map(decode)
         .fetch_all(&self.pool)
         .await
-        .and_then(|rows| rows.iter().map(decode).collect())
         .context("compare labels")
     }
 
@@ -382,12 +371,7 @@ impl<DB: Dialect> SqlStore<DB> {
         limit: u32,
     ) -> Result<Vec<ComparedPost>> {
         const WHAT: &str = "read labelled posts";
-        let [a, b] = targets.map(|target| {
-            target.unwrap_or(Target {
-                model: NO_ROW,
-                label_set: NO_ROW,
-            })
-        });
+        let [a, b] = targets.map(|target| target.unwrap_or(Target::NONE));
         // The posts are limited before the joins: without recent statistics, the planner would join every label of both
         // targets for each window.
         let rows = sqlx::query::<DB>(
@@ -454,12 +438,6 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub(crate) async fn failures(&self, max_attempts: u32) -> Result<Vec<Failure>> {
-        let decode = |row: &DB::Row| -> Result<Failure, sqlx::Error> {
-            Ok(Failure {
-                error: row.try_get(0)?,
-                posts: row.try_get(1)?,
-            })
-        };
         sqlx::query::<DB>(
             "SELECT COALESCE(b.error, ''), COUNT(*) FROM backlog b JOIN current_target t \
                  ON t.model_id = b.model_id AND t.label_set_id = b.label_set_id \
@@ -469,9 +447,9 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(i64::from(max_attempts))
         .bind(max_crashes(max_attempts))
         .bind(FAILURES)
+        .try_map(row_as!(Failure: error, posts))
         .fetch_all(&self.pool)
         .await
-        .and_then(|rows| rows.iter().map(decode).collect())
         .context("read why posts were parked")
     }
 }

@@ -4,7 +4,7 @@ use sqlx::{Row as _, Transaction};
 
 use super::{ErrorContext, SqlStore, count};
 use crate::dialect::Dialect;
-use crate::{ImportState, Page, Result, RunId, UnreadThread};
+use crate::{ImportState, Page, Result, UnreadThread};
 use topicmill_core::{Listing, SourceKind, Timestamp, subreddit_of_path};
 
 impl<DB: Dialect> SqlStore<DB> {
@@ -28,7 +28,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(count(state.left_out))
         .bind(count(state.posts))
         .bind(count(state.rejected))
-        .bind(state.run.0)
+        .bind(state.run)
         .bind(state.updated_at)
         .bind(state.finished_at)
         .execute(&mut **tx)
@@ -39,16 +39,16 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub async fn import_state(&self, file: &str, selection: &str) -> Result<Option<ImportState>> {
         let decode = |row: DB::Row| {
-            let [byte_offset, rows, left_out, posts, rejected, run]: [i64; 6] = [
+            let [byte_offset, rows, left_out, posts, rejected]: [i64; 5] = [
                 row.try_get(3)?,
                 row.try_get(4)?,
                 row.try_get(5)?,
                 row.try_get(6)?,
                 row.try_get(7)?,
-                row.try_get(8)?,
             ];
+            let run = row.try_get(8)?;
             row_as!(ImportState: name, updated_at, finished_at;
-                file = file.to_owned(); selection = selection.to_owned(); run = RunId(run);
+                file = file.to_owned(); selection = selection.to_owned(); run = run;
                 byte_offset = byte_offset.unsigned_abs(); rows = rows.unsigned_abs(); posts = posts.unsigned_abs();
                 left_out = left_out.unsigned_abs(); rejected = rejected.unsigned_abs())(
                 row
@@ -92,7 +92,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(page.listing.map(Listing::as_str))
         .bind(page.after)
         .bind(page.newest)
-        .bind(page.run.0)
+        .bind(page.run)
         .bind(page.now)
         .bind(page.read_from)
         .execute(&mut **tx)
