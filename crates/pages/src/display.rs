@@ -3,6 +3,8 @@
 //! Templates escape HTML. This module does what escaping does not: it truncates long text and removes control
 //! characters, direction overrides and stacks of combining marks.
 
+use topicmill_core::is_direction_override;
+pub use topicmill_core::{counted, thousands};
 use unicode_width::UnicodeWidthChar;
 
 /// The colours for light and dark mode and for print.
@@ -24,25 +26,6 @@ const MARKS: usize = 4;
 
 /// The minus sign, which is as wide as the plus sign.
 const MINUS: char = '−';
-
-/// Formats a number with thousands separators.
-pub fn thousands(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-/// Formats a number with its noun: `1 post`, `1,480 posts`.
-pub fn counted(n: u64, noun: &str) -> String {
-    let s = if n == 1 { "" } else { "s" };
-    format!("{} {noun}{s}", thousands(n))
-}
 
 /// Formats a share from 0 to 1 as a percentage, with one decimal for small or nearly complete shares.
 pub fn percent(share: f64) -> String {
@@ -94,28 +77,14 @@ pub fn score(score: f64) -> String {
 /// Formats untrusted text as one line of at most `most` characters; longer text ends in an ellipsis. Line breaks and
 /// control characters become spaces; direction overrides and excess combining marks are removed.
 pub fn single_line(text: &str, most: usize) -> String {
+    let is_blank = |c: char| c.is_whitespace() || c.is_control();
     let mut out = String::new();
     let mut shown = 0;
-    let mut marks = 0;
-    for c in text.trim_start().chars() {
-        let c = if c.is_whitespace() || c.is_control() {
-            ' '
-        } else {
-            c
-        };
-        // Leading spaces are possible: `trim_start` keeps control characters, which became spaces above.
-        if is_direction(c) || (c == ' ' && (out.is_empty() || out.ends_with(' '))) {
+    for c in without_overlays(text.chars().map(|c| if is_blank(c) { ' ' } else { c })) {
+        if c == ' ' && (out.is_empty() || out.ends_with(' ')) {
             continue;
         }
-        if is_zero_width(c) {
-            marks += 1;
-            if marks > MARKS {
-                continue;
-            }
-        } else {
-            marks = 0;
-            shown += 1;
-        }
+        shown += usize::from(!is_zero_width(c));
         if shown > most {
             // The ellipsis replaces the last letter and its marks.
             let kept = out
@@ -136,28 +105,26 @@ pub fn single_line(text: &str, most: usize) -> String {
 
 /// Formats untrusted text, keeping its line breaks, truncated to `most` characters and sanitised like [`single_line`].
 pub fn multi_line(text: &str, most: usize) -> String {
-    let mut marks = 0;
-    let mut out = String::new();
-    for c in text.chars().take(most).filter(|c| !is_direction(*c)) {
-        marks = if is_zero_width(c) && !c.is_control() {
-            marks + 1
-        } else {
-            0
-        };
-        if marks <= MARKS {
-            let stays = !c.is_control() || matches!(c, '\n' | '\t');
-            out.push(if stays { c } else { ' ' });
-        }
-    }
+    let shown = |c: char| match c {
+        '\n' | '\t' => c,
+        c if c.is_control() => ' ',
+        c => c,
+    };
+    let mut out: String = without_overlays(text.chars().take(most).map(shown)).collect();
     if text.chars().nth(most).is_some() {
         out.push('…');
     }
     out
 }
 
-/// Returns true if a character changes the direction of text (<https://trojansource.codes>).
-pub fn is_direction(c: char) -> bool {
-    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+/// Removes direction overrides, and the combining marks of a letter beyond the first [`MARKS`].
+fn without_overlays(text: impl Iterator<Item = char>) -> impl Iterator<Item = char> {
+    let mut marks = 0;
+    text.filter(|c| !is_direction_override(*c))
+        .filter(move |c| {
+            marks = if is_zero_width(*c) { marks + 1 } else { 0 };
+            marks <= MARKS
+        })
 }
 
 /// Returns true if a character has no width, such as a combining mark or a joiner.
@@ -208,6 +175,12 @@ mod tests {
         assert_eq!(single_line("e\u{301}a\u{301}b", 2), "e\u{301}…");
         assert_eq!(single_line("", 5), "");
         assert_eq!(single_line("\u{0}\u{1b} after", 80), "after");
+        let stack = format!("\u{202e}Z{}\n\u{7}go", "\u{301}".repeat(40));
+        assert_eq!(
+            multi_line(&stack, 50),
+            format!("Z{}\n go", "\u{301}".repeat(4))
+        );
+        assert_eq!(multi_line("a\nbc", 3), "a\nb…");
     }
 
     /// Returns the relative luminance, as defined in WCAG 2.2.

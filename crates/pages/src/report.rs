@@ -12,7 +12,7 @@ mod headline;
 mod page;
 pub mod svg;
 mod table;
-mod time;
+pub(crate) mod time;
 
 use chrono::TimeDelta;
 use serde_json::{Value, json};
@@ -67,12 +67,8 @@ impl ReportOptions {
         database: &str,
         now: Timestamp,
     ) -> Result<Self, StoreError> {
-        let subject = match store.labels().current_target().await? {
-            Some(target) => Some((target, store.labels().label_set(target.label_set).await?)),
-            None => None,
-        };
         Ok(Self {
-            subject,
+            subject: store.labels().current().await?,
             since: None,
             until: None,
             database: database.to_owned(),
@@ -93,8 +89,6 @@ impl ReportOptions {
     /// Returns the bounds of the periods to compare: the halves of the time from the first to the last post or, with a
     /// start, the period since then and the period of the same length before it.
     fn bounds(&self, first: Timestamp, last: Timestamp) -> Bounds {
-        // The last post belongs to the period.
-        let end: Timestamp = (last.as_datetime() + TimeDelta::seconds(1)).into();
         let from = self.since.map_or(first, |since| {
             let until = self.until.map_or(self.now, |until| until.min(self.now));
             start_of_period_before(since, until)
@@ -102,7 +96,8 @@ impl ReportOptions {
         Bounds {
             from,
             split: self.since,
-            until: end,
+            // The last post belongs to the period.
+            until: (last.as_datetime() + TimeDelta::seconds(1)).into(),
         }
     }
 }
@@ -110,10 +105,10 @@ impl ReportOptions {
 /// Returns the start of the period that ends at `since` and is as long as the time from `since` to `until`.
 fn start_of_period_before(since: Timestamp, until: Timestamp) -> Timestamp {
     let (since, until) = (since.as_datetime(), until.as_datetime());
-    let start = since.checked_sub_signed(until - since);
-    start.map_or(Timestamp::EPOCH, |start| {
-        Timestamp::from(start).max(Timestamp::EPOCH)
-    })
+    match since.checked_sub_signed(until - since) {
+        Some(start) => Timestamp::from(start).max(Timestamp::EPOCH),
+        None => Timestamp::EPOCH,
+    }
 }
 
 /// Reads the data for a report.
@@ -125,8 +120,12 @@ pub async fn gather(store: &Store, options: &ReportOptions) -> Result<Report, St
     let mut sums = store.status().report_sums(&query).await?;
     sums.closest = diversify(std::mem::take(&mut sums.closest));
     sums.most_confident = diversify(std::mem::take(&mut sums.most_confident));
-    let quoted = sums.closest.iter().chain(&sums.most_confident);
-    let quoted: Vec<Fullname> = quoted.map(|sample| sample.fullname.clone()).collect();
+    let quoted: Vec<Fullname> = sums
+        .closest
+        .iter()
+        .chain(&sums.most_confident)
+        .map(|sample| sample.fullname.clone())
+        .collect();
     let scores = store.status().report_scores(&query, &quoted).await?;
     let context = build::Context {
         compared: compare(store, options, &sums).await?,
@@ -268,14 +267,13 @@ pub fn summary(report: &Report) -> Value {
 }
 
 /// Selects posts with as many labels as possible: the first post for each label, then the second, and so on.
-fn diversify(samples: Vec<SamplePost>) -> Vec<SamplePost> {
+fn diversify(mut samples: Vec<SamplePost>) -> Vec<SamplePost> {
     let mut taken: Vec<SamplePost> = Vec::new();
-    let mut left = samples;
-    while taken.len() < QUOTED && !left.is_empty() {
+    while taken.len() < QUOTED && !samples.is_empty() {
         let mut seen: Vec<Option<String>> = Vec::new();
         let mut later = Vec::new();
-        for sample in left {
-            if taken.iter().any(|one| one.title == sample.title) {
+        for sample in samples {
+            if taken.iter().any(|quoted| quoted.title == sample.title) {
                 // This is a crosspost or a duplicate.
                 continue;
             }
@@ -286,7 +284,7 @@ fn diversify(samples: Vec<SamplePost>) -> Vec<SamplePost> {
                 taken.push(sample);
             }
         }
-        left = later;
+        samples = later;
     }
     taken
 }

@@ -59,13 +59,11 @@ pub fn named(name: &str) -> Result<String, NamedError> {
         let path = file.display().to_string();
         return std::fs::read_to_string(&file).map_err(|error| NamedError::Read(path, error));
     }
-    match BUILT_IN.iter().find(|(known, _)| *known == name) {
-        Some((_, sql)) => Ok((*sql).to_owned()),
-        None => {
-            let known = BUILT_IN.map(|(known, _)| known).join(", ");
-            Err(NamedError::Unknown(name.to_owned(), known))
-        }
-    }
+    let found = BUILT_IN.iter().find(|(known, _)| *known == name);
+    found.map(|(_, sql)| (*sql).to_owned()).ok_or_else(|| {
+        let known = BUILT_IN.map(|(known, _)| known).join(", ");
+        NamedError::Unknown(name.to_owned(), known)
+    })
 }
 
 /// Returns the built-in queries with the questions that they answer.

@@ -112,7 +112,7 @@ fn a_filter_selects_by_label_and_score_and_its_answers_are_not_random() {
     asked.sort_unstable();
     assert_eq!(asked, ["t3_k00003", "t3_k00006"]);
     assert_eq!(field(&page, "post"), "");
-    let page = served.page("/review?label=unlabelled");
+    let page = served.page("/review?label=none");
     assert_eq!(field(&page, "post"), "t3_k00004");
     let chosen = program.json(&["labels", "gold", "list"])["chosen"].clone();
     assert_eq!(chosen, json!({"filter": 2}));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use topicmill_core::{LabelSet, Mode, SourceKind, Timestamp};
+use topicmill_core::{LabelSet, Mode, SourceKind, Timestamp, short_hash};
 
 use super::ReportOptions;
 use super::data::{
@@ -60,10 +60,6 @@ pub struct Estimates {
 /// An outcome, and the slug of its label if it has one.
 type Key = (PostOutcome, Option<String>);
 
-fn key(outcome: PostOutcome, label: Option<&String>) -> Key {
-    (outcome, label.cloned())
-}
-
 /// Counts for one outcome.
 struct Tally {
     posts: u64,
@@ -97,20 +93,22 @@ pub fn build(
     let set = options.subject.as_ref().map(|(_, set)| set);
     let names = Names::of(set);
     let tallies = tallies(&sums, set, &axis);
-    let mut lines = lines(&tallies, &names);
+    let mut outcomes = outcomes(&tallies, &names);
     let compared = match context.compared {
-        Some((covered, cells)) => compare(covered, &cells, &mut lines),
+        Some((covered, cells)) => compare(covered, &cells, &mut outcomes),
         None if options.since.is_some() => Err(NotCompared::NotCovered),
         None => Err(NotCompared::TooShort),
     };
     let shown = || sums.cells.iter();
     let posts_of = |outcome| {
-        let cells = shown().filter(|cell| cell.outcome == outcome);
-        cells.map(|cell| cell.posts).sum()
+        shown()
+            .filter(|cell| cell.outcome == outcome)
+            .map(|cell| cell.posts)
+            .sum()
     };
     let posts = shown().map(|cell| cell.posts).sum();
     axis.mark_incomplete(posts);
-    let (topics, agreement) = topics(shown(), &lines, &names, &axis);
+    let (topics, agreement) = topics(shown(), &outcomes, &names, &axis);
     let is_bounded = options.since.is_some() || options.until.is_some();
     let is_shown = |gap: &Gap| {
         !is_bounded
@@ -125,7 +123,7 @@ pub fn build(
             .map(|model| format!("{} ({})", model.name, model.precision)),
         label_set: set.map(|set| LabelSetVersion {
             name: set.name.clone(),
-            version: set.hash().chars().take(12).collect(),
+            version: short_hash(&set.hash()).to_owned(),
         }),
         threshold: set.map_or(0.0, |set| set.threshold),
         scores_are_shares: set.is_none_or(|set| set.mode != Mode::Raw),
@@ -138,7 +136,7 @@ pub fn build(
         waiting: posts_of(PostOutcome::Waiting),
         without_text: posts_of(PostOutcome::WithoutText),
         axis,
-        outcomes: lines,
+        outcomes,
         topics,
         agreement,
         quality: context.estimates.quality,
@@ -186,12 +184,12 @@ fn tallies(sums: &ReportSums, set: Option<&LabelSet>, axis: &Axis) -> BTreeMap<K
     let mut tallies: BTreeMap<Key, Tally> = BTreeMap::new();
     // Labels are inserted first so that labels without posts also have a row.
     for label in set.map(|set| set.labels.iter()).unwrap_or_default() {
-        let key = key(PostOutcome::Labelled, Some(&label.slug));
+        let key = (PostOutcome::Labelled, Some(label.slug.clone()));
         tallies.insert(key, Tally::new(axis.len()));
     }
     for cell in sums.cells.iter().filter(|cell| cell.outcome.is_scored()) {
         let tally = tallies
-            .entry(key(cell.outcome, cell.label.as_ref()))
+            .entry((cell.outcome, cell.label.clone()))
             .or_insert_with(|| Tally::new(axis.len()));
         tally.posts += cell.posts;
         tally.score_sum += cell.score_sum;
@@ -200,22 +198,15 @@ fn tallies(sums: &ReportSums, set: Option<&LabelSet>, axis: &Axis) -> BTreeMap<K
         }
     }
     for bin in &sums.bins {
-        if let Some(tally) = tallies.get_mut(&key(bin.outcome, bin.label.as_ref())) {
+        if let Some(tally) = tallies.get_mut(&(bin.outcome, bin.label.clone())) {
             tally.bins[bin.bin.min(BINS - 1)] += bin.posts;
         }
     }
     tallies
 }
 
-fn lines(tallies: &BTreeMap<Key, Tally>, names: &Names<'_>) -> Vec<OutcomeStats> {
-    let posts = tallies.values().map(|tally| tally.posts).sum();
-    let share = |n: u64, all: u64| {
-        if all == 0 {
-            0.0
-        } else {
-            as_f64(n) / as_f64(all)
-        }
-    };
+fn outcomes(tallies: &BTreeMap<Key, Tally>, names: &Names<'_>) -> Vec<OutcomeStats> {
+    let posts: u64 = tallies.values().map(|tally| tally.posts).sum();
     let mut lines: Vec<OutcomeStats> = tallies
         .iter()
         .map(|((outcome, label), tally)| {
@@ -233,7 +224,8 @@ fn lines(tallies: &BTreeMap<Key, Tally>, names: &Names<'_>) -> Vec<OutcomeStats>
                 name,
                 outcome: *outcome,
                 posts: tally.posts,
-                share: share(tally.posts, posts),
+                // Without any posts, each share is 0.
+                share: as_f64(tally.posts) / as_f64(posts.max(1)),
                 series: tally.series.clone(),
                 mean_score: (tally.posts > 0 && *outcome != PostOutcome::Other)
                     .then(|| tally.score_sum / as_f64(tally.posts)),
@@ -273,7 +265,7 @@ fn compare(
             counts.with[usize::from(cell.is_later)] += cell.posts;
         }
         let counts: Vec<PeriodCounts> = counts.into_values().collect();
-        let with = [0, 1].map(|period| counts.iter().map(|one| one.with[period]).sum());
+        let with = [0, 1].map(|period| counts.iter().map(|counts| counts.with[period]).sum());
         Some((with, standardised_change(&counts)?))
     };
     let changes: Vec<_> = lines.iter().map(change).collect();
@@ -394,16 +386,14 @@ fn quotes(
     samples
         .iter()
         .map(|sample| {
-            let drawn = scores
-                .iter()
-                .find(|drawn| drawn.fullname == sample.fullname);
-            let scores = drawn
-                .map(|drawn| drawn.scores.as_slice())
-                .unwrap_or_default();
-            let labels = labels.iter().map(|label| label.label.clone());
-            let mut best: Vec<_> = labels
-                .zip(scores)
-                .map(|(label, &score)| LabelScore { label, score })
+            let stored = scores.iter().find(|post| post.fullname == sample.fullname);
+            let mut best: Vec<LabelScore> = stored
+                .into_iter()
+                .flat_map(|stored| labels.iter().zip(&stored.scores))
+                .map(|(label, score)| LabelScore {
+                    label: label.label.clone(),
+                    score: *score,
+                })
                 .collect();
             best.sort_by(|a, b| b.score.total_cmp(&a.score));
             // The margin is the distance to the second-best score, which may be the background's.
@@ -415,15 +405,18 @@ fn quotes(
             }
             best.truncate(2);
             // Posts from the sample source are not on Reddit. Paths that are not permalinks are ignored.
-            let path = sample.permalink.as_deref();
-            let path = path.filter(|path| path.starts_with("/r/") || path.starts_with("/user/"));
-            let is_sample = sample.source == SourceKind::Sample.as_str();
+            let is_linked = |path: &&str| {
+                sample.source != SourceKind::Sample.as_str()
+                    && (path.starts_with("/r/") || path.starts_with("/user/"))
+            };
             QuotedPost {
                 fullname: sample.fullname.clone(),
                 title: title(&sample.title),
                 subreddit: display::single_line(&sample.subreddit, 60),
-                link: path
-                    .filter(|_| !is_sample)
+                link: sample
+                    .permalink
+                    .as_deref()
+                    .filter(is_linked)
                     .map(|path| format!("https://www.reddit.com{path}")),
                 topic: sample.topic.as_deref().map(|topic| names.name(topic)),
                 best,

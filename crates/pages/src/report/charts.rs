@@ -124,8 +124,11 @@ fn stack<const KINDS: usize>(
             x += 15.0 + measure(name).min(130.0) + 12.0;
         }
     }
-    let largest = columns.iter().map(|column| column.iter().sum()).max();
-    let largest = largest.unwrap_or(0);
+    let largest = columns
+        .iter()
+        .map(|column| column.iter().sum())
+        .max()
+        .unwrap_or(0);
     let left = measure(&thousands(ticks(largest).pop().unwrap_or(0))) + 9.0;
     let height = grid(svg, left, top, bottom, largest);
     let wide = (svg.width - left) / as_f64(columns.len().max(1) as u64);

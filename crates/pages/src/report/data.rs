@@ -304,7 +304,7 @@ impl Report {
         lines.map(|line| line.posts).sum()
     }
 
-    /// Returns the labels, without `other` and `unsure`.
+    /// Returns the labels, without `other` and `unsure`; largest first.
     pub fn labels(&self) -> impl Iterator<Item = &OutcomeStats> {
         self.outcomes
             .iter()

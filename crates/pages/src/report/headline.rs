@@ -6,7 +6,7 @@
 
 use super::data::{Change, OutcomeStats, Report};
 use super::time;
-use crate::display::{interval, percent, single_line, thousands};
+use crate::display::{counted, interval, percent, single_line, thousands};
 use topicmill_review::change::is_significantly_larger;
 use topicmill_review::drift::as_f64;
 use topicmill_review::evaluate::{LabelShare, NO_LABEL};
@@ -26,10 +26,8 @@ pub fn headline(report: &Report) -> String {
         return "No posts stored yet".to_owned();
     }
     if report.scored() == 0 {
-        return match report.posts {
-            1 => "1 post is not labelled yet".to_owned(),
-            posts => format!("{} posts are not labelled yet", thousands(posts)),
-        };
+        let are = if report.posts == 1 { "is" } else { "are" };
+        return format!("{} {are} not labelled yet", counted(report.posts, "post"));
     }
     match (largest_share(report), largest_change(report)) {
         (Some(share), Some(change)) => format!("{share}; {change}"),
@@ -42,12 +40,12 @@ pub fn headline(report: &Report) -> String {
 /// Describes the posts that shares refer to: all posts, the labelled posts if some are not labelled yet or, for
 /// estimates, the posts that were stored early enough.
 fn of_posts(report: &Report) -> String {
-    let size = report
-        .quality
-        .as_ref()
-        .and_then(|quality| quality.frame.as_ref());
-    let size = size.filter(|size| size.not_covered > 0 && report.estimates().is_some());
-    if let Some(until) = size.and_then(|size| size.until) {
+    if let Some(quality) = &report.quality
+        && let Some(frame) = &quality.frame
+        && let Some(until) = frame.until
+        && frame.not_covered > 0
+        && report.estimates().is_some()
+    {
         return format!("posts stored until {}", time::day(until));
     }
     match report.scored() {
@@ -57,25 +55,12 @@ fn of_posts(report: &Report) -> String {
 }
 
 /// Formats an estimated share with its interval.
-fn estimate(share: &LabelShare, of_posts: &str) -> String {
-    let value = percent(share.estimated.value.unwrap_or(0.0));
+fn estimate(value: f64, share: &LabelShare, of_posts: &str) -> String {
     format!(
-        "an estimated {value} of {of_posts} ({})",
+        "an estimated {} of {of_posts} ({})",
+        percent(value),
         interval(share.estimated.low, share.estimated.high)
     )
-}
-
-/// Returns the estimated shares of the labels, largest first.
-fn by_estimate(shares: &[LabelShare]) -> Vec<&LabelShare> {
-    let labels = shares.iter().filter(|share| share.label != NO_LABEL);
-    let mut labels: Vec<&LabelShare> = labels.collect();
-    labels.sort_by(|a, b| {
-        b.estimated
-            .value
-            .unwrap_or(0.0)
-            .total_cmp(&a.estimated.value.unwrap_or(0.0))
-    });
-    labels
 }
 
 /// Returns the name of a label for the headline.
@@ -94,10 +79,10 @@ fn spread(report: &Report) -> String {
     let labels: Vec<&OutcomeStats> = report.labels().filter(fits).collect();
     match &labels[..] {
         [] => "No post got a label".to_owned(),
-        [one] => format!("The only label is {}", single_line(&one.name, NAME)),
-        all => format!(
+        [only] => format!("The only label is {}", single_line(&only.name, NAME)),
+        labels => format!(
             "Posts are spread over {} labels, and none is clearly the most common",
-            all.len()
+            labels.len()
         ),
     }
 }
@@ -114,19 +99,25 @@ fn largest_share(report: &Report) -> Option<String> {
 /// other; whatever their correlation, intervals of equal shares lie apart in at most 5 % of samples.
 fn largest_estimate(report: &Report, shares: &[LabelShare]) -> Option<String> {
     let of_posts = of_posts(report);
-    let none = shares.iter().find(|share| share.label == NO_LABEL);
-    if let Some(none) = none.filter(|none| none.estimated.low >= MIN_WITHOUT_LABEL) {
-        return Some(capital(&format!(
-            "{} fit none of the labels",
-            estimate(none, &of_posts)
-        )));
+    let (none, labels): (Vec<_>, Vec<_>) = shares
+        .iter()
+        .filter_map(|share| Some((share.estimated.value?, share)))
+        .partition(|(_, share)| share.label == NO_LABEL);
+    if let [(value, none)] = none[..]
+        && none.estimated.low >= MIN_WITHOUT_LABEL
+    {
+        let share = capital(&estimate(value, none, &of_posts));
+        return Some(format!("{share} fit none of the labels"));
     }
-    let labels = by_estimate(shares);
-    let first = labels.first()?;
+    let (value, first) = *labels.iter().max_by(|(a, _), (b, _)| a.total_cmp(b))?;
     let name = capital(&name_of(report, &first.label));
-    let share = estimate(first, &of_posts);
-    let others = labels[1..].iter().map(|other| other.estimated.high);
-    match others.reduce(f64::max) {
+    let share = estimate(value, first, &of_posts);
+    let next = labels
+        .iter()
+        .filter(|(_, share)| share.label != first.label)
+        .map(|(_, share)| share.estimated.high)
+        .reduce(f64::max);
+    match next {
         None => Some(format!("{name} fits {share}")),
         Some(high) if first.estimated.low > high => {
             Some(format!("{name} fits {share}, more than any other label"))
@@ -161,12 +152,14 @@ fn largest_change(report: &Report) -> Option<String> {
     // The order is reversed because `max_by` returns the last of several equal changes; it then belongs to the larger
     // label.
     let labels: Vec<&OutcomeStats> = report.labels().collect();
-    let changes = labels.iter().rev();
-    let changes = changes.filter_map(|line| Some((*line, line.change?)));
-    let real = changes.filter(|(_, change)| change.is_significant());
     // Changes are rounded so that rounding errors do not decide between equal ones.
     let size = |change: &Change| (change.share.difference().abs() * 1e9).round();
-    let (label, change) = real.max_by(|(_, a), (_, b)| size(a).total_cmp(&size(b)))?;
+    let (label, change) = labels
+        .iter()
+        .rev()
+        .filter_map(|line| Some((line, line.change?)))
+        .filter(|(_, change)| change.is_significant())
+        .max_by(|(_, a), (_, b)| size(a).total_cmp(&size(b)))?;
     let (from, to) = (percent(change.share.from), percent(change.share.to));
     if from == to {
         return None;
@@ -176,13 +169,11 @@ fn largest_change(report: &Report) -> Option<String> {
     } else {
         "fell"
     };
-    let of = match compared.which_subreddits() {
-        Some(which) => format!(" in {which}"),
-        None => String::new(),
-    };
+    let place = compared.which_subreddits();
+    let place = place.map_or_else(String::new, |which| format!(" in {which}"));
     let name = single_line(&label.name, NAME);
     Some(format!(
-        "the assigned share of {name} {verb} from {from} to {to}{of}"
+        "the assigned share of {name} {verb} from {from} to {to}{place}"
     ))
 }
 
@@ -197,19 +188,12 @@ pub fn lead(report: &Report) -> String {
             .to_owned();
     };
     let period = time::period(first, last);
-    let posts = match report.posts {
-        1 => "1 post".to_owned(),
-        posts => format!("{} posts", thousands(posts)),
-    };
-    let Some(model) = report.model.as_ref().filter(|_| report.scored() > 0) else {
+    let posts = counted(report.posts, "post");
+    let (Some(model), 1..) = (&report.model, report.scored()) else {
         return format!("{posts}, {period}. Run “topicmill classify” to label them.");
     };
-    let labels = match report.labels().count() {
-        1 => "1 label".to_owned(),
-        labels => format!("{} labels", thousands(labels as u64)),
-    };
-    let compared = compared(report);
-    let left_out: Vec<String> = [
+    let labels = counted(report.labels().count() as u64, "label");
+    let reasons: Vec<String> = [
         (report.waiting, "not labelled yet"),
         (report.without_text, "without text"),
     ]
@@ -217,13 +201,14 @@ pub fn lead(report: &Report) -> String {
     .filter(|(posts, _)| *posts > 0)
     .map(|(posts, why)| format!("{} {why}", thousands(posts)))
     .collect();
-    let left_out = match &left_out[..] {
+    let left_out = match &reasons[..] {
         [] => String::new(),
-        all => format!(" Left out of all shares: {}.", all.join(", ")),
+        reasons => format!(" Left out of all shares: {}.", reasons.join(", ")),
     };
     format!(
-        "{posts}, {period}. Model {}, {labels}.{left_out}{compared}",
-        single_line(model, 80)
+        "{posts}, {period}. Model {}, {labels}.{left_out}{}",
+        single_line(model, 80),
+        compared(report)
     )
 }
 
@@ -235,18 +220,18 @@ fn compared(report: &Report) -> String {
     };
     let [before, after] = compared.dates();
     let [posts_before, posts_after] = compared.posts.map(thousands);
-    let of = match compared.which_subreddits() {
-        Some(which) => format!(" of {which}, read without gaps,"),
-        None => String::new(),
-    };
-    let changes = report.outcomes.iter().filter_map(|line| line.change);
-    let verdict = if changes.into_iter().any(|change| change.is_significant()) {
+    let place = compared.which_subreddits();
+    let place = place.map_or_else(String::new, |which| {
+        format!(" of {which}, read without gaps,")
+    });
+    let mut changes = report.outcomes.iter().filter_map(|line| line.change);
+    let verdict = if changes.any(|change| change.is_significant()) {
         ""
     } else {
         "; no share changed significantly"
     };
     format!(
-        " Compared: {posts_before} posts{of} from {before} with {posts_after} from {after}{verdict}."
+        " Compared: {posts_before} posts{place} from {before} with {posts_after} from {after}{verdict}."
     )
 }
 

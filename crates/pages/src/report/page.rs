@@ -5,9 +5,7 @@ use askama::Template;
 
 use super::GENERATOR;
 use super::charts::{self, Chart};
-use super::data::{
-    Agreement, Change, LabelScore, LabelSetVersion, OutcomeStats, QuotedPost, Report,
-};
+use super::data::{Agreement, Change, LabelScore, OutcomeStats, QuotedPost, Report};
 use super::headline;
 use super::svg::Svg;
 use super::time;
@@ -97,7 +95,7 @@ struct Body {
 
 #[derive(Template)]
 #[template(path = "report/page.html")]
-struct Page {
+struct ReportPage {
     generator: &'static str,
     title: String,
     style: &'static str,
@@ -106,7 +104,7 @@ struct Page {
 
 /// Renders the report as a self-contained HTML page.
 pub fn render_page(report: &Report) -> String {
-    let page = Page {
+    let page = ReportPage {
         generator: GENERATOR,
         title: headline::headline(report),
         style: display::STYLE,
@@ -118,17 +116,19 @@ pub fn render_page(report: &Report) -> String {
 /// Renders the content of `<main>`. It requires the style sheet [`display::STYLE`] but no script. `review` is the URL
 /// for the review page, if there is one.
 pub fn render_body(report: &Report, review: Option<&'static str>) -> String {
-    let quality = report.quality.as_ref().filter(|_| report.scored() > 0);
     let body = Body {
         headline: headline::headline(report),
         lead: headline::lead(report),
-        quality: quality.map(|quality| Quality {
-            sentence: quality.sentence.clone(),
-            is_warm: !quality.is_estimate(),
-            scope: quality.is_estimate() && quality.frame.is_none() && report.is_bounded,
-            review,
-            command: REVIEW_COMMAND,
-        }),
+        quality: match &report.quality {
+            Some(quality) if report.scored() > 0 => Some(Quality {
+                sentence: quality.sentence.clone(),
+                is_warm: !quality.is_estimate(),
+                scope: quality.is_estimate() && quality.frame.is_none() && report.is_bounded,
+                review,
+                command: REVIEW_COMMAND,
+            }),
+            _ => None,
+        },
         figures: figures(report),
         rows: rows(report),
         rows_left_out: report.outcomes.len().saturating_sub(LABEL_ROWS),
@@ -377,31 +377,31 @@ fn about_labels(report: &Report) -> String {
 
 fn quotes(posts: &[QuotedPost], is_close: bool) -> Vec<Quote> {
     let quote = |post: &QuotedPost| {
-        let best = post.best.iter().map(|LabelScore { label, score }| {
+        let score = |LabelScore { label, score }: &LabelScore| {
             format!(
                 "{} {}",
                 display::single_line(label, 48),
                 display::score(*score)
             )
-        });
-        let best: Vec<String> = best.collect();
-        let best = match (is_close, best.as_slice()) {
-            (true, [first, second, ..]) => Some(format!("{first} or {second}")),
-            (_, [first, ..]) => Some(first.clone()),
-            (_, []) => None,
+        };
+        let best = match &post.best[..] {
+            [first, second, ..] if is_close => {
+                Some(format!("{} or {}", score(first), score(second)))
+            }
+            [first, ..] => Some(score(first)),
+            [] => None,
         };
         let topic = post.topic.as_ref();
-        let text = [
+        let parts = [
             Some(format!("r/{}", post.subreddit)),
             topic.map(|topic| format!("collected for {}", display::single_line(topic, 48))),
             best,
             (!post.is_labelled).then(|| "unsure".to_owned()),
         ];
-        let text = text.into_iter().flatten().collect::<Vec<_>>().join(" · ");
         Quote {
             title: post.title.clone(),
             link: post.link.clone(),
-            text,
+            text: parts.into_iter().flatten().collect::<Vec<_>>().join(" · "),
         }
     };
     posts.iter().map(quote).collect()
@@ -431,10 +431,8 @@ fn skipped(report: &Report) -> Vec<SkippedSubreddits> {
             passed.join(", ")
         );
         // Later runs often skip the same subreddits.
-        if !entries
-            .iter()
-            .any(|one: &SkippedSubreddits| one.text == text)
-        {
+        let is_same = |entry: &SkippedSubreddits| entry.text == text;
+        if !entries.iter().any(is_same) {
             entries.push(SkippedSubreddits {
                 when: time::moment(skipped.at),
                 text,
@@ -451,12 +449,9 @@ fn footer(report: &Report) -> String {
         report.database,
         time::moment(report.now)
     );
-    let label_set = report.label_set.as_ref();
-    let label_set = label_set.map(|LabelSetVersion { name, version }| {
-        format!(
-            "Label set {}, version {version}.",
-            display::single_line(name, 80)
-        )
+    let label_set = report.label_set.as_ref().map(|set| {
+        let name = display::single_line(&set.name, 80);
+        format!("Label set {name}, version {}.", set.version)
     });
     let reconciled = match report.reconciled_at.map(|at| at.map(time::moment)) {
         [None, None] => "Never checked for deletions on Reddit.".to_owned(),
@@ -468,17 +463,22 @@ fn footer(report: &Report) -> String {
             "Last checked for deletions on Reddit on {reddit}, and in Arctic Shift on {archive}."
         ),
     };
-    let keywords = report.keywords.iter();
-    let keywords = keywords.map(|row| display::single_line(&row.to_string(), 240) + ".");
-    let keywords: Vec<String> = keywords.collect();
-    let keywords = (!keywords.is_empty()).then(|| format!("Collected for {}", keywords.join(" ")));
-    let nothing = "This page loads no external resources.".to_owned();
-    let text = [
+    let topics: Vec<String> = report
+        .keywords
+        .iter()
+        .map(|row| display::single_line(&row.to_string(), 240) + ".")
+        .collect();
+    let keywords = (!topics.is_empty()).then(|| format!("Collected for {}", topics.join(" ")));
+    let sentences = [
         Some(made),
         label_set,
         keywords,
         Some(reconciled),
-        Some(nothing),
+        Some("This page loads no external resources.".to_owned()),
     ];
-    text.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    sentences
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(" ")
 }

@@ -103,6 +103,12 @@ pub fn fit(text: &str, room: f64) -> String {
     format!("{}…", text[..end].trim_end())
 }
 
+/// Formats coordinates as the `points` attribute.
+fn points<'p>(places: impl IntoIterator<Item = &'p (f64, f64)>) -> String {
+    let places = places.into_iter().map(|(x, y)| format!("{x:.1},{y:.1}"));
+    places.collect::<Vec<_>>().join(" ")
+}
+
 impl Svg {
     /// Creates an empty image.
     pub fn new(width: f64, height: f64) -> Self {
@@ -154,10 +160,9 @@ impl Svg {
 
     /// Adds a polyline.
     pub fn path(&mut self, places: &[(f64, f64)], class: &str) {
-        let places = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}"));
-        let places = places.collect::<Vec<_>>().join(" ");
+        let points = points(places);
         self.push(format_args!(
-            "<polyline class=\"{class}\" points=\"{places}\"/>"
+            "<polyline class=\"{class}\" points=\"{points}\"/>"
         ));
     }
 
@@ -167,11 +172,9 @@ impl Svg {
             return;
         };
         let ends = [(last.0, ground), (first.0, ground)];
-        let places = places.iter().chain(&ends);
-        let places = places.map(|(x, y)| format!("{x:.1},{y:.1}"));
-        let places = places.collect::<Vec<_>>().join(" ");
+        let points = points(places.iter().chain(&ends));
         self.push(format_args!(
-            "<polygon class=\"{class}\" points=\"{places}\"/>"
+            "<polygon class=\"{class}\" points=\"{points}\"/>"
         ));
     }
 

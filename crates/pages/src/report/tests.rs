@@ -8,7 +8,9 @@ use topicmill_core::table;
 use topicmill_review::calibrate::Proportion;
 use topicmill_review::evaluate::{Estimate, LabelShare, NO_LABEL};
 use topicmill_review::quality::{LeftOutAnswers, MeasuredQuality, QualitySample};
-use topicmill_store::{Gap, PostOutcome, ReportCell, ReportSums, ScoreBin, TimeStep, TwoPeriods};
+use topicmill_store::{
+    Gap, LabelSetId, ModelId, PostOutcome, ReportCell, ReportSums, ScoreBin, TimeStep, TwoPeriods,
+};
 
 fn time(day: i64) -> Timestamp {
     Timestamp::from_epoch_secs(1_790_000_000 + day * 86_400).unwrap()
@@ -99,8 +101,8 @@ fn report_of(labels: &[(&str, u64, u64)], none: (u64, u64), of: usize) -> Report
     let options = ReportOptions {
         subject: Some((
             Target {
-                model: 1,
-                label_set: 1,
+                model: ModelId(1),
+                label_set: LabelSetId(1),
             },
             set,
         )),

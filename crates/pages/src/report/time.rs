@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use chrono::{DateTime, Datelike, Months, NaiveDate, NaiveDateTime, TimeDelta, Utc};
+use chrono::{Datelike, Months, NaiveDateTime, NaiveTime, TimeDelta};
 
 use topicmill_core::Timestamp;
 use topicmill_review::drift::as_f64;
@@ -40,15 +40,11 @@ const MISSING_GAPS: f64 = 3.0;
 
 /// Rounds a time down to the start of its step.
 fn floor(step: TimeStep, time: NaiveDateTime) -> NaiveDateTime {
-    let day = time.date();
-    let day = match step {
-        TimeStep::Month => day.with_day(1).expect("each month has a first day"),
-        TimeStep::Hour | TimeStep::Day => day,
-    };
-    let midnight = day.and_hms_opt(0, 0, 0).expect("each day has a midnight");
+    let midnight = time.date().and_time(NaiveTime::MIN);
     match step {
         TimeStep::Hour => midnight + TimeDelta::hours(i64::from(chrono::Timelike::hour(&time))),
-        TimeStep::Day | TimeStep::Month => midnight,
+        TimeStep::Day => midnight,
+        TimeStep::Month => midnight.with_day(1).expect("each month has a first day"),
     }
 }
 
@@ -164,12 +160,12 @@ impl Axis {
 
     /// Returns a sentence about the columns that lines leave out, with a leading space; empty if there are none.
     pub fn about_lines(&self) -> String {
-        let Some(which) = self
-            .incomplete()
-            .filter(|_| self.complete().len() < self.len())
-        else {
+        let Some(which) = self.incomplete() else {
             return String::new();
         };
+        if self.complete().len() == self.len() {
+            return String::new();
+        }
         let unit = if self.steps == 1 {
             self.step.word()
         } else {
@@ -263,14 +259,14 @@ pub fn day(time: Timestamp) -> String {
 
 /// Formats a time as `22 Nov 2026, 13:05 UTC`.
 pub fn moment(time: Timestamp) -> String {
-    let time = time.as_datetime();
-    time.format("%-d %b %Y, %H:%M UTC").to_string()
+    time.as_datetime()
+        .format("%-d %b %Y, %H:%M UTC")
+        .to_string()
 }
 
 /// Formats a period as `8 to 22 November 2026`.
 pub fn period(first: Timestamp, last: Timestamp) -> String {
-    let (a, b): (DateTime<Utc>, DateTime<Utc>) = (first.as_datetime(), last.as_datetime());
-    let (start, end): (NaiveDate, NaiveDate) = (a.date_naive(), b.date_naive());
+    let [start, end] = [first, last].map(|time| time.as_datetime().date_naive());
     if start == end {
         return day(last);
     }
@@ -294,6 +290,8 @@ pub fn two_periods(from: Timestamp, split: Timestamp, until: Timestamp) -> [Stri
 
 #[cfg(test)]
 mod tests {
+    use chrono::{DateTime, Utc};
+
     use super::*;
 
     fn time(text: &str) -> Timestamp {

@@ -20,7 +20,7 @@ use axum::{Extension, Form};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::pages::{LoginPage, PageError, error_response, html};
+use super::pages::{HEALTH, LoginPage, PageError, error_response, html};
 
 const TOKEN_COOKIE: &str = "topicmill_token";
 /// The content security policy: no external resources, no inline scripts, no frames.
@@ -53,12 +53,13 @@ impl Guard {
             .and_then(|value| value.split_once(' '))
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
             .map(|(_, given)| digest(given.trim()));
-        let cookies = headers.get_all(COOKIE).into_iter();
-        let mut cookies = cookies
+        let cookie = headers
+            .get_all(COOKIE)
+            .into_iter()
             .filter_map(|value| value.to_str().ok())
             .flat_map(|value| value.split(';'))
-            .filter_map(|cookie| cookie.trim().split_once('='));
-        let cookie = cookies.find(|(name, _)| *name == TOKEN_COOKIE);
+            .filter_map(|cookie| cookie.trim().split_once('='))
+            .find(|(name, _)| *name == TOKEN_COOKIE);
         bearer.is_some_and(|given| constant_time_eq(&given, token))
             || cookie.is_some_and(|(_, given)| constant_time_eq(given, token))
     }
@@ -111,18 +112,16 @@ fn is_same_origin(headers: &HeaderMap) -> bool {
             .get(name)
             .and_then(|value: &HeaderValue| value.to_str().ok())
     };
-    let site = text(HeaderName::from_static("sec-fetch-site"));
-    if let Some(site) = site {
+    if let Some(site) = text(HeaderName::from_static("sec-fetch-site")) {
         return site == "same-origin" || site == "none";
     }
     match text(ORIGIN) {
         // Browsers send one of the two headers, so this is a different client, such as curl.
         None => true,
-        Some(origin) => {
-            let origin = origin.parse::<Uri>().ok();
-            let authority = origin.as_ref().and_then(Uri::authority);
-            authority.is_some_and(|from| Some(from.as_str()) == text(HOST))
-        }
+        Some(origin) => origin.parse::<Uri>().is_ok_and(|origin| {
+            let authority = origin.authority();
+            authority.is_some_and(|authority| Some(authority.as_str()) == text(HOST))
+        }),
     }
 }
 
@@ -135,9 +134,11 @@ fn is_cross_origin(headers: &HeaderMap) -> bool {
 /// Forwards an authorised request, or responds with an error.
 pub async fn authorize(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let headers = request.headers();
-    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-    // In HTTP/2, the host name is in the URI.
-    let host = host.or_else(|| request.uri().authority().map(Authority::as_str));
+    let host = headers
+        .get(HOST)
+        .and_then(|host| host.to_str().ok())
+        // HTTP/2 has the host name in the URI.
+        .or_else(|| request.uri().authority().map(Authority::as_str));
     let path = request.uri().path().to_owned();
     if guard.token.is_none() && !host.is_some_and(is_loopback) {
         let message = "this server accepts only loopback host names: open it as http://127.0.0.1 or http://localhost \
@@ -159,7 +160,7 @@ pub async fn authorize(State(guard): State<Arc<Guard>>, request: Request, next: 
     // The login form, its assets and the health check need no token.
     let is_open = matches!(
         path.as_str(),
-        "/login" | "/style.css" | "/icon.svg" | "/healthz"
+        "/login" | "/style.css" | "/icon.svg" | HEALTH
     );
     if is_open || guard.is_authorized(headers) {
         return next.run(request).await;

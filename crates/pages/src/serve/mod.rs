@@ -26,9 +26,8 @@ use self::guard::Guard;
 use self::pages::PageError;
 pub use self::review::{FitOutcome, Fitter, ReviewOptions};
 use crate::listener::{self, BindError};
-use topicmill_core::Label;
 use topicmill_core::clock::SharedClock;
-use topicmill_store::{Store, StoreError, Target};
+use topicmill_store::Store;
 
 /// The largest request body in bytes; forms are much smaller.
 const BODY: usize = 64 * 1024;
@@ -72,28 +71,14 @@ pub struct ServeOptions {
 /// State shared by all request handlers.
 pub struct Serving {
     /// Read-only connection to the database.
-    pub store: Store,
+    store: Store,
     /// Source of the current time.
-    pub clock: SharedClock,
+    clock: SharedClock,
     database: String,
     overview: Mutex<Option<Arc<pages::overview::RenderedReport>>>,
 }
 
-impl Serving {
-    /// Returns the current target and the labels in its label set; no labels if no label set is current.
-    async fn current_labels(&self) -> Result<(Option<Target>, Vec<Label>), StoreError> {
-        let labels = self.store.labels();
-        Ok(match labels.current_target().await? {
-            Some(target) => (
-                Some(target),
-                labels.label_set(target.label_set).await?.labels,
-            ),
-            None => (None, Vec::new()),
-        })
-    }
-}
-
-/// State shared by all requests.
+/// The handle that each request handler gets.
 pub type Shared = Arc<Serving>;
 
 /// A server that is bound to an address.
@@ -117,7 +102,12 @@ impl Server {
         clock: SharedClock,
         stop: CancellationToken,
     ) -> Result<Self, ServeError> {
-        let ServeOptions { listen, token, .. } = options;
+        let ServeOptions {
+            listen,
+            token,
+            database,
+            review,
+        } = options;
         if token.is_none() && !listen.ip().is_loopback() {
             return Err(ServeError::NoToken(listen));
         }
@@ -130,7 +120,7 @@ impl Server {
         let serving = Serving {
             store,
             clock,
-            database: options.database,
+            database,
             overview: Mutex::default(),
         };
         Ok(Self {
@@ -138,7 +128,7 @@ impl Server {
             address,
             serving: Arc::new(serving),
             guard: Arc::new(Guard::new(token)),
-            review: options.review,
+            review,
             stop,
         })
     }
@@ -168,6 +158,7 @@ impl Server {
     }
 }
 
+/// Makes each request read the latest state: on SQLite, a reader without access to the folder would miss later writes.
 async fn refresh(State(serving): State<Shared>, request: Request, next: Next) -> Response {
     match serving.store.refresh() {
         // A health check reports it without the database's name.
@@ -178,7 +169,7 @@ async fn refresh(State(serving): State<Shared>, request: Request, next: Next) ->
 
 fn router(serving: Shared, guard: Arc<Guard>, review: Router<Shared>) -> Router {
     let router = Router::new()
-        .route("/healthz", get(pages::healthz))
+        .route(pages::HEALTH, get(pages::healthz))
         .route("/style.css", get(pages::style))
         .route("/icon.svg", get(pages::icon))
         .route("/login", get(guard::login_page).post(guard::login))

@@ -25,11 +25,8 @@ pub fn chart(report: &Report) -> Option<Chart> {
         ]
     });
     let head = ["topic", "subreddit", "source", "from", "until"];
-    let empty = report
-        .topics
-        .iter()
-        .map(|topic| topic.series.iter().filter(|n| **n == 0).count());
-    let empty = empty.sum::<usize>() as u64;
+    let series = report.topics.iter().flat_map(|topic| &topic.series);
+    let empty = series.filter(|posts| **posts == 0).count() as u64;
     let cells = (report.topics.len() * report.axis.len()) as u64;
     let gaps = match report.gaps.len() {
         0 => "No gaps were recorded.".to_owned(),

@@ -12,10 +12,10 @@ type Column = (usize, String);
 
 /// Returns the heat map of groups and labels, if the report has groups.
 pub fn chart(report: &Report) -> Option<Chart> {
-    let groups = report
-        .groups
-        .as_ref()
-        .filter(|groups| !groups.groups.is_empty())?;
+    let groups = report.groups.as_ref()?;
+    if groups.groups.is_empty() {
+        return None;
+    }
     let by = groups.by.name().replace('_', " ");
     let labels = report.labels().filter_map(|line| {
         let place = groups.label_place(&line.slug)?;
@@ -57,7 +57,7 @@ fn name(group: &GroupShares) -> String {
 /// Returns the estimated share or, without an estimate, the assigned share.
 fn best_share(group: &GroupShares, place: usize) -> f64 {
     let (assigned, estimated) = group.shares[place];
-    estimated.and_then(|one| one.value).unwrap_or(assigned)
+    estimated.and_then(|share| share.value).unwrap_or(assigned)
 }
 
 fn table(by: &str, groups: &[GroupShares], columns: &[Column]) -> ChartTable {
@@ -67,7 +67,7 @@ fn table(by: &str, groups: &[GroupShares], columns: &[Column]) -> ChartTable {
             .filter(|(place, _)| best_share(group, *place) > 0.0);
         shown.map(|(place, label)| {
             let (assigned, estimated) = group.shares[*place];
-            let value = estimated.and_then(|one| one.value);
+            let value = estimated.and_then(|share| share.value);
             vec![
                 name(group),
                 single_line(label, 60),
@@ -75,7 +75,7 @@ fn table(by: &str, groups: &[GroupShares], columns: &[Column]) -> ChartTable {
                 thousands(group.answers as u64),
                 percent(assigned),
                 value.map_or_else(String::new, percent),
-                estimated.map_or_else(String::new, |one| interval(one.low, one.high)),
+                estimated.map_or_else(String::new, |share| interval(share.low, share.high)),
             ]
         })
     });

@@ -165,14 +165,11 @@ fn largest_disagreement(
 fn columns<'r>(report: &'r Report, rows: &[&TopicStats]) -> Vec<(usize, &'r OutcomeStats)> {
     let place = |slug: &str| report.outcomes.iter().position(|line| line.slug == slug);
     let of_rows = rows.iter().filter_map(|row| place(row.label.as_ref()?));
+    let all = 0..report.outcomes.len();
+    let with_posts = all.filter(|place| report.outcomes[*place].posts > 0);
     let mut places: Vec<usize> = Vec::new();
-    for place in of_rows {
+    for place in of_rows.chain(with_posts) {
         if !places.contains(&place) {
-            places.push(place);
-        }
-    }
-    for (place, line) in report.outcomes.iter().enumerate() {
-        if !places.contains(&place) && line.posts > 0 {
             places.push(place);
         }
     }
@@ -234,14 +231,13 @@ fn draw_row(svg: &mut Svg, grid: &Grid, (row, name): (&HeatRow, &str), columns: 
     let middle = y + grid.tall / 2.0 + 4.0;
     let end = grid.left - 8.0;
     svg.text((end, middle), Anchor::End, "name", name, end - 2.0);
-    for (n, (column, share)) in columns.iter().zip(&row.shares).enumerate() {
-        let share = *share;
+    for (n, (column, &share)) in columns.iter().zip(&row.shares).enumerate() {
         let x = grid.left + grid.cell * as_f64(n as u64);
         let step = step(share);
         let tooltip = format!("{} → {column}: {}", row.name, percent(share));
-        let tooltip = single_line(&tooltip, 200);
         let size = (grid.cell - 2.0, grid.tall - 2.0);
-        svg.rect((x, y), size, &format!("h{step}"), &tooltip);
+        let class = format!("h{step}");
+        svg.rect((x, y), size, &class, &single_line(&tooltip, 200));
         if grid.cell >= 22.0 && share >= PRINTED_FROM {
             let class = if step < 6 { "on-light" } else { "on-dark" };
             let number = format!("{:.0}", share * 100.0);

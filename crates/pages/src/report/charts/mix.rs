@@ -19,12 +19,12 @@ pub fn chart(report: &Report) -> Option<Chart> {
         .collect();
     let size = |change: &Change| change.share.difference().abs();
     lines.sort_by(|a, b| size(&b.1).total_cmp(&size(&a.1)));
-    let rows = lines.iter().map(|(one, change)| {
+    let rows = lines.iter().map(|(line, change)| {
         let [before, after] = change.posts.map(thousands);
         let share = &change.share;
         let interval = &share.difference;
         vec![
-            single_line(&one.name, 60),
+            single_line(&line.name, 60),
             before,
             after,
             percent(share.from),
@@ -58,26 +58,25 @@ pub fn chart(report: &Report) -> Option<Chart> {
 fn explanation(compared: &Compared, lines: &[(&OutcomeStats, Change)]) -> String {
     let [before, after] = compared.dates();
     let [posts_before, posts_after] = compared.posts.map(thousands);
-    let of = compared.which_subreddits();
-    let of = of.map_or_else(String::new, |which| {
-        format!(" of {which}, read without gaps")
-    });
+    let place = match compared.which_subreddits() {
+        Some(which) => format!(" of {which}, read without gaps"),
+        None => String::new(),
+    };
     let mut text = format!(
         "The ring is a label's assigned share of {posts_before} posts from {before}, and the dot its share of \
-         {posts_after} posts from {after}{of}. Both are for the same mix of subreddits, so a change is one within \
+         {posts_after} posts from {after}{place}. Both are for the same mix of subreddits, so a change is one within \
          subreddits. The dots of significant changes are coloured (Cochran-Mantel-Haenszel test, corrected for the \
          number of labels)."
     );
     let apart = |change: &Change| (change.share.raw_difference() - change.share.difference()).abs();
     let most = (lines.iter()).max_by(|(_, a), (_, b)| apart(a).total_cmp(&apart(b)));
-    if let Some((line, change)) = most.filter(|(_, change)| change.depends_on_mix()) {
-        let raw = format!(
-            " In the mix as it was, {} went from {} to {}.",
-            single_line(&line.name, 60),
-            percent(change.share.raw_from),
-            percent(change.share.raw_to)
-        );
-        text.push_str(&raw);
+    if let Some((line, change)) = most
+        && change.depends_on_mix()
+    {
+        let [from, to] = [change.share.raw_from, change.share.raw_to].map(percent);
+        let name = single_line(&line.name, 60);
+        let sentence = format!(" In the mix as it was, {name} went from {from} to {to}.");
+        text.push_str(&sentence);
     }
     text
 }
@@ -105,10 +104,7 @@ fn draw(lines: &[(&OutcomeStats, Change)]) -> Svg {
         };
         svg.rect((from.min(to), y - 1.0), ((to - from).abs(), 2.0), class, "");
         let tooltip = |share: f64, when: &str| {
-            crate::display::single_line(
-                &format!("{}: {} in {when}", line.name, percent(share)),
-                200,
-            )
+            single_line(&format!("{}: {} in {when}", line.name, percent(share)), 200)
         };
         svg.dot((from, y), 4.0, "ring", &tooltip(change.share.from, before));
         svg.dot((to, y), 5.0, class, &tooltip(change.share.to, after));

@@ -1,12 +1,13 @@
 //! Draws posts over time, in total and per label.
 
 use super::{Chart, HEIGHT, MOST, WIDTH, stack, time_ticks};
-use crate::display::{percent, thousands};
+use crate::display::{percent, single_line, thousands};
 use crate::report::Report;
 use crate::report::data::OutcomeStats;
 use crate::report::svg::{Anchor, Svg};
 use crate::report::table::ChartTable;
 use topicmill_review::drift::as_f64;
+use topicmill_store::PostOutcome;
 
 /// Kinds of posts from bottom to top: (CSS class, name).
 const KINDS: [(&str, &str); 3] = [
@@ -74,30 +75,25 @@ pub fn labels(report: &Report) -> Option<Chart> {
         .iter()
         .filter(|line| line.posts > 0)
         .collect();
-    // For a single label, this would be the same as the chart of all posts.
+    // The chart of a single label would be the same as that of all posts.
     if lines.len() < 2 || report.axis.len() < 2 {
         return None;
     }
-    let head: Vec<String> = std::iter::once("from".to_owned())
-        .chain(
-            lines
-                .iter()
-                .take(MOST)
-                .map(|line| crate::display::single_line(&line.name, 60)),
-        )
+    let shown = &lines[..lines.len().min(MOST)];
+    let names: Vec<String> = shown
+        .iter()
+        .map(|line| single_line(&line.name, 60))
+        .collect();
+    let head: Vec<&str> = std::iter::once("from")
+        .chain(names.iter().map(String::as_str))
         .collect();
     let rows = (0..report.axis.len()).map(|column| {
-        let numbers = lines
-            .iter()
-            .take(MOST)
-            .map(|line| thousands(line.series[column]));
+        let numbers = shown.iter().map(|line| thousands(line.series[column]));
         std::iter::once(row_name(report, column))
             .chain(numbers)
             .collect()
     });
-    let head: Vec<&str> = head.iter().map(String::as_str).collect();
-    let left_out = lines.len().saturating_sub(MOST);
-    let rest = match left_out {
+    let rest = match lines.len() - shown.len() {
         0 => String::new(),
         1 => " 1 smaller label is left out.".to_owned(),
         n => format!(" {n} smaller labels are left out."),
@@ -112,7 +108,7 @@ pub fn labels(report: &Report) -> Option<Chart> {
             report.axis.about_lines()
         ),
         table: ChartTable::new(1, &head, rows),
-        svg: multiples(report, &lines),
+        svg: multiples(report, shown),
     })
 }
 
@@ -120,7 +116,6 @@ fn multiples(report: &Report, lines: &[&OutcomeStats]) -> Svg {
     const ACROSS: usize = 2;
     const EACH_HEIGHT: f64 = 92.0;
     const GAP: f64 = 22.0;
-    let lines = &lines[..lines.len().min(MOST)];
     let down = lines.len().div_ceil(ACROSS);
     let mut svg = Svg::new(WIDTH, EACH_HEIGHT * as_f64(down as u64) + 16.0);
     let each = (WIDTH - GAP * as_f64(ACROSS as u64 - 1)) / as_f64(ACROSS as u64);
@@ -145,11 +140,9 @@ fn multiples(report: &Report, lines: &[&OutcomeStats]) -> Svg {
                 (x, foot - (foot - head) * as_f64(*posts) / largest)
             })
             .collect();
-        let is_label = line.outcome == topicmill_store::PostOutcome::Labelled;
-        let (area, stroke) = if is_label {
-            ("mark-soft", "stroke")
-        } else {
-            ("h1", "stroke-grey")
+        let (area, stroke) = match line.outcome {
+            PostOutcome::Labelled => ("mark-soft", "stroke"),
+            _ => ("h1", "stroke-grey"),
         };
         svg.area(&places, foot, area);
         svg.path(&places, stroke);

@@ -27,11 +27,8 @@ const NAMES: [(&str, &str); 3] = [
 fn counts(report: &Report) -> Vec<[u64; 3]> {
     let mut columns = vec![[0; 3]; COLUMNS];
     for (kind, outcome) in KINDS.into_iter().enumerate() {
-        for line in report
-            .outcomes
-            .iter()
-            .filter(|line| line.outcome == outcome)
-        {
+        let lines = report.outcomes.iter();
+        for line in lines.filter(|line| line.outcome == outcome) {
             for (bin, posts) in line.bins.iter().enumerate() {
                 columns[(bin / 2).min(COLUMNS - 1)][kind] += posts;
             }
@@ -66,25 +63,29 @@ pub fn all(report: &Report) -> Option<Chart> {
 
 /// Returns a sentence about posts without a label and why they have none.
 fn none(report: &Report, scored: u64) -> String {
-    let share = |fate| percent(as_f64(report.posts_with(fate)) / as_f64(scored));
-    let other = (report.posts_with(PostOutcome::Other) > 0).then(|| {
-        let share = share(PostOutcome::Other);
-        let all = thousands(scored);
-        format!(
-            "{share} of {all} posts are “other”: a background topic fits better than all labels"
-        )
-    });
-    let unsure = (report.posts_with(PostOutcome::Unsure) > 0).then(|| {
-        let (share, threshold) = (share(PostOutcome::Unsure), score(report.threshold));
-        let all = thousands(scored);
-        format!(
-            "{share} of {all} posts are “unsure”: their best score is below the threshold of {threshold}"
-        )
-    });
-    match [other, unsure].into_iter().flatten().collect::<Vec<_>>() {
-        none if none.is_empty() => "Every post has a label.".to_owned(),
-        why => format!("{}.", why.join("; ")),
+    let why_unsure = format!(
+        "“unsure”: their best score is below the threshold of {}",
+        score(report.threshold)
+    );
+    let reasons: Vec<String> = [
+        (
+            PostOutcome::Other,
+            "“other”: a background topic fits better than all labels",
+        ),
+        (PostOutcome::Unsure, why_unsure.as_str()),
+    ]
+    .into_iter()
+    .map(|(outcome, why)| (report.posts_with(outcome), why))
+    .filter(|(posts, _)| *posts > 0)
+    .map(|(posts, why)| {
+        let share = percent(as_f64(posts) / as_f64(scored));
+        format!("{share} of {} posts are {why}", thousands(scored))
+    })
+    .collect();
+    if reasons.is_empty() {
+        return "Every post has a label.".to_owned();
     }
+    format!("{}.", reasons.join("; "))
 }
 
 fn draw(report: &Report, counts: &[[u64; 3]]) -> Svg {
@@ -159,10 +160,10 @@ pub fn by_label(report: &Report) -> Option<Chart> {
         return None;
     }
     lines.sort_by(|a, b| b.1[1].total_cmp(&a.1[1]));
-    let rows = lines.iter().map(|(one, [low, middle, high])| {
+    let rows = lines.iter().map(|(line, [low, middle, high])| {
         vec![
-            single_line(&one.name, 60),
-            thousands(one.posts),
+            single_line(&line.name, 60),
+            thousands(line.posts),
             score(*low),
             score(*middle),
             score(*high),
@@ -226,12 +227,7 @@ fn ranges(lines: &[(&OutcomeStats, [f64; 3])]) -> Svg {
             score(*low),
             score(*high)
         );
-        svg.dot(
-            (x(*middle), y),
-            5.0,
-            dot,
-            &crate::display::single_line(&tooltip, 200),
-        );
+        svg.dot((x(*middle), y), 5.0, dot, &single_line(&tooltip, 200));
         svg.text((WIDTH, y + 4.0), Anchor::End, "", &score(*middle), 36.0);
     }
     svg

@@ -39,7 +39,7 @@ impl PostLine {
             (true, false) => ("(no title)".to_owned(), excerpt),
             _ => (title, excerpt),
         };
-        // For a post that is `other`, the margin is the score for `other` minus the best label's score.
+        // If a post is `other`, the margin is the score for `other` minus the best label's score.
         let score = match (post.outcome, post.score, post.margin) {
             (Some(LabelOutcome::Other), Some(score), Some(margin)) => Some(score + margin),
             (_, score, _) => score,

@@ -18,6 +18,8 @@ use crate::display;
 use topicmill_core::Label;
 use topicmill_store::StoreError;
 
+/// The path for health checks.
+pub const HEALTH: &str = "/healthz";
 /// The style sheet for the served pages, in addition to the shared one.
 const STYLE: &str = include_str!("../style.css");
 /// The favicon.
@@ -39,12 +41,11 @@ pub fn html<T: Template>(status: StatusCode, page: &T) -> Response {
 pub fn address<'a>(path: &str, pairs: impl Iterator<Item = (&'static str, &'a str)>) -> String {
     let mut url = url::Url::parse("http://localhost").expect("the address is well formed");
     url.set_path(path);
-    let pairs: Vec<_> = pairs.collect();
-    if !pairs.is_empty() {
-        url.query_pairs_mut().extend_pairs(pairs);
+    url.query_pairs_mut().extend_pairs(pairs);
+    match url.query() {
+        None | Some("") => url.path().to_owned(),
+        Some(query) => format!("{}?{query}", url.path()),
     }
-    let query = url.query().map(|query| format!("?{query}"));
-    format!("{}{}", url.path(), query.unwrap_or_default())
 }
 
 /// Returns the display name of an outcome in a list.
@@ -80,7 +81,7 @@ struct MessagePage<'m> {
 
 /// Returns an error response: JSON for health checks, HTML for other paths.
 pub fn error_response(path: &str, status: StatusCode, message: &str) -> Response {
-    let mut response = if path == "/healthz" {
+    let mut response = if path == HEALTH {
         (status, Json(json!({ "error": message }))).into_response()
     } else {
         let title = match status {
@@ -88,7 +89,8 @@ pub fn error_response(path: &str, status: StatusCode, message: &str) -> Response
             StatusCode::BAD_REQUEST => "Invalid request",
             StatusCode::SERVICE_UNAVAILABLE => "Temporarily unavailable",
             StatusCode::INTERNAL_SERVER_ERROR => "Internal error",
-            _ => "Not allowed",
+            StatusCode::FORBIDDEN => "Not allowed",
+            _ => status.canonical_reason().unwrap_or("Error"),
         };
         html(status, &MessagePage { title, message })
     };
@@ -148,7 +150,7 @@ pub async fn healthz(State(serving): State<Shared>) -> Response {
         Err(error) => {
             tracing::warn!("health check failed: {error}");
             let message = "the database is not usable; see the server log";
-            error_response("/healthz", StatusCode::SERVICE_UNAVAILABLE, message)
+            error_response(HEALTH, StatusCode::SERVICE_UNAVAILABLE, message)
         }
     }
 }
@@ -176,6 +178,6 @@ pub async fn nothing_here(uri: Uri) -> Response {
 
 /// Responds to unsupported methods.
 pub async fn wrong_method(uri: Uri) -> Response {
-    let message = "only GET and HEAD are supported here";
+    let message = "this page does not support the method of the request";
     error_response(uri.path(), StatusCode::METHOD_NOT_ALLOWED, message)
 }

@@ -59,11 +59,11 @@ async fn rendered(serving: &Serving) -> Result<Arc<RenderedReport>, StoreError> 
     let marker = serving.store.posts().change_marker().await?;
     let answers = serving.store.gold().answers().await?;
     let at = serving.clock.elapsed();
-    if let Some(one) = &*rendered
-        && one.answers == answers
-        && (one.marker == marker || at.saturating_sub(one.at) < one.took * PAUSE_FACTOR)
+    if let Some(last) = &*rendered
+        && last.answers == answers
+        && (last.marker == marker || at.saturating_sub(last.at) < last.took * PAUSE_FACTOR)
     {
-        return Ok(Arc::clone(one));
+        return Ok(Arc::clone(last));
     }
     let now = serving.clock.now().into();
     let options = ReportOptions::all_posts(&serving.store, &serving.database, now).await?;
@@ -84,18 +84,23 @@ async fn rendered(serving: &Serving) -> Result<Arc<RenderedReport>, StoreError> 
 /// Renders the page.
 pub async fn page(State(serving): State<Shared>) -> Result<Response, PageError> {
     let rendered = rendered(&serving).await?;
-    let fresh = report::without_stale_quotes(&serving.store, &rendered.report).await?;
-    let fresh = fresh.map(|report| report::render_body(&report, Some(REVIEW)));
-    let (_, labels) = serving.current_labels().await?;
-    let outcomes = rendered.counts.all_outcomes().into_iter();
-    let outcomes = outcomes.map(|(outcome, posts)| Row {
-        name: display::single_line(&outcome_name(&outcome, &labels), 60),
+    let newer = report::without_stale_quotes(&serving.store, &rendered.report).await?;
+    let newer = newer.map(|report| report::render_body(&report, Some(REVIEW)));
+    let current = serving.store.labels().current().await?;
+    let labels = current.as_ref().map_or(&[][..], |(_, set)| &set.labels);
+    let row = |(outcome, posts): (String, u64)| Row {
+        name: display::single_line(&outcome_name(&outcome, labels), 60),
         href: address("/posts", [("outcome", outcome.as_str())].into_iter()),
         posts: display::thousands(posts),
-    });
+    };
     let page = ReportPage {
-        body: fresh.as_deref().unwrap_or(&rendered.body),
-        outcomes: outcomes.collect(),
+        body: newer.as_deref().unwrap_or(&rendered.body),
+        outcomes: rendered
+            .counts
+            .all_outcomes()
+            .into_iter()
+            .map(row)
+            .collect(),
     };
     Ok(html(StatusCode::OK, &page))
 }

@@ -9,9 +9,10 @@ use axum::response::Response;
 use super::line::{PostLine, percent, signed_thousands};
 use super::{PageError, address, head, html};
 use crate::display;
+use crate::report::time::moment;
 use crate::serve::Shared;
+use topicmill_core::Fullname;
 use topicmill_core::score::LabelOutcome;
-use topicmill_core::{Fullname, Timestamp};
 use topicmill_store::browse::{PostDetails, Sighting, Verdict};
 
 /// Maximum number of characters in a body: twice Reddit's limit.
@@ -140,15 +141,13 @@ fn shown(post: &PostDetails) -> PostPage {
 /// Returns the end of the sentence about the current outcome.
 fn about_outcome(post: &PostDetails) -> String {
     let mut verdicts = post.verdicts.iter();
-    let Some(verdict) = verdicts.find(|one| one.is_current && one.is_of_this_text) else {
+    let is_shown = |verdict: &&Verdict| verdict.is_current && verdict.is_of_this_text;
+    let Some(verdict) = verdicts.find(is_shown) else {
         return String::new();
     };
-    let best = verdict.scores.first();
-    let best = best.map_or(verdict.best.as_str(), |best| &best.label_name);
-    let (best, score) = (
-        display::single_line(best, 60),
-        display::score(verdict.score),
-    );
+    let first = verdict.scores.first();
+    let best = display::single_line(first.map_or(&verdict.best, |first| &first.label_name), 60);
+    let score = display::score(verdict.score);
     let margin = display::score(verdict.margin);
     match verdict.outcome {
         LabelOutcome::Other => format!(
@@ -164,11 +163,11 @@ fn about_outcome(post: &PostDetails) -> String {
 }
 
 fn verdict(verdict: &Verdict) -> Shown {
-    let scores = verdict.scores.iter().map(|one| Score {
-        words: display::single_line(&one.label_name, 60),
-        shown: display::score(one.score),
-        percent: percent(one.score),
-        is_best: verdict.outcome == LabelOutcome::Label && one.label == verdict.best,
+    let scores = verdict.scores.iter().map(|label| Score {
+        words: display::single_line(&label.label_name, 60),
+        shown: display::score(label.score),
+        percent: percent(label.score),
+        is_best: verdict.outcome == LabelOutcome::Label && label.label == verdict.best,
     });
     Shown {
         title: format!(
@@ -213,8 +212,6 @@ fn facts(post: &PostDetails) -> Vec<(&'static str, String)> {
         ("last seen", moment(post.updated_at)),
         ("source", post.source.clone()),
     ];
-    let maybe = |time: Option<Timestamp>| time.map(moment);
-    let ratio = post.upvote_ratio.map(display::percent);
     let more = [
         ("collected for", post.listed.topic.clone()),
         ("author", post.author.clone()),
@@ -222,9 +219,9 @@ fn facts(post: &PostDetails) -> Vec<(&'static str, String)> {
             "flair",
             post.flair.clone().filter(|flair| !flair.is_empty()),
         ),
-        ("upvotes", ratio),
-        ("last seen on Reddit", maybe(post.checked_at)),
-        ("removed on Reddit", maybe(post.removed_at)),
+        ("upvotes", post.upvote_ratio.map(display::percent)),
+        ("last seen on Reddit", post.checked_at.map(moment)),
+        ("removed on Reddit", post.removed_at.map(moment)),
         ("NSFW", post.over_18.then(|| "yes".to_owned())),
     ];
     facts.extend(
@@ -233,10 +230,4 @@ fn facts(post: &PostDetails) -> Vec<(&'static str, String)> {
     );
     facts.push(("text hash", post.text_hash.clone()));
     facts
-}
-
-fn moment(time: Timestamp) -> String {
-    time.as_datetime()
-        .format("%-d %b %Y, %H:%M UTC")
-        .to_string()
 }

@@ -80,7 +80,7 @@ impl Parameters {
             FacetValue {
                 words: display::single_line(&words, 60),
                 posts: posts.map(display::thousands).unwrap_or_default(),
-                href: self.link(name, Some(value.as_str()).filter(|_| !chosen)),
+                href: self.link(name, (!chosen).then_some(value.as_str())),
                 chosen,
             }
         });
@@ -151,10 +151,9 @@ impl Parameters {
         what: &str,
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<Option<T>, String> {
-        let parsed = self.get(name).map(|text| {
-            parse(text).ok_or_else(|| format!("`{name}={}` is not {what}", head(text)))
-        });
-        parsed.transpose()
+        self.get(name)
+            .map(|text| parse(text).ok_or_else(|| format!("`{name}={}` is not {what}", head(text))))
+            .transpose()
     }
 
     /// Returns the URL of the page after a post.
@@ -225,8 +224,10 @@ pub async fn page(
     Query(parameters): Query<HashMap<String, String>>,
 ) -> Result<Response, PageError> {
     let parameters = Parameters(parameters);
-    let (target, labels) = serving.current_labels().await?;
-    let filter = parameters.filter(&labels).map_err(PageError::bad_request)?;
+    let current = serving.store.labels().current().await?;
+    let labels = current.as_ref().map_or(&[][..], |(_, set)| &set.labels);
+    let target = current.as_ref().map(|(target, _)| *target);
+    let filter = parameters.filter(labels).map_err(PageError::bad_request)?;
     let store = serving.store.posts();
     // One more post shows whether there is a next page.
     let limit = u32::try_from(PAGE + 1).expect("a page is small");
@@ -249,19 +250,17 @@ pub async fn page(
             outcomes.map(|outcome| (outcome.to_owned(), None)).collect()
         }
     };
-    let outcomes = outcomes.into_iter().map(|(outcome, posts)| {
-        let name = outcome_name(&outcome, &labels);
+    let outcome = |(outcome, posts): (String, Option<u64>)| {
+        let name = outcome_name(&outcome, labels);
         (outcome, name, posts)
-    });
-    let topics = counts.topics.into_iter();
-    let topics = topics.map(|(topic, posts)| (topic.clone(), topic, Some(posts)));
+    };
+    let topic = |(topic, posts): (String, u64)| (topic.clone(), topic, Some(posts));
     let facets = [
-        parameters.facet("outcome", outcomes),
-        parameters.facet("topic", topics),
+        parameters.facet("outcome", outcomes.into_iter().map(outcome)),
+        parameters.facet("topic", counts.topics.into_iter().map(topic)),
     ];
     let is_useful =
         |facet: &Facet| facet.values.len() > 1 || facet.values.iter().any(|value| value.chosen);
-    let last = posts.last().filter(|_| has_more);
     let (listed, others) = match filter.kind {
         ThingKind::Post => ("posts", "comments"),
         ThingKind::Comment => ("comments", "posts"),
@@ -277,11 +276,12 @@ pub async fn page(
         all: display::thousands(counts.posts),
         listed,
         others: (others, parameters.link("kind", Some(others))),
-        next: last.map(|last| parameters.next(last)),
+        next: match posts.last() {
+            Some(last) if has_more => Some(parameters.next(last)),
+            _ => None,
+        },
         lines: posts.iter().map(PostLine::new).collect(),
-        first: parameters
-            .get("after")
-            .map(|_| parameters.link("after", None)),
+        first: is_set(&["after"]).then(|| parameters.link("after", None)),
         parameters,
     };
     Ok(html(StatusCode::OK, &page))

@@ -15,7 +15,7 @@ use crate::display;
 use crate::serve::pages::{PageError, address, html};
 use topicmill_core::Fullname;
 use topicmill_review::gold::agreement;
-use topicmill_store::{GoldAnswer, ReviewPost};
+use topicmill_store::{GoldAnswer, ReviewPost, StoredGold};
 
 /// Maximum number of posts on the page.
 const POSTS: usize = 200;
@@ -68,34 +68,36 @@ pub async fn page(
     query: Query<DisagreementQuery>,
 ) -> Result<Response, PageError> {
     let who = review.annotator(query.who.as_deref()).unwrap_or_default();
-    let pair = name(query.a.as_deref()).zip(name(query.b.as_deref()));
-    let pair = pair.map(|(a, b)| [a, b]);
+    let pair = match (name(query.a.as_deref()), name(query.b.as_deref())) {
+        (Some(a), Some(b)) => Some([a, b]),
+        _ => None,
+    };
     let answers = review.queue.store.gold().answers().await?;
     let of_pair = agreement(&answers).into_iter().find(|found| {
         let names = pair.as_ref().map(<[_; 2]>::each_ref);
         names.is_some_and(|[a, b]| found.annotators.contains(a) && found.annotators.contains(b))
     });
     let mut posts: BTreeMap<Fullname, Vec<GoldAnswer>> = BTreeMap::new();
-    for one in answers.into_iter().filter(|one| one.is_of_present_text) {
-        let is_asked = |pair: &[String; 2]| pair.contains(&one.answer.annotator);
-        if pair.as_ref().is_none_or(is_asked) {
-            let answers = posts.entry(one.answer.fullname.clone()).or_default();
-            answers.push(one.answer);
+    for StoredGold { answer, .. } in answers.into_iter().filter(|gold| gold.is_of_present_text) {
+        let is_in_pair = |pair: &[String; 2]| pair.contains(&answer.annotator);
+        if pair.as_ref().is_none_or(is_in_pair) {
+            let answers = posts.entry(answer.fullname.clone()).or_default();
+            answers.push(answer);
         }
     }
-    posts.retain(|_, answers| answers.iter().any(|one| one.label != answers[0].label));
+    posts.retain(|_, answers| {
+        let first = &answers[0].label;
+        answers.iter().any(|answer| answer.label != *first)
+    });
     let all = posts.len();
     let names: Vec<Fullname> = posts.keys().take(POSTS).cloned().collect();
-    let current = review.queue.current().await?;
+    let current = review.queue.store.labels().current().await?;
     let mut shown: HashMap<Fullname, ReviewPost> = HashMap::new();
     if let Some((target, _)) = &current {
-        let found = review.queue.store.gold().review_posts(*target, &names);
-        shown.extend(
-            found
-                .await?
-                .into_iter()
-                .map(|post| (post.fullname.clone(), post)),
-        );
+        let gold = review.queue.store.gold();
+        for post in gold.review_posts(*target, &names).await? {
+            shown.insert(post.fullname.clone(), post);
+        }
     }
     let labels = current.map_or_else(Vec::new, |(_, set)| set.labels);
     let view = |(fullname, answers): (Fullname, Vec<GoldAnswer>)| {
@@ -106,13 +108,13 @@ pub async fn page(
                 |post| display::single_line(&post.title, SHORT_TITLE * 2),
             ),
             model: post.map_or_else(String::new, |post| model_words(post, &labels)),
-            is_mine: answers.iter().any(|one| one.annotator == who),
+            is_mine: answers.iter().any(|answer| answer.annotator == who),
             answers: answers
                 .into_iter()
-                .map(|one| AnswerView {
-                    label: label_words(one.label.as_deref(), &labels),
-                    note: display::single_line(one.note.as_deref().unwrap_or_default(), NOTE),
-                    who: one.annotator,
+                .map(|answer| AnswerView {
+                    label: label_words(answer.label.as_deref(), &labels),
+                    note: display::single_line(answer.note.as_deref().unwrap_or_default(), NOTE),
+                    who: answer.annotator,
                 })
                 .collect(),
             fullname,

@@ -8,34 +8,34 @@ use topicmill_core::{LabelSet, ThingKind};
 use topicmill_store::{FilterLabel, ReviewFilter};
 
 /// Value of `label` for posts that are `other` or `unsure`, unless a label has this slug.
-pub const UNLABELLED: &str = "unlabelled";
+pub const NO_LABEL: &str = "none";
 
 /// The filter's query parameters. An empty parameter selects everything.
 #[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
 pub struct FilterQuery {
     /// `comments` for comments, otherwise posts.
-    pub kind: Option<String>,
-    pub label: Option<String>,
-    pub from: Option<String>,
-    pub to: Option<String>,
+    pub kind: String,
+    pub label: String,
+    pub from: String,
+    pub to: String,
 }
 
 impl FilterQuery {
     /// Returns the filter; `None` if it selects every post. Anything that is not a number from 0 to 1 is ignored.
     pub fn filter(&self, set: &LabelSet) -> Option<ReviewFilter> {
-        let score = |text: &Option<String>| {
-            let number: f64 = text.as_ref()?.trim().parse().ok()?;
+        let score = |text: &str| {
+            let number: f64 = text.trim().parse().ok()?;
             (0.0..=1.0).contains(&number).then_some(number)
         };
         let (low, high) = (score(&self.from), score(&self.to));
-        let word = self.label.as_deref().unwrap_or_default();
-        let label = match set.labels.iter().find(|label| label.slug == word) {
+        let label = match set.label(&self.label) {
             Some(label) => FilterLabel::Slug(label.slug.clone()),
-            None if word == UNLABELLED => FilterLabel::Missing,
+            None if self.label == NO_LABEL => FilterLabel::Missing,
             None => FilterLabel::Any,
         };
-        let kind = match self.kind.as_deref() {
-            Some("comments") => ThingKind::Comment,
+        let kind = match self.kind.as_str() {
+            "comments" => ThingKind::Comment,
             _ => ThingKind::Post,
         };
         if (kind, &label) == (ThingKind::Post, &FilterLabel::Any) && low.or(high).is_none() {
@@ -57,8 +57,9 @@ impl FilterQuery {
             ("from", &self.from),
             ("to", &self.to),
         ];
-        let pairs = all.map(|(name, value)| (name, value.as_deref().unwrap_or_default().trim()));
-        pairs.into_iter().filter(|(_, value)| !value.is_empty())
+        all.into_iter()
+            .map(|(name, value)| (name, value.trim()))
+            .filter(|(_, value)| !value.is_empty())
     }
 
     /// Returns the query string, to append to a form's path.
@@ -69,17 +70,16 @@ impl FilterQuery {
 
 /// Describes the posts that a filter selects.
 pub fn describe(filter: &ReviewFilter, set: &LabelSet) -> String {
-    let label = |slug: &str| {
-        let label = set.labels.iter().find(|label| label.slug == slug);
-        label.map_or(slug, |label| &label.label).to_owned()
-    };
     let posts = match filter.kind {
         ThingKind::Post => "Posts",
         ThingKind::Comment => "Comments",
     };
     let posts = match &filter.label {
         FilterLabel::Any => posts.to_owned(),
-        FilterLabel::Slug(slug) => format!("{posts} labelled {}", label(slug)),
+        FilterLabel::Slug(slug) => {
+            let words = set.label(slug).map_or(slug, |label| &label.label);
+            format!("{posts} labelled {words}")
+        }
         FilterLabel::Missing => format!("{posts} without a label"),
     };
     match (filter.low, filter.high) {
@@ -115,22 +115,21 @@ mod tests {
             fitted: None,
         };
         let described = |label: &str, from: &str, to: &str| {
-            let text = |text: &str| Some(text.to_owned());
             let query = FilterQuery {
-                kind: None,
-                label: text(label),
-                from: text(from),
-                to: text(to),
+                kind: String::new(),
+                label: label.to_owned(),
+                from: from.to_owned(),
+                to: to.to_owned(),
             };
             let filter = query.filter(&set);
-            (filter.map(|one| describe(&one, &set)), query.query())
+            (filter.map(|filter| describe(&filter, &set)), query.query())
         };
         for (parameters, expected, query) in table! {
             ("", "", ""), None, "";
             ("sailing", "2", "x"), None, "?label=sailing&from=2&to=x";
             ("food", "", " 0.5 "), Some("Posts labelled food and cooking with a score of 0.00 to 0.50"),
                 "?label=food&to=0.5";
-            ("unlabelled", "", ""), Some("Posts without a label"), "?label=unlabelled";
+            ("none", "", ""), Some("Posts without a label"), "?label=none";
             ("", "0.9", ""), Some("Posts with a score of 0.90 to 1.00"), "?from=0.9";
         } {
             let (label, from, to) = parameters;

@@ -70,19 +70,19 @@ impl ReviewForm {
     /// Redirects to the next post so that reloading the page does not send the form again. `did` selects the notice on
     /// that page.
     fn redirect(&self, did: Option<Did>, post: Option<&Fullname>) -> Response {
-        let did = did.map(|did| ("did", did.words().0));
-        let post = post.map(|post| ("post", post.as_str()));
-        let words = [("as", self.who.as_str())].into_iter().chain(did);
-        let words = words.chain(post).chain(self.filter.pairs());
-        let to = HeaderValue::from_str(&address("/review", words));
-        let to = to.unwrap_or(HeaderValue::from_static("/review"));
+        let parameters = std::iter::once(("as", self.who.as_str()))
+            .chain(did.map(|did| ("did", did.words().0)))
+            .chain(post.map(|post| ("post", post.as_str())))
+            .chain(self.filter.pairs());
+        let to = HeaderValue::from_str(&address("/review", parameters))
+            .unwrap_or(HeaderValue::from_static("/review"));
         (StatusCode::SEE_OTHER, [(LOCATION, to)]).into_response()
     }
 }
 
 /// Stores an answer.
 pub async fn answer(State(review): State<Shared>, form: ReviewForm) -> Result<Response, PageError> {
-    let Some((target, set)) = review.queue.current().await? else {
+    let Some((target, set)) = review.queue.store.labels().current().await? else {
         return Ok(form.redirect(None, None));
     };
     let fields = &form.fields;
@@ -92,9 +92,7 @@ pub async fn answer(State(review): State<Shared>, form: ReviewForm) -> Result<Re
     }
     let label = match (&fields.none, &fields.label) {
         (Some(_), _) => None,
-        (None, Some(slug)) if set.labels.iter().any(|label| label.slug == *slug) => {
-            Some(slug.clone())
-        }
+        (None, Some(slug)) if set.label(slug).is_some() => Some(slug.clone()),
         _ => return Ok(form.redirect(Some(Did::MissedLabels), None)),
     };
     let post = form.post()?;
@@ -134,7 +132,7 @@ pub async fn again(State(review): State<Shared>, form: ReviewForm) -> Response {
 
 /// Undoes the last answer.
 pub async fn undo(State(review): State<Shared>, form: ReviewForm) -> Result<Response, PageError> {
-    let Some((_, set)) = review.queue.current().await? else {
+    let Some((_, set)) = review.queue.store.labels().current().await? else {
         return Ok(form.redirect(None, None));
     };
     let filter = form.filter.filter(&set);

@@ -137,6 +137,8 @@ fn name(text: Option<&str>) -> Option<String> {
 /// Returns an id for the labels to choose from. A fit does not change the labels, so this is the hash of the unfitted
 /// label set.
 fn offered(set: &LabelSet) -> String {
-    let base = set.fitted.as_ref().map(|fitted| fitted.base.clone());
-    base.unwrap_or_else(|| set.hash())
+    match &set.fitted {
+        Some(fitted) => fitted.base.clone(),
+        None => set.hash(),
+    }
 }

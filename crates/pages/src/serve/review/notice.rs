@@ -113,8 +113,7 @@ impl Review {
             title: display::single_line(&post.title, SHORT_TITLE),
             mine: label_words(answer.label.as_deref(), &set.labels),
             model: model_words(&post, &set.labels),
-            is_right: answer.label.as_deref()
-                == Some(post.label.as_str()).filter(|_| !post.abstained),
+            is_right: answer.label == (!post.abstained).then_some(post.label),
         })
     }
 }
@@ -130,10 +129,8 @@ pub fn label_words(slug: Option<&str>, labels: &[Label]) -> String {
 
 /// Returns the prediction in words, with its score.
 pub fn model_words(post: &ReviewPost, labels: &[Label]) -> String {
-    let (best, score) = (
-        label_words(Some(&post.label), labels),
-        display::score(post.score),
-    );
+    let best = label_words(Some(&post.label), labels);
+    let score = display::score(post.score);
     if post.abstained {
         format!("no label; its best is {best}, {score}")
     } else {

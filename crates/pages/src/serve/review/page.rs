@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::filter::{FilterQuery, UNLABELLED, describe};
+use super::filter::{FilterQuery, NO_LABEL, describe};
 use super::fitting::{FitOutcome, FitView};
 use super::notice::{Did, Notice};
 use super::progress::ProgressView;
@@ -81,7 +81,7 @@ struct Choice {
 struct FilterView {
     /// The options, each as (value, words, selected).
     labels: Vec<(String, String, bool)>,
-    kind: Option<String>,
+    kind: String,
     from: String,
     to: String,
     /// Describes the posts if a filter is set.
@@ -128,7 +128,7 @@ pub async fn page(
     query: Query<PageQuery>,
 ) -> Result<Response, PageError> {
     let who = review.annotator(query.who.as_deref());
-    let Some((target, set)) = review.queue.current().await? else {
+    let Some((target, set)) = review.queue.store.labels().current().await? else {
         let who = who.unwrap_or_default();
         return Ok(html(StatusCode::OK, &review.page(who, View::Nothing)));
     };
@@ -139,7 +139,7 @@ pub async fn page(
     let filter = query.filter.filter(&set);
     let current = (target, &set);
     let view = match review.queue.next(&who, current, filter.as_ref()).await? {
-        NextPost::Ask(post, one) => View::Post(Box::new(PostView::new(*post, one))),
+        NextPost::Ask(post, assignment) => View::Post(Box::new(PostView::new(*post, assignment))),
         NextPost::Skipped(_) | NextPost::Done if filter.is_some() => View::NoMatch,
         NextPost::Skipped(posts) => View::Skipped(posts),
         NextPost::Done => View::Done(review.queue.others().await?),
@@ -153,14 +153,17 @@ pub async fn page(
         notice,
         set: offered(&set),
         has_few: set.labels.len() <= FEW
-            && set.labels.iter().any(|one| !one.descriptions.is_empty()),
+            && set
+                .labels
+                .iter()
+                .any(|label| !label.descriptions.is_empty()),
         choices: choices(&set),
         query: query.filter.query(),
         filter: Some(FilterView {
-            labels: filter_labels(&set, query.filter.label.as_deref().unwrap_or_default()),
+            labels: filter_labels(&set, &query.filter.label),
             kind: query.filter.kind.clone(),
-            from: query.filter.from.clone().unwrap_or_default(),
-            to: query.filter.to.clone().unwrap_or_default(),
+            from: query.filter.from.clone(),
+            to: query.filter.to.clone(),
             active: filter.map(|filter| describe(&filter, &set)),
             clear: address("/review", [("as", who.as_str())].into_iter()),
         }),
@@ -178,7 +181,7 @@ pub async fn fit_state(
     query: Query<PageQuery>,
 ) -> Result<Response, PageError> {
     let who = review.annotator(query.who.as_deref()).unwrap_or_default();
-    let Some((_, set)) = review.queue.current().await? else {
+    let Some((_, set)) = review.queue.store.labels().current().await? else {
         return Err(PageError(
             StatusCode::NOT_FOUND,
             "no posts are labelled yet".to_owned(),
@@ -215,7 +218,6 @@ impl Review {
     ) -> FitFragment {
         let provenance = set.fitted.as_ref().map(|fitted| &fitted.provenance);
         let learned = provenance.map_or(0, |learned| learned.answers);
-        let learned = usize::try_from(learned).unwrap_or(usize::MAX);
         let target = provenance.and_then(|learned| learned.target);
         let pairs = [("as", who)].into_iter().chain(filter.pairs());
         FitFragment {
@@ -224,23 +226,22 @@ impl Review {
             query: filter.query(),
             poll: address("/review/fit", pairs),
             target: target.map(|target| target.to_string()),
-            fit: self.fitting.view(answers, learned),
+            fit: self
+                .fitting
+                .view(answers, usize::try_from(learned).unwrap_or(usize::MAX)),
         }
     }
 }
 
 /// Returns the filter's options, each as (value, words, selected).
 fn filter_labels(set: &LabelSet, chosen: &str) -> Vec<(String, String, bool)> {
-    let labels = choices(set)
-        .into_iter()
-        .map(|choice| (choice.slug, choice.words));
-    let ends = [
-        (String::new(), "any label".to_owned()),
-        (UNLABELLED.to_owned(), "no label".to_owned()),
-    ];
-    let [any, none] = ends;
-    let all = std::iter::once(any).chain(labels).chain([none]);
-    all.map(|(slug, words)| (slug.clone(), words, slug == chosen))
+    let any = (String::new(), "any label".to_owned());
+    let none = (NO_LABEL.to_owned(), "no label".to_owned());
+    let labels = choices(set).into_iter();
+    std::iter::once(any)
+        .chain(labels.map(|choice| (choice.slug, choice.words)))
+        .chain([none])
+        .map(|(slug, words)| (slug.clone(), words, slug == chosen))
         .collect()
 }
 

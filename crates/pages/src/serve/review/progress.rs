@@ -59,10 +59,14 @@ impl ReviewQueue {
             0 => String::new(),
             posts => format!("{why}: {}. ", display::thousands(posts)),
         };
-        let purged = posts.posts.saturating_sub(texts);
-        let purged = in_words("Posts without text, because of retention", purged);
-        let unlabelled = posts.posts.saturating_sub(outcomes);
-        let mut unlabelled = in_words("Posts without a label", unlabelled);
+        let purged = in_words(
+            "Posts without text, because of retention",
+            posts.posts.saturating_sub(texts),
+        );
+        let mut unlabelled = in_words(
+            "Posts without a label",
+            posts.posts.saturating_sub(outcomes),
+        );
         if !unlabelled.is_empty() {
             unlabelled += "They can be reviewed once `topicmill classify` has labelled them. ";
         }
@@ -121,24 +125,23 @@ impl ProgressView {
     /// Formats the progress for an annotator.
     pub fn new(of: &ReviewProgress, who: &str) -> Self {
         let quality = &of.quality;
-        let percent = |of: &Proportion| {
-            let share = of.share.filter(|_| quality.is_estimate());
-            let most = of.share_if_right.map(display::percent);
-            let most = most.map_or_else(String::new, |most| format!(" to {most}"));
-            share.map_or("–".to_owned(), |share| display::percent(share) + &most)
+        let percent = |proportion: &Proportion| match proportion.share {
+            Some(share) if quality.is_estimate() => {
+                let most = proportion.share_if_right.map(display::percent);
+                let most = most.map_or_else(String::new, |most| format!(" to {most}"));
+                display::percent(share) + &most
+            }
+            _ => "–".to_owned(),
         };
         let random = if quality.is_estimate() {
             quality.outcome.all
         } else {
             0
         };
-        let list = |names: Option<&[String; 2]>| {
-            let names = names.map(|[a, b]| [("a", a.as_str()), ("b", b.as_str())]);
-            let names = names.into_iter().flatten();
-            address(
-                "/review/disagreements",
-                [("as", who)].into_iter().chain(names),
-            )
+        let list = |pair: Option<&[String; 2]>| {
+            let names = pair.map(|[a, b]| [("a", a.as_str()), ("b", b.as_str())]);
+            let parameters = [("as", who)].into_iter().chain(names.into_iter().flatten());
+            address("/review/disagreements", parameters)
         };
         let disagree = match of.disagreements {
             0 => String::new(),

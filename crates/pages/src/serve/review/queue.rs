@@ -16,7 +16,7 @@ use topicmill_core::{Fullname, GoldSource, LabelSet, SampleReason};
 use topicmill_review::gold;
 use topicmill_review::sampling;
 use topicmill_store::{
-    GoldAnswer, ReviewFilter, ReviewPost, Store, StoreError, StoredGold, Target,
+    GoldAnswer, ReviewFilter, ReviewOrder, ReviewPost, Store, StoreError, StoredGold, Target,
 };
 
 /// Number of close calls read at once. Finding the closest of a million posts takes a second, and an annotator needs an
@@ -52,17 +52,6 @@ impl ReviewQueue {
         }
     }
 
-    /// Returns the current target and label set; `None` if no post is labelled.
-    pub async fn current(&self) -> Result<Option<(Target, LabelSet)>, StoreError> {
-        let Some(target) = self.store.labels().current_target().await? else {
-            return Ok(None);
-        };
-        Ok(Some((
-            target,
-            self.store.labels().label_set(target.label_set).await?,
-        )))
-    }
-
     /// Returns the post assigned to an annotator, or assigns the next post that the filter selects.
     pub async fn next(
         &self,
@@ -74,42 +63,34 @@ impl ReviewQueue {
         if state.target != Some(target) {
             (state.target, state.closest) = (Some(target), VecDeque::new());
         }
-        if let Some(one) = state.annotator(who).assignment.take() {
-            if one.filter.as_ref() == filter {
+        if let Some(assigned) = state.annotator(who).assignment.take() {
+            if assigned.filter.as_ref() == filter {
                 // A purged post is not found.
-                if let Some(post) = self.post(target, &one.post).await? {
-                    state.annotator(who).assignment = Some(one.clone());
-                    return Ok(NextPost::Ask(Box::new(post), one));
+                if let Some(post) = self.post(target, &assigned.post).await? {
+                    return Ok(state.ask(who, post, assigned));
                 }
-            } else if one.chosen == SampleReason::Closest {
-                state.closest.push_front(one.post);
+            } else if assigned.chosen == SampleReason::Closest {
+                state.closest.push_front(assigned.post);
             }
         }
         let now = self.clock.now();
         state.remove_idle_annotators(who, now);
         let unavailable = state.unavailable(who, now);
         if filter.is_none()
-            && let Some((post, one)) = self
+            && let Some((post, assignment)) = self
                 .find_partly_answered(target, set, who, &unavailable)
                 .await?
         {
-            state.annotator(who).assignment = Some(one.clone());
-            return Ok(NextPost::Ask(Box::new(post), one));
+            return Ok(state.ask(who, post, assignment));
         }
         let number = state.annotator(who).answers;
-        let first = if sampling::is_random_turn(number, self.random_share) {
-            SampleReason::Random
-        } else {
-            SampleReason::Closest
-        };
-        let second = match first {
-            SampleReason::Random => SampleReason::Closest,
-            _ => SampleReason::Random,
-        };
+        let random = (SampleReason::Random, ReviewOrder::Random);
+        let closest = (SampleReason::Closest, ReviewOrder::Margin);
         let kinds = match filter {
             // Filtered posts never count as random.
-            Some(_) => vec![SampleReason::Filter],
-            None => vec![first, second],
+            Some(filter) => vec![(SampleReason::Filter, ReviewOrder::Filtered(filter))],
+            None if sampling::is_random_turn(number, self.random_share) => vec![random, closest],
+            None => vec![closest, random],
         };
         // Unanswered posts are offered first. Posts that others have answered follow, to measure agreement, and finally
         // posts that are assigned to others, so that annotators never wait.
@@ -119,19 +100,12 @@ impl ReviewQueue {
             (Some(who), &unavailable),
             (Some(who), &skipped),
         ] {
-            for chosen in kinds.iter().copied() {
-                let found = match filter {
-                    Some(filter) => {
-                        self.find_filtered(target, filter, annotator, unavailable)
-                            .await?
-                    }
-                    None => {
-                        self.find(&mut state, target, chosen, annotator, unavailable)
-                            .await?
-                    }
-                };
+            for (chosen, order) in kinds.iter().copied() {
+                let found = self
+                    .find(&mut state, target, order, annotator, unavailable)
+                    .await?;
                 if let Some(post) = found {
-                    let one = Assignment {
+                    let assignment = Assignment {
                         post: post.fullname.clone(),
                         chosen,
                         source: GoldSource::Review,
@@ -140,8 +114,7 @@ impl ReviewQueue {
                         has_new_labels: false,
                         since: now,
                     };
-                    state.annotator(who).assignment = Some(one.clone());
-                    return Ok(NextPost::Ask(Box::new(post), one));
+                    return Ok(state.ask(who, post, assignment));
                 }
             }
         }
@@ -160,49 +133,19 @@ impl ReviewQueue {
         unavailable: &HashSet<Fullname>,
     ) -> Result<Option<(ReviewPost, Assignment)>, StoreError> {
         let mut answers = self.store.gold().answers_by(who).await?;
-        answers.retain(|one| one.is_of_present_text && !unavailable.contains(&one.answer.fullname));
+        answers
+            .retain(|gold| gold.is_of_present_text && !unavailable.contains(&gold.answer.fullname));
         for StoredGold { answer, .. } in gold::partly_offered(&self.store, answers, set).await? {
             // Posts without a label, for example because their text was deleted, are not shown.
             if let Some(post) = self.post(target, &answer.fullname).await? {
-                let again = Assignment::again(&answer, None, self.clock.now());
-                return Ok(Some((
-                    post,
-                    Assignment {
-                        has_new_labels: true,
-                        ..again
-                    },
-                )));
+                let assignment = Assignment {
+                    has_new_labels: true,
+                    ..Assignment::again(&answer, None, self.clock.now())
+                };
+                return Ok(Some((post, assignment)));
             }
         }
         Ok(None)
-    }
-
-    /// Returns the first available post that a filter selects.
-    async fn find_filtered(
-        &self,
-        target: Target,
-        filter: &ReviewFilter,
-        annotator: Option<&str>,
-        unavailable: &HashSet<Fullname>,
-    ) -> Result<Option<ReviewPost>, StoreError> {
-        let gold = self.store.gold();
-        let limit = rows_to_read(unavailable, 1);
-        let found = gold
-            .filtered_posts(target, annotator, filter, limit)
-            .await?;
-        self.first_available(target, found, unavailable).await
-    }
-
-    async fn first_available(
-        &self,
-        target: Target,
-        found: Vec<Fullname>,
-        unavailable: &HashSet<Fullname>,
-    ) -> Result<Option<ReviewPost>, StoreError> {
-        match found.iter().find(|post| !unavailable.contains(*post)) {
-            Some(post) => self.post(target, post).await,
-            None => Ok(None),
-        }
     }
 
     /// Returns a labelled post with its text; `None` if it was purged or has no label.
@@ -215,23 +158,26 @@ impl ReviewQueue {
         Ok(self.store.gold().review_posts(target, posts).await?.pop())
     }
 
-    /// Returns the first available post of this kind.
+    /// Returns the first available post in this order.
     async fn find(
         &self,
         state: &mut MutexGuard<'_, QueueState>,
         target: Target,
-        chosen: SampleReason,
+        order: ReviewOrder<'_>,
         annotator: Option<&str>,
         unavailable: &HashSet<Fullname>,
     ) -> Result<Option<ReviewPost>, StoreError> {
         let gold = self.store.gold();
-        if chosen == SampleReason::Random || annotator.is_some() {
+        if order != ReviewOrder::Margin || annotator.is_some() {
             let limit = rows_to_read(unavailable, 1);
-            let found = match chosen {
-                SampleReason::Random => gold.random_posts(target, annotator, limit).await?,
-                _ => gold.lowest_margin_posts(target, annotator, limit).await?,
+            let mut found = gold
+                .posts_to_review(target, annotator, order, limit)
+                .await?;
+            found.retain(|post| !unavailable.contains(post));
+            return match found.first() {
+                Some(post) => self.post(target, post).await,
+                None => Ok(None),
             };
-            return self.first_available(target, found, unavailable).await;
         }
         // The list is refilled only once: if a fresh read contains no available post, there is none.
         for may_refill in [true, false] {
@@ -249,7 +195,7 @@ impl ReviewQueue {
             }
             if may_refill {
                 let limit = rows_to_read(unavailable, CLOSE_CALLS);
-                let found = gold.lowest_margin_posts(target, None, limit).await?;
+                let found = gold.posts_to_review(target, None, order, limit).await?;
                 state.closest = found.into();
             }
         }
@@ -268,11 +214,9 @@ impl ReviewQueue {
             // The page shows the stored answer, so this one is later, whatever the clock of another host said.
             answer.answered_at = answer.answered_at.max(earlier.answered_at);
         }
-        if let Some(one) = annotator
-            .assignment
-            .take_if(|one| one.post == answer.fullname)
-        {
-            (answer.chosen, answer.source) = (one.chosen, one.source);
+        let is_about_it = |assigned: &mut Assignment| assigned.post == answer.fullname;
+        if let Some(assigned) = annotator.assignment.take_if(is_about_it) {
+            (answer.chosen, answer.source) = (assigned.chosen, assigned.source);
         } else if let Some(earlier) = &earlier {
             // This is a correction or a form that was sent twice.
             (answer.chosen, answer.source) = reason_and_source(earlier);
@@ -290,7 +234,7 @@ impl ReviewQueue {
         if !saved.missing.is_empty() {
             return Ok(false);
         }
-        annotator.answered.retain(|one| one != post);
+        annotator.answered.retain(|earlier| earlier != post);
         annotator.answered.push(post.clone());
         // A repeated or corrected answer counts once.
         annotator.answers += u64::from(earlier.is_none());
@@ -304,7 +248,7 @@ impl ReviewQueue {
         who: &str,
     ) -> Result<Option<GoldAnswer>, StoreError> {
         let answers = self.store.gold().answers_about(post).await?;
-        let mut answers = answers.into_iter().map(|one| one.answer);
+        let mut answers = answers.into_iter().map(|gold| gold.answer);
         Ok(answers.find(|answer| answer.annotator == who))
     }
 
@@ -339,23 +283,16 @@ impl ReviewQueue {
     pub async fn undo(&self, who: &str, filter: Option<ReviewFilter>) -> Result<bool, StoreError> {
         let mut state = self.state.lock().await;
         let answers = self.store.gold().answers_by(who).await?;
-        let mine: Vec<GoldAnswer> = answers.into_iter().map(|one| one.answer).collect();
+        let mine: Vec<GoldAnswer> = answers.into_iter().map(|gold| gold.answer).collect();
         let annotator = state.annotator(who);
-        // This falls back to the latest answer that was given on the review page before this server started.
-        let last = loop {
-            match annotator.answered.pop() {
-                None => {
-                    let given = mine.iter().filter(|one| one.source == GoldSource::Review);
-                    break given.max_by_key(|one| one.answered_at);
-                }
-                Some(post) => {
-                    let found = mine.iter().find(|one| one.fullname == post);
-                    if found.is_some() {
-                        break found;
-                    }
-                }
-            }
-        };
+        let last = std::iter::from_fn(|| annotator.answered.pop())
+            .find_map(|post| mine.iter().find(|answer| answer.fullname == post))
+            // This is the latest answer that was given on the review page before this server started.
+            .or_else(|| {
+                mine.iter()
+                    .filter(|answer| answer.source == GoldSource::Review)
+                    .max_by_key(|answer| answer.answered_at)
+            });
         let Some(last) = last else {
             return Ok(false);
         };

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use super::NextPost;
 use topicmill_core::{Fullname, GoldSource, SampleReason};
-use topicmill_store::{GoldAnswer, ReviewFilter, Target};
+use topicmill_store::{GoldAnswer, ReviewFilter, ReviewPost, Target};
 
 /// Time limit for an assignment; the post may then be assigned to another annotator.
 const ASSIGNMENT_TIMEOUT: Duration = Duration::from_mins(10);
@@ -86,6 +87,12 @@ impl QueueState {
         self.annotators.entry(who.to_owned()).or_default()
     }
 
+    /// Assigns a post to an annotator.
+    pub fn ask(&mut self, who: &str, post: ReviewPost, assignment: Assignment) -> NextPost {
+        self.annotator(who).assignment = Some(assignment.clone());
+        NextPost::Ask(Box::new(post), assignment)
+    }
+
     /// Removes idle annotators without answers and makes their posts available again. This limits memory use, because
     /// names come from URLs.
     pub fn remove_idle_annotators(&mut self, who: &str, now: DateTime<Utc>) {
@@ -102,11 +109,11 @@ impl QueueState {
                 || annotator
                     .assignment
                     .as_ref()
-                    .is_some_and(|one| one.is_fresh(now));
-            if let (false, Some(one)) = (stays, &annotator.assignment)
-                && one.chosen == SampleReason::Closest
+                    .is_some_and(|assigned| assigned.is_fresh(now));
+            if let (false, Some(assigned)) = (stays, &annotator.assignment)
+                && assigned.chosen == SampleReason::Closest
             {
-                closest.push_front(one.post.clone());
+                closest.push_front(assigned.post.clone());
             }
             stays
         });
@@ -114,12 +121,14 @@ impl QueueState {
 
     /// Returns the posts that are assigned to others or skipped by the annotator.
     pub fn unavailable(&mut self, who: &str, now: DateTime<Utc>) -> HashSet<Fullname> {
-        let others = self.annotators.iter().filter(|(name, _)| *name != who);
-        let others = others.filter_map(|(_, annotator)| annotator.assignment.as_ref());
-        let held = others.filter(|one| one.is_fresh(now));
-        let held: HashSet<Fullname> = held.map(|one| one.post.clone()).collect();
         let mut unavailable = self.annotator(who).skipped.clone();
-        unavailable.extend(held);
+        let others = self.annotators.iter().filter(|(name, _)| *name != who);
+        unavailable.extend(
+            others
+                .filter_map(|(_, annotator)| annotator.assignment.as_ref())
+                .filter(|assigned| assigned.is_fresh(now))
+                .map(|assigned| assigned.post.clone()),
+        );
         unavailable
     }
 }
