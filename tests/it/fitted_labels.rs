@@ -63,7 +63,7 @@ fn a_fit_to_gold_answers_applies_to_stored_and_new_posts() {
             "by the label texts alone"
         );
         // An answer about a comment is none about posts.
-        let comment = json!({"name": "t1_c1", "link_id": "t3_k00001", "body": "a tasty soup", "created_utc": 1, "subreddit": "x"});
+        let comment = json!({"name": "t1_c1", "link_id": "t3_k00001", "body": "a tasty soup", "created_utc": 1_700_000_000, "subreddit": "x"});
         program.write("comment.ndjson", format!("{comment}\n"));
         program.ok("import comment.ndjson");
         program.ok("classify --pipeline first.toml");

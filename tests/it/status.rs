@@ -139,7 +139,7 @@ async fn a_live_run_is_shown_as_running_and_one_without_a_process_as_crashed() {
     assert_eq!(failed_checks(&program, ""), ["run_failed"]);
     // `status` itself records nothing.
     let running = format!("runs WHERE id = {} AND status = 'running'", killed.0);
-    assert_eq!(scene.count(&running), 1);
+    assert_eq!(program.count(&running), 1);
 
     // A run that found every post claimed does not hide the crash, and is not a good run.
     let me = worker_name();
