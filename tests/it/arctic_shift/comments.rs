@@ -204,8 +204,9 @@ async fn a_killed_run_leaves_only_the_thread_that_it_was_reading() {
             [12 - before, 12 - before]
         );
         assert_eq!(
-            program
-                .count("comments WHERE post = 't3_q' || CAST(substr(fullname, 5) AS INTEGER) / 10"),
+            program.count(
+                "comments WHERE post = 't3_q' || (CAST(substr(fullname, 5) AS INTEGER) / 10)"
+            ),
             12
         );
         program.ok("db check");
