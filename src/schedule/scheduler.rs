@@ -74,7 +74,7 @@ impl Scheduler {
     /// due or active.
     ///
     /// # Errors
-    /// Errors of the store at the start; later errors are retried indefinitely.
+    /// Errors of the store at the start, and at the end if `once`; other errors are retried indefinitely.
     pub async fn run(
         &mut self,
         once: bool,
@@ -99,6 +99,7 @@ impl Scheduler {
                     tracing::info!("the database responds again");
                 }
                 Ok(()) => {}
+                Err(error) if once && running.is_empty() => return Err(error),
                 Err(error) if is_away => tracing::debug!("the database is not responding: {error}"),
                 Err(error) => {
                     is_away = true;

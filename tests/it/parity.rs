@@ -44,9 +44,9 @@ struct Case {
     logits: Vec<Vec<f64>>,
 }
 
-/// Returns a template for models that read no template.
+/// Returns the template of models that read no template.
 fn any_template() -> String {
-    "{}".to_owned()
+    "class {}".to_owned()
 }
 
 fn label_set(labels: &[String], template: &str, mode: Mode) -> LabelSet {

@@ -210,8 +210,17 @@ impl LabelSet {
         {
             faults.push(LabelSetError::Fitted(error));
         }
-        // Databases and data frames compare names of columns without case.
-        let column = |slug: &str| slug.replace('-', "_").to_lowercase();
+        // Databases and data frames compare names of columns without case, but a classifier's labels have the names that
+        // its model gives them.
+        let is_of_classifier = self.template == CLASS_TEMPLATE && self.background.is_none();
+        let column = |slug: &str| {
+            let column = slug.replace('-', "_");
+            if is_of_classifier {
+                column
+            } else {
+                column.to_lowercase()
+            }
+        };
         let mut seen = HashMap::new();
         for (i, label) in self.labels.iter().enumerate() {
             if label.label.trim().is_empty() || label.slug.trim().is_empty() {
@@ -229,8 +238,6 @@ impl LabelSet {
             if texts.any(|text| text.contains('\0')) {
                 faults.push(LabelSetError::Nul(label.slug.replace('\0', "")));
             }
-            // A classifier's labels have the names that its model gives them.
-            let is_of_classifier = self.template == CLASS_TEMPLATE && self.background.is_none();
             if ["other", "unsure"].contains(&&*label.slug.to_lowercase()) && !is_of_classifier {
                 faults.push(LabelSetError::Taken(label.slug.clone()));
             }
