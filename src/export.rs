@@ -164,6 +164,5 @@ pub async fn export(
         return Err(ExportError::Stopped);
     }
     read?;
-    let finished = written?.ok_or(ExportError::Stopped)?;
-    finished.rename_into_place()
+    written?.ok_or(ExportError::Stopped)?.rename_into_place()
 }

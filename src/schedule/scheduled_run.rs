@@ -11,7 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::ScheduleEntry;
 use super::decide::utc;
 use topicmill_core::clock::SharedClock;
-use topicmill_core::{ScheduledRunStatus, format_duration};
+use topicmill_core::{ScheduledRunStatus, format_setting};
 use topicmill_store::{ClaimedScheduledRun, ScheduledRunEnd, ScheduledRunLease, Store, StoreError};
 
 /// Time for a cancelled stage to stop before it is abandoned.
@@ -125,7 +125,7 @@ pub(super) async fn run(
                 outcomes,
                 error: Some(format!(
                     "it exceeded its timeout of {} and was stopped in `{stage}`",
-                    format_duration(timeout.unwrap_or_default())
+                    format_setting(timeout.unwrap_or_default())
                 )),
             }
         }

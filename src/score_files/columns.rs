@@ -136,8 +136,7 @@ impl InputColumns {
 
     /// Returns the id of a row as JSON if it has one, or an error message.
     pub(super) fn id(&self, row: &Row) -> Result<Option<String>, String> {
-        let id = self.id.as_ref().map(|name| id_of(row, name));
-        id.transpose()
+        self.id.as_ref().map(|name| id_of(row, name)).transpose()
     }
 
     /// Returns the text of a row, or an error message.

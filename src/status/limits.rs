@@ -4,7 +4,9 @@ use chrono::TimeDelta;
 use serde::Serialize;
 
 use super::StatusReport;
-use topicmill_core::{MAX_CLOCK_SKEW, Outcome, Stage, Timestamp, format_duration, parse_duration};
+use topicmill_core::{
+    MAX_CLOCK_SKEW, Outcome, Stage, Timestamp, format_duration, format_setting, parse_duration,
+};
 
 /// Minimum time since the first failure of a topic for a problem; shorter failures are often temporary.
 const TOPIC_FAILED_FOR: TimeDelta = TimeDelta::days(1);
@@ -191,7 +193,7 @@ fn too_old(
     });
     Some(Problem {
         check,
-        problem: format!("{found}; the limit is {}", format_duration(limit)),
+        problem: format!("{found}; the limit is {}", format_setting(limit)),
         age_secs: age.map(|age| age.num_seconds()),
         limit_secs: Some(limit.num_seconds()),
     })

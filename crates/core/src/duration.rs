@@ -13,6 +13,16 @@ pub fn format_duration(time: TimeDelta) -> String {
     }
 }
 
+/// Formats a duration of a setting without rounding it: `90 s`, `150 min`, `3 h`, `2 days`.
+pub fn format_setting(time: TimeDelta) -> String {
+    let seconds = time.num_seconds();
+    let mut units = [("days", 86_400), ("h", 3_600), ("min", 60)].into_iter();
+    let (unit, length) = units
+        .find(|(_, length)| seconds % length == 0 && seconds > *length)
+        .unwrap_or(("s", 1));
+    format!("{} {unit}", seconds / length)
+}
+
 /// Parses a duration: `90s`, `30m`, `2h`, `1d` or `2w`.
 ///
 /// # Errors
@@ -54,6 +64,9 @@ mod tests {
             (172_800, "2 days"),
         ] {
             assert_eq!(format_duration(TimeDelta::seconds(seconds)), formatted);
+        }
+        for (seconds, formatted) in [(90, "90 s"), (9_000, "150 min"), (86_400, "24 h")] {
+            assert_eq!(format_setting(TimeDelta::seconds(seconds)), formatted);
         }
         for (text, seconds) in [("90s", 90), ("30m", 1_800), ("2h", 7_200), ("1w", 604_800)] {
             assert_eq!(parse_duration(text), Ok(TimeDelta::seconds(seconds)));

@@ -39,7 +39,7 @@ mod vectors;
 pub use self::cells::{
     ColumnCell, ColumnCells, ColumnKind, ColumnTexts, ColumnValues, ColumnVectors,
 };
-pub use self::duration::{format_duration, parse_duration};
+pub use self::duration::{format_duration, format_setting, parse_duration};
 pub use self::failure_kind::FailureKind;
 pub use self::fullname::{Fullname, FullnameError, ThingKind};
 pub use self::gold::{GoldSource, SampleReason};

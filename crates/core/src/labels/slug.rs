@@ -46,10 +46,11 @@ fn classify(c: char) -> Part {
         '+' => Part::Sign("plus"),
         '#' => Part::Sign("sharp"),
         '%' => Part::Sign("percent"),
-        '\'' | '’' => Part::Dropped,
+        // Apostrophes and direction marks.
+        '\'' | '’' | '\u{200e}' | '\u{200f}' => Part::Dropped,
         // ¡ « · » ¿ of the block Latin-1 Supplement.
         '\u{a1}' | '\u{ab}' | '\u{b7}' | '\u{bb}' | '\u{bf}' => Part::Separator,
-        // General Punctuation, without the joiners U+200C to U+200F inside of words and emoji.
+        // General Punctuation, without the joiners U+200C and U+200D inside of words and emoji.
         '\u{2000}'..='\u{200b}' | '\u{2010}'..='\u{206f}' => Part::Separator,
         // CJK Symbols and Punctuation.
         '\u{3000}'..='\u{303f}' => Part::Separator,

@@ -111,9 +111,8 @@ pub fn build(
     let (topics, agreement) = topics(shown(), &outcomes, &names, &axis);
     let is_bounded = options.since.is_some() || options.until.is_some();
     let is_shown = |gap: &Gap| {
-        !is_bounded
-            || sums.first.is_some_and(|first| gap.until_at >= first)
-                && sums.last.is_some_and(|last| gap.from_at <= last)
+        options.since.is_none_or(|since| gap.until_at >= since)
+            && options.until.is_none_or(|until| gap.from_at <= until)
     };
     Report {
         database: options.database.clone(),
