@@ -301,7 +301,7 @@ impl TopicReader<'_> {
     }
 
     /// Reads the comments on the topic's stored posts, until the topic's limit is reached. A thread is read in each run
-    /// until its post is two days old.
+    /// until its post is two days old; from the archive, until each comment has had its second reading too.
     async fn read_threads(&mut self, paging: Paging<'_>) -> Result<()> {
         self.is_quiet = true;
         let (posts, kind) = (self.run.store.posts(), self.source.kind());
@@ -324,7 +324,12 @@ impl TopicReader<'_> {
             self.log_rejected(&page.rejected);
             self.report.left_out += page.left_out;
             read += page.posts.len();
-            let is_complete = self.run.now().as_datetime() - created_at.as_datetime() > COMPLETE;
+            let times = page.posts.iter().map(|comment| comment.created_at);
+            let newest = match paging {
+                Paging::Archive(_) => times.chain([created_at]).max().unwrap_or(created_at),
+                Paging::Listing(_) => created_at,
+            };
+            let is_complete = self.run.now().as_datetime() - newest.as_datetime() > COMPLETE;
             self.path = format!("{subreddit}/comments/{}", post.id());
             let comments = self.authors.prepare(page.posts);
             let read_from = is_complete.then_some(created_at);

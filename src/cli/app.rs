@@ -14,7 +14,8 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 pub use self::model::{DEFAULT_MODEL, ModelFlags, SmallFlags};
-use super::{CliError, Global};
+use super::error::first_error;
+use super::{CliError, Exit, Global};
 use crate::atomic_file::{self, IfExists};
 use crate::classify::{self, MakeCurrent, Options};
 use crate::collect::ReadOptions;
@@ -143,7 +144,12 @@ impl App {
     }
 
     pub async fn store(&self, access: Access) -> Result<Store, CliError> {
-        let url = self.settings().database.url.reveal();
+        self.store_at(self.settings().database.url.reveal(), access)
+            .await
+    }
+
+    /// Opens the database at a URL with the settings.
+    pub async fn store_at(&self, url: &str, access: Access) -> Result<Store, CliError> {
         let store = Store::open_cancellable(url, access, &self.stop).await?;
         Ok(store.reading_titles(self.settings().collect.comment_text == CommentText::TitleAndBody))
     }
@@ -328,22 +334,20 @@ impl App {
 }
 
 impl RunFlags {
-    /// Runs stages on a store that it opens, and writes their records, also if they fail.
-    pub async fn record<T>(
+    /// Runs stages on a store that it opens, and writes their records, also if they fail. Logs all errors but the first.
+    pub async fn record(
         &self,
         app: &App,
         access: Access,
-        work: impl AsyncFnOnce(&Context) -> Result<T, CliError>,
-    ) -> Result<T, CliError> {
+        work: impl AsyncFnOnce(&Context) -> Result<Exit, CliError>,
+    ) -> Result<Exit, CliError> {
         self.check(app)?;
         let context = app.context(app.store(access).await?);
         let ended = work(&context).await;
         let written = self.write(&context);
         let closed = context.store.close().await;
-        let ended = ended?;
-        written?;
-        closed?;
-        Ok(ended)
+        let closed = closed.map(|()| Exit::Done).map_err(CliError::from);
+        first_error(first_error(ended, written.map(|()| Exit::Done)), closed)
     }
 
     /// Opens the `--run-json` file for writing, so that a bad path fails before any work is done. An existing file is

@@ -137,9 +137,8 @@ impl Workload {
         for precision in &found {
             let same_labels = precision.same_labels(fp32).map(|share| round_to(share, 4));
             for size in &precision.sizes {
-                let speed = size
-                    .seconds
-                    .map(|seconds| round_to(per_second(timed, seconds), 1));
+                let per_second = |seconds: f64| round_to(timed as f64 / seconds.max(1e-9), 1);
+                let speed = size.seconds.map(per_second);
                 rows.push(json!({
                     "precision": precision.name, "batch by": size.by, "size": size.size, "texts/s": speed,
                     "peak MiB": size.peak_mib, "labels as in fp32": same_labels,
@@ -313,7 +312,6 @@ fn compute(
 
 impl Precision {
     /// Returns the share of texts with the same label as in float32.
-    #[expect(clippy::cast_precision_loss, reason = "numbers of texts")]
     fn same_labels(&self, fp32: Option<&[Option<usize>]>) -> Option<f64> {
         let same = self.labels.iter().zip(fp32?).filter(|(a, b)| a == b);
         Some(same.count() as f64 / self.labels.len() as f64)
@@ -382,11 +380,6 @@ async fn stored_texts(app: &App, most: u32) -> Result<Vec<String>, CliError> {
         ));
     }
     Ok(sample.into_iter().map(|(_, text)| text).collect())
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a displayed figure")]
-fn per_second(texts: usize, seconds: f64) -> f64 {
-    texts as f64 / seconds.max(1e-9)
 }
 
 fn round_to(number: f64, decimals: i32) -> f64 {

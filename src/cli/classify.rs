@@ -7,7 +7,8 @@ use serde_json::json;
 
 use super::app::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, SmallFlags};
 use super::metrics::MetricsFlags;
-use super::{App, CliError, Exit, OutputFormat, backlog, output};
+use super::output::DryRunFormat;
+use super::{App, CliError, Exit, backlog, output};
 use crate::classify::{self, Options};
 use crate::engines::estimate::{CostEstimate, EstimatedCost};
 use crate::pipeline::Context;
@@ -46,15 +47,8 @@ pub struct Classify {
         conflicts_with_all = ["watch", "select", "limit", "run_json", "shortlist", "make_current", "metrics_listen"]
     )]
     dry_run: bool,
-    /// Set the output format of --dry-run
-    #[arg(
-        hide_short_help = true,
-        long,
-        value_enum,
-        default_value_t,
-        requires = "dry_run"
-    )]
-    format: OutputFormat,
+    #[command(flatten)]
+    output: DryRunFormat,
     #[command(flatten)]
     record: RunFlags,
 }
@@ -85,7 +79,8 @@ impl Classify {
             let set = fit.as_ref().unwrap_or(&set);
             let pass = Pass::of(&folder.kind, set);
             let (missing, cost) = classify::dry_run(&store, &app.clock, models, set).await?;
-            output::print_wrapped_table(&table(pass, &missing, &cost), self.format)?;
+            output::print_wrapped_table(&table(pass, &missing, &cost), self.output.format)?;
+            store.close().await?;
             return Ok(Exit::Done);
         }
         let mut engines = app.engines(&self.model)?;

@@ -4,6 +4,8 @@ use clap::Args;
 use serde_json::json;
 
 use super::app::{App, PipelineFlags, RunFlags};
+use super::doctor::is_missing_file;
+use super::output::DryRunFormat;
 use super::source::{self, SourceFlag};
 use super::time_range::parse_range;
 use super::{CliError, Exit, OutputFormat, collect_summary, output};
@@ -15,7 +17,7 @@ use topicmill_core::{Listing, Outcome, RunStatus, SourceKind, ThingKind, Topic, 
 use topicmill_sources::Source;
 use topicmill_sources::page::PAGE_LIMIT;
 use topicmill_sources::source::Paging;
-use topicmill_store::Access;
+use topicmill_store::{Access, Store};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -59,15 +61,8 @@ pub struct CollectFlags {
     /// Print how many requests each topic may take, and send none
     #[arg(long, conflicts_with = "run_json")]
     pub dry_run: bool,
-    /// Set the output format of --dry-run
-    #[arg(
-        hide_short_help = true,
-        long,
-        value_enum,
-        default_value_t,
-        requires = "dry_run"
-    )]
-    pub format: OutputFormat,
+    #[command(flatten)]
+    pub output: DryRunFormat,
 }
 
 impl Collect {
@@ -75,7 +70,9 @@ impl Collect {
         let pipeline = app.pipeline(&self.pipeline)?;
         let collector = Collector::open(app, &pipeline, &self.flags).await?;
         if self.flags.dry_run {
-            return collector.print_requests(app, self.flags.format).await;
+            return collector
+                .print_requests(app, self.flags.output.format)
+                .await;
         }
         let collect = async |context: &Context| collector.run(app, context).await;
         self.record.record(app, Access::Create, collect).await
@@ -130,57 +127,79 @@ impl Collector {
         })
     }
 
-    /// Prints the number of requests that a run may take for each topic.
+    /// Prints the number of requests that a run may take for each read.
     pub async fn print_requests(&self, app: &App, format: OutputFormat) -> Result<Exit, CliError> {
         // Without a database, nothing has been read yet.
-        let store = app.store(Access::ReadOnly).await.ok();
-        let (kind, settings) = (self.source.kind(), app.settings());
-        let (mut rows, mut total) = (Vec::new(), 0);
+        let store = if is_missing_file(app.settings().database.url.reveal()) {
+            None
+        } else {
+            Some(app.store(Access::ReadOnly).await?)
+        };
+        let (mut rows, mut total, mut unbounded) = (Vec::new(), 0, 0);
         for topic in &self.topics {
-            let of_topic =
-                |other: &&Topic| other.slug == topic.slug && other.kind == ThingKind::Post;
-            let (mut stored, mut known) = (0, None);
-            if let Some(store) = &store {
-                let posts = store.posts();
-                let threads = posts.unread_threads(kind, &topic.slug, topic.limit);
-                stored = threads.await?.len() as u64;
-                let path = topic.path(&topic.subreddits[0]);
-                known = posts.watermark(kind, &topic.slug, &path).await?;
-            }
-            let is_open = known.is_some() || self.time_range.is_some();
-            let (reads, most) = if topic.of_posts {
-                let new = self.topics.iter().filter(of_topic);
-                let new: u64 = new.map(|topic| u64::from(topic.limit)).sum();
-                ("comments of posts", Some(stored + new))
-            } else {
-                let most = match self.source.paging() {
-                    _ if !topic.keywords.is_empty() => Some(settings.collect.page_cap),
-                    _ if !is_open => Some(topic.limit.div_ceil(PAGE_LIMIT)),
-                    Paging::Listing(_) => Some(MAX_LISTED.div_ceil(PAGE_LIMIT)),
-                    Paging::Archive(_) => None,
-                };
-                let reads = match topic.kind {
-                    ThingKind::Post => "posts",
-                    ThingKind::Comment => "comments",
-                };
-                (reads, most.map(u64::from))
+            let at_most = self.requests(app, store.as_ref(), topic).await?;
+            total += at_most.unwrap_or_default();
+            unbounded += u64::from(at_most.is_none());
+            let reads = match topic.kind {
+                ThingKind::Post => "posts",
+                ThingKind::Comment if topic.of_posts => "comments of posts",
+                ThingKind::Comment => "comments",
             };
-            total += most.unwrap_or(1);
-            rows.push(json!({"topic": topic.slug, "reads": reads, "at_most": most}));
+            rows.push(json!({
+                "topic": topic.slug, "subreddit": topic.subreddits[0], "reads": reads, "at_most": at_most,
+            }));
         }
-        let table = output::table_from_objects("topic, reads, at_most", &rows);
+        if let Some(store) = store {
+            store.close().await?;
+        }
+        let table = output::table_from_objects("topic, subreddit, reads, at_most", &rows);
         output::print_table(&table, format)?;
-        let per_minute = match kind {
-            SourceKind::ArcticShift => settings.arctic_shift.requests_per_minute,
-            _ => settings.reddit.requests_per_minute,
+        let per_minute = match self.source.kind() {
+            SourceKind::ArcticShift => app.settings().arctic_shift.requests_per_minute,
+            _ => app.settings().reddit.requests_per_minute,
         };
         tracing::info!(
             requests = total,
-            minutes = total.div_ceil(u64::from(per_minute.max(1))),
-            "the most that a run may take at {per_minute} requests per minute; a topic without `at_most` takes a \
-             request for each 100 posts or comments since its last run"
+            minutes = total.div_ceil(per_minute.max(1).into()),
+            unbounded,
+            "at {per_minute} requests per minute, without retries and fallback subreddits; an unbounded read takes a \
+             request for each 100 posts or comments since the last run"
         );
         Ok(Exit::Done)
+    }
+
+    /// Returns the largest number of requests for a topic; `None` if there is no limit.
+    async fn requests(
+        &self,
+        app: &App,
+        store: Option<&Store>,
+        topic: &Topic,
+    ) -> Result<Option<u64>, CliError> {
+        let (kind, slug, first) = (self.source.kind(), &topic.slug, &topic.subreddits[0]);
+        // A first run reads the comments on the posts that are stored, and on those that it stores.
+        let (mut known, mut posts) = (None, 0);
+        if let Some(store) = store {
+            let path = if topic.of_posts {
+                first
+            } else {
+                &topic.path(first)
+            };
+            known = store.posts().watermark(kind, slug, path).await?;
+            let unread = store.posts().unread_threads(kind, slug, topic.limit);
+            posts = unread.await?.len() as u64;
+        }
+        let of_topic = self.topics.iter().filter(|other| other.slug == *slug);
+        let new = of_topic.filter(|other| other.kind == ThingKind::Post);
+        posts += new.map(|other| u64::from(other.limit)).sum::<u64>();
+        let is_open = known.is_some() || self.time_range.is_some();
+        Ok(match self.source.paging() {
+            _ if topic.of_posts && is_open => Some(topic.limit.into()),
+            _ if topic.of_posts => Some(posts.min(topic.limit.into())),
+            Paging::Archive(_) if is_open => None,
+            _ if !topic.keywords.is_empty() => Some(app.settings().collect.page_cap.into()),
+            Paging::Listing(_) if is_open => Some(MAX_LISTED.div_ceil(PAGE_LIMIT).into()),
+            _ => Some(topic.limit.div_ceil(PAGE_LIMIT).into()),
+        })
     }
 
     /// Collects posts with a progress bar, logs a summary, and returns the exit code.

@@ -6,9 +6,10 @@ use clap::Args;
 
 use super::app::{App, ModelFlags};
 use super::collect::{CollectFlags, Collector};
+use super::output::DryRunFormat;
 use super::report::{database_name, write_page};
 use super::source::SourceFlag;
-use super::{CliError, Exit, OutputFormat, backlog, output};
+use super::{CliError, Exit, backlog, output};
 use crate::config::Origin;
 use topicmill_core::{Listing, SourceKind, redact_url};
 use topicmill_pages::report::{self, ReportOptions};
@@ -49,10 +50,10 @@ impl Demo {
             since: None,
             until: None,
             dry_run: false,
-            format: OutputFormat::default(),
+            output: DryRunFormat::default(),
         };
         let collector = Collector::open(app, &pipeline, &flags).await?;
-        let context = app.context(Store::open_cancellable(url, Access::Create, &app.stop).await?);
+        let context = app.context(app.store_at(url, Access::Create).await?);
 
         let collected = collector.run(app, &context).await?;
         if collected != Exit::Done || app.stop.is_cancelled() {
@@ -84,8 +85,8 @@ fn total(table: &Table) -> String {
     });
     let percent = (200 * agreed + posts) / (2 * posts.max(1));
     format!(
-        "\n{agreed} of {posts} posts ({percent} %) are labelled as the topic of their subreddit. This is no accuracy: subreddits \
-         contain other posts too.\n"
+        "\n{agreed} of {posts} posts ({percent} %) are labelled as the topic of their subreddit. This is no accuracy: \
+         subreddits contain other posts too.\n"
     )
 }
 

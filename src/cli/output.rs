@@ -8,7 +8,7 @@ mod tables;
 use std::error::Error;
 use std::io::{self, IsTerminal, Write};
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
@@ -40,6 +40,20 @@ pub enum OutputFormat {
 
 pub fn print(text: &str) -> Result<(), CliError> {
     write(&sanitize::lines(text))
+}
+
+/// The format of what `--dry-run` prints.
+#[derive(Debug, Clone, Default, Args)]
+pub struct DryRunFormat {
+    /// Set the output format of --dry-run
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_enum,
+        default_value_t,
+        requires = "dry_run"
+    )]
+    pub format: OutputFormat,
 }
 
 /// Writes JSON to stdout: on one line for NDJSON, else indented.

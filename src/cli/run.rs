@@ -4,6 +4,7 @@ use clap::Args;
 
 use super::app::{App, CurrentFlags, ModelFlags, PipelineFlags, RunFlags, SmallFlags};
 use super::collect::{CollectFlags, Collector};
+use super::doctor::is_missing_file;
 use super::error::first_error;
 use super::{CliError, Exit, backlog, purge};
 use crate::classify::Options;
@@ -20,7 +21,7 @@ pub struct Run {
     #[command(flatten)]
     pipeline: PipelineFlags,
     #[command(flatten)]
-    collect: CollectFlags,
+    pub(super) collect: CollectFlags,
     #[command(flatten)]
     model: ModelFlags,
     #[command(flatten)]
@@ -31,7 +32,7 @@ pub struct Run {
     record: RunFlags,
 }
 
-/// Returns the retention to apply after each run; `None` if `retention.hours` is not set or the run is stopped.
+/// Returns the retention to apply at the end of a run; `None` if `retention.hours` is not set or the run is stopped.
 fn retention(app: &App) -> Option<Retention> {
     let retention = purge::retention_of(app, None).for_daily_runs();
     (retention.hours > 0 && !app.stop.is_cancelled()).then_some(retention)
@@ -53,7 +54,9 @@ impl Run {
         if self.collect.dry_run {
             let pipeline = app.pipeline(&self.pipeline)?;
             let collector = Collector::open(app, &pipeline, &self.collect).await?;
-            return collector.print_requests(app, self.collect.format).await;
+            return collector
+                .print_requests(app, self.collect.output.format)
+                .await;
         }
         let prepared = async {
             let pipeline = app.pipeline(&self.pipeline)?;
@@ -69,12 +72,17 @@ impl Run {
             Err(error) => {
                 // A promise to delete text depends neither on a source nor on a model.
                 let retain = async {
-                    if let Some(retention) = retention(app) {
-                        let context = app.context(app.store(Access::Existing).await?);
-                        delete_old_text(&context, retention).await?;
-                        context.store.close().await?;
+                    let Some(retention) = retention(app) else {
+                        return Ok(Exit::Done);
+                    };
+                    // Nothing was ever stored.
+                    if is_missing_file(app.settings().database.url.reveal()) {
+                        return Ok(Exit::Done);
                     }
-                    Ok(Exit::Done)
+                    let context = app.context(app.store(Access::Existing).await?);
+                    let deleted = delete_old_text(&context, retention).await;
+                    context.store.close().await?;
+                    deleted
                 };
                 return first_error(Err(error), retain.await);
             }

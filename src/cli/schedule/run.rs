@@ -44,14 +44,15 @@ impl Run {
         let clock = app.clock.clone();
         let mut scheduler = Scheduler::new(store.clone(), clock, worker_name(), lease, followed);
         let work = async |order: StageOrder<'_>| stage::run(&stages, order).await;
-        let ended = scheduler.run(self.once, &app.stop, &work).await?;
-        if self.once && ended == Ended::default() && !app.stop.is_cancelled() {
-            tracing::info!("nothing is due");
-        }
+        let ended = scheduler.run(self.once, &app.stop, &work).await;
         if let Some(metrics) = metrics {
             metrics.close().await;
         }
+        let ended = ended?;
         store.close().await?;
+        if self.once && ended == Ended::default() && !app.stop.is_cancelled() {
+            tracing::info!("nothing is due");
+        }
         Ok(Exit::done_if(ended.failed == 0 || !self.once))
     }
 

@@ -45,6 +45,12 @@ pub fn check(words: &[String]) -> Result<(), String> {
         Stage::Classify(classify) if classify.watch => Err(
             "it never ends: leave out --watch; the next scheduled run labels new posts".to_owned(),
         ),
+        Stage::Collect(collect::Collect { flags, .. })
+        | Stage::Run(run::Run { collect: flags, .. })
+            if flags.dry_run =>
+        {
+            Err("it would change nothing: leave out --dry-run".to_owned())
+        }
         _ => Ok(()),
     }
 }
