@@ -461,7 +461,6 @@ impl Bench {
             .into_iter()
             .sum::<Outcome<u64>>()?;
         let took = self.clock.elapsed().saturating_sub(began).as_secs_f64();
-        #[expect(clippy::cast_precision_loss, reason = "a displayed rate")]
         let rate = posts as f64 / took;
         say(&format!(
             "{workers} workers: {posts} posts in {took:.1} s, {rate:.0} posts/s"

@@ -1,7 +1,7 @@
 //! Defines the values that all other crates share: posts, topics, labels, scores, hashes, times and run records.
 //!
 //! The crate uses no database, network or files, so that the rules for these values can be tested in isolation; it only
-//! tells sqlx how to read and bind them. Most types are re-exported here; the public modules have the functions on them.
+//! implements sqlx's traits for them. Most types are re-exported here; the public modules have the functions on them.
 //! [`clock`] is the only module in the program that reads the time.
 
 #[macro_use]

@@ -14,6 +14,7 @@
 
 use crate::labels::{Fitted, Mode};
 use crate::model_kind::{HeadFunction, ModelKind};
+pub use crate::vectors::log_sum_exp;
 use crate::vectors::{TextVector, fold_cosines, log_mean, to_f32};
 
 /// Logits of one (text, hypothesis) pair.
@@ -61,7 +62,7 @@ pub struct Scores {
     pub best: usize,
     /// Best score minus second-best score, including the background; the score itself if it is the only one.
     pub margin: f64,
-    /// Whether the text gets the best label.
+    /// The outcome: the best label, `other` or `unsure`.
     pub outcome: LabelOutcome,
     /// Score of the background, if there is one.
     pub other_score: Option<f64>,
@@ -151,12 +152,6 @@ pub fn fold(kind: &ModelKind, logits: &[PairLogits]) -> PairLogits {
             }
         }
     }
-}
-
-/// Returns the logarithm of the sum of eˣ.
-pub fn log_sum_exp(logits: impl Iterator<Item = f64> + Clone) -> f64 {
-    let top = logits.clone().fold(f64::NEG_INFINITY, f64::max);
-    top + logits.map(|x| (x - top).exp()).sum::<f64>().ln()
 }
 
 impl Evidence {

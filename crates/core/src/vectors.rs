@@ -175,6 +175,12 @@ pub(crate) fn to_f32(x: f64) -> f32 {
     x as f32
 }
 
+/// Returns the logarithm of the sum of eˣ.
+pub fn log_sum_exp(logits: impl Iterator<Item = f64> + Clone) -> f64 {
+    let top = logits.clone().fold(f64::NEG_INFINITY, f64::max);
+    top + logits.map(|x| (x - top).exp()).sum::<f64>().ln()
+}
+
 /// Returns the logarithm of the mean of eˣ.
 pub(crate) fn log_mean(logits: impl Iterator<Item = f64> + Clone) -> f64 {
     let top = logits.clone().fold(f64::NEG_INFINITY, f64::max);

@@ -455,7 +455,8 @@ pub fn reliability(rows: impl Iterator<Item = (f64, bool, f64)>) -> (f64, Vec<Re
         ReliabilityBin {
             from: float(i) / float(BINS),
             to: float(i + 1) / float(BINS),
-            mean_score: if rows.is_empty() { 0.0 } else { sum / weight },
+            // All rows may belong to a wave that has no labelled posts.
+            mean_score: if weight > 0.0 { sum / weight } else { 0.0 },
             right,
         }
     });
@@ -463,7 +464,6 @@ pub fn reliability(rows: impl Iterator<Item = (f64, bool, f64)>) -> (f64, Vec<Re
     (if all > 0.0 { error / all } else { 0.0 }, bins)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts of rows")]
 fn float(n: usize) -> f64 {
     n as f64
 }

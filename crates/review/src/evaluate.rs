@@ -385,7 +385,8 @@ pub fn difference(
         Some(after - before)
     };
     let all: Vec<usize> = (0..posts).collect();
-    let (low, high) = resampled(&waves(first.0), &gain);
+    // Each answer counts once, as in the other figures of a comparison.
+    let (low, high) = resampled(std::slice::from_ref(&all), &gain);
     Difference {
         differ,
         only_first,

@@ -197,9 +197,6 @@ pub struct ReviewPost {
     /// Slug of the label with the best score.
     pub label: String,
     pub score: f64,
-    pub margin: f64,
     /// True if the post was given no label.
     pub abstained: bool,
-    /// True if the background fits better than any label.
-    pub other: bool,
 }

@@ -102,7 +102,10 @@ fn answers_that_cannot_be_learned_are_left_out_or_stop_the_fit() {
     // No vectors are stored for the other model.
     let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
     let tiny = tiny.display();
-    fit(&format!("answers.csv --model {tiny}")).expect_exit(2, "set its folder with --model");
+    fit(&format!("answers.csv --model {tiny}")).expect_exit(
+        2,
+        "the model `minilm-reddit-topics`: set its folder with --model",
+    );
     assert_eq!(program.count("label_sets"), 1, "nothing is stored");
     let ran = program.ok("labels fit --gold lacking.csv --others-out-of-scope");
     ran.expect_stderr("out of scope: sailing");
@@ -119,7 +122,9 @@ fn answers_that_cannot_be_learned_are_left_out_or_stop_the_fit() {
     ran.expect_stderr_all(&["annotators disagree", "edited since"]);
     // A different model cannot use the fit.
     let other = format!("classify --pipeline first.toml --model {tiny} --limit 1");
-    program.ok(&other).expect_stderr("`tiny-bert-nli`");
+    program
+        .ok(&other)
+        .expect_stderr("other than `tiny-bert-nli`");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::score::log_sum_exp;
+use crate::vectors::log_sum_exp;
 
 /// The largest correction of a logit: far above any that a fit finds, and small enough for finite scores.
 const MOST: f64 = 1e6;

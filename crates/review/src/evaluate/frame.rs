@@ -341,21 +341,11 @@ impl Frame {
         mixes(&of(&self.cells), &of(sample))
     }
 
-    /// Counts the sampled posts among `posts` as the frame does.
+    /// Counts labelled posts by wave: all, or the sampled ones among `posts`.
     ///
     /// # Errors
     /// Returns [`StoreError`] if the database cannot be read.
-    pub async fn count_sample(
-        &self,
-        store: &Store,
-        target: Target,
-        posts: &[Fullname],
-    ) -> Result<Vec<FrameCell>, StoreError> {
-        self.count(store, target, None, Some(posts)).await
-    }
-
-    /// Counts labelled posts by wave.
-    async fn count(
+    pub(super) async fn count(
         &self,
         store: &Store,
         target: Target,

@@ -56,7 +56,8 @@ impl RandomSample {
         let mut mixes = Vec::new();
         if counted == Counted::All {
             let posts: Vec<Fullname> = held.posts.iter().map(|post| post.id.clone()).collect();
-            mixes = frame.mixes(&frame.count_sample(store, target, &posts).await?);
+            let sampled = frame.count(store, target, None, Some(&posts)).await?;
+            mixes = frame.mixes(&sampled);
         }
         Ok(Self { frame, held, mixes })
     }

@@ -126,7 +126,7 @@ pub fn fit_label_set(
     let before: Vec<GoldEvidence> = texts
         .iter()
         .filter(|text| text.is_random)
-        .map(zero_shot_scores)
+        .map(|text| scores_of(text, text.known.evidence.clone()))
         .collect();
     let rows: Vec<&GoldEvidence> = held_out.iter().collect();
     let threshold = match provenance.target {
@@ -258,7 +258,6 @@ fn threshold_for_recall(rows: &[&GoldEvidence], share: f64) -> Option<f64> {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
         reason = "a fraction of the row count"
     )]
     let needed = (share * scores.len() as f64).ceil() as usize;
@@ -287,10 +286,6 @@ fn answer(text: &GoldText, temperature: f64, none_below: Option<f64>) -> Answer 
             .map_or_else(Vec::new, TextVector::numbers),
         right: right.chain(none.map(|_| text.right.is_empty())).collect(),
     }
-}
-
-fn zero_shot_scores(text: &GoldText) -> GoldEvidence {
-    scores_of(text, text.known.evidence.clone())
 }
 
 fn held_out_scores(text: &GoldText, row: &[f64], labels: usize) -> GoldEvidence {

@@ -36,8 +36,8 @@ pub struct GoldLabels {
 }
 
 impl GoldLabels {
-    /// Reads gold labels of a kind of things for `sets` from `topic`, `db` or a file. An existing file called `db` takes
-    /// precedence. If annotators disagree about a post in the database, the answer of the annotator `decides` counts.
+    /// Reads gold labels of posts or of comments for `sets` from `topic`, `db` or a file. An existing file called `db`
+    /// takes precedence. If annotators disagree about a post in the database, the answer of the annotator `decides` counts.
     /// Leaves out the posts that one of the sets was fitted to, except those that are `kept` for the set at this
     /// position.
     ///
@@ -58,7 +58,7 @@ impl GoldLabels {
                     "--decides names an annotator whose answers are in the database: use it with `--gold db`".into(),
                 ));
             }
-            TOPIC => Self::topics(store).await?,
+            TOPIC => Self::topics(store, kind).await?,
             _ => {
                 let rows = super::read_rows(path)?;
                 let annotators = rows.iter().filter_map(|row| row.annotator.clone());
@@ -69,28 +69,29 @@ impl GoldLabels {
                 }
             }
         };
-        retain_kind(&mut labels.rows, kind, |row| row.id.kind());
+        retain_kind(&mut labels.rows, kind, |row| row.id.kind())?;
         labels.hold_out(store, sets, kept).await?;
         labels.leave_out_partly_offered(store, sets).await?;
         Ok(labels)
     }
 
-    async fn topics(store: &Store) -> Result<Self, GoldError> {
-        let rows = join::topics_as_gold(store).await?;
+    async fn topics(store: &Store, kind: ThingKind) -> Result<Self, GoldError> {
+        let mut rows = join::topics_as_gold(store).await?;
+        rows.retain(|row| row.id.kind() == kind);
         if rows.is_empty() {
-            return Err(GoldError::Unusable(
-                "`--gold topic`: no post in the database was collected for a topic; use a file with columns `id` and \
+            return Err(GoldError::Unusable(format!(
+                "`--gold topic`: no {kind} in the database was collected for a topic; use a file with columns `id` and \
                  `label`"
-                    .into(),
-            ));
+            )));
         }
-        let texts = store.purging().count_posts_with_text().await?;
-        let posts = rows.iter().filter(|row| !row.id.is_comment()).count();
-        let left_out = match texts.saturating_sub(posts as u64) {
+        let texts = match kind {
+            ThingKind::Post => store.purging().count_posts_with_text().await?,
+            ThingKind::Comment => 0,
+        };
+        let left_out = match texts.saturating_sub(rows.len() as u64) {
             0 => String::new(),
             none => format!(
-                " {none} of {texts} posts have no topic and are left out, so these figures are not estimates for all \
-                 posts."
+                " Left out without a topic: {none} of {texts} posts, so these figures are not estimates for all posts."
             ),
         };
         Ok(Self {
@@ -110,7 +111,7 @@ impl GoldLabels {
         decides: Option<&str>,
     ) -> Result<Self, GoldError> {
         let mut answers = store.gold().answers().await?;
-        retain_kind(&mut answers, kind, |stored| stored.answer.fullname.kind());
+        retain_kind(&mut answers, kind, |stored| stored.answer.fullname.kind())?;
         if let Some(name) = decides
             && answers.iter().all(|one| one.answer.annotator != name)
         {
@@ -342,16 +343,27 @@ impl GoldLabels {
 }
 
 /// Leaves out the gold labels of things of another kind, with a warning.
-fn retain_kind<T>(labels: &mut Vec<T>, kind: ThingKind, kind_of: impl Fn(&T) -> ThingKind) {
+///
+/// # Errors
+/// Returns [`GoldError::Unusable`] if nothing is left.
+fn retain_kind<T>(
+    labels: &mut Vec<T>,
+    kind: ThingKind,
+    kind_of: impl Fn(&T) -> ThingKind,
+) -> Result<(), GoldError> {
     let all = labels.len();
     labels.retain(|label| kind_of(label) == kind);
     let left_out = all - labels.len();
-    match kind {
-        _ if left_out == 0 => {}
-        ThingKind::Post => tracing::warn!(
-            left_out,
-            "gold labels of comments are left out; `labels evaluate --kind comments` reads them"
-        ),
-        ThingKind::Comment => tracing::warn!(left_out, "gold labels of posts are left out"),
+    let advice = match kind {
+        ThingKind::Post => "`labels evaluate --kind comments` reads those of comments",
+        ThingKind::Comment => "people answer about comments on the page `/review?kind=comments`",
+    };
+    if left_out > 0 && labels.is_empty() {
+        let why = format!("no gold label is of a {kind}; {advice}");
+        return Err(GoldError::Unusable(why));
     }
+    if left_out > 0 {
+        tracing::warn!(left_out, "only gold labels of {kind}s are read; {advice}");
+    }
+    Ok(())
 }

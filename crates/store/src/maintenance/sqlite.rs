@@ -164,7 +164,8 @@ fn missing_space(file: &Path, live: u64) -> Option<(u64, u64)> {
     };
     let temporary = temporary_folder();
     let log = live + live / LOG_OVERHEAD;
-    let shared = is_same_device(folder, &temporary);
+    let device = |path: &Path| path.metadata().ok().map(|found| found.dev());
+    let shared = device(folder) == device(&temporary);
     let needed = if shared { log + live } else { log };
     let wanting = [(folder, needed), (&temporary, live)];
     wanting.into_iter().find_map(|(place, needed)| {
@@ -183,11 +184,6 @@ fn temporary_folder() -> PathBuf {
         .map(PathBuf::from)
         .find(|folder| folder.is_dir())
         .unwrap_or_default()
-}
-
-fn is_same_device(one: &Path, two: &Path) -> bool {
-    let device = |path: &Path| path.metadata().ok().map(|found| found.dev());
-    device(one) == device(two)
 }
 
 fn free_bytes(folder: &Path) -> Option<u64> {

@@ -207,10 +207,11 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Adds answers to the random sample. Random posts are drawn in order of text hash, skipping posts with an answer.
     /// The skipped posts belong to the sample too: otherwise, the sample would lack the posts that were selected for a
-    /// different reason.
+    /// different reason. Comments are never drawn.
     async fn mark_sample(tx: &mut Transaction<'static, DB>, drawn: &[u8]) -> Result<()> {
         sqlx::query::<DB>(
-            "UPDATE gold SET in_random_sample = TRUE WHERE NOT in_random_sample AND text_hash <= $1",
+            "UPDATE gold SET in_random_sample = TRUE \
+              WHERE NOT in_random_sample AND text_hash <= $1 AND fullname >= 't3'",
         )
         .bind(drawn)
         .execute(&mut **tx)
@@ -521,8 +522,7 @@ impl<DB: Dialect> SqlStore<DB> {
         for chunk in posts.chunks(ROWS_A_STATEMENT) {
             let mut select = QueryBuilder::<DB>::new(
                 "SELECT p.subreddit, p.title, p.selftext, p.url, p.permalink, p.created_at, c.label, c.score, \
-                 c.margin, \
-                        c.abstained, c.other, p.fullname, p.text_hash \
+                        c.abstained, p.fullname, p.text_hash \
                    FROM things p JOIN classifications c ON c.fullname = p.fullname AND c.text_hash = p.text_hash \
                     AND c.model_id = ",
             );
@@ -543,10 +543,10 @@ impl<DB: Dialect> SqlStore<DB> {
 
     fn review_post(row: DB::Row) -> Result<ReviewPost> {
         const WHAT: &str = "read posts to review";
-        let fullname = row.try_get(11).context(WHAT)?;
-        let text_hash = Self::text_hash(&row, 12, &fullname)?;
-        row_as!(ReviewPost: subreddit, title, selftext, url, permalink, created_at, label, score, margin, abstained,
-            other; fullname = fullname; text_hash = text_hash)(row)
+        let fullname = row.try_get(9).context(WHAT)?;
+        let text_hash = Self::text_hash(&row, 10, &fullname)?;
+        row_as!(ReviewPost: subreddit, title, selftext, url, permalink, created_at, label, score, abstained;
+            fullname = fullname; text_hash = text_hash)(row)
         .context(WHAT)
     }
 }

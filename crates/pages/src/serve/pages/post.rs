@@ -41,7 +41,7 @@ struct PostPage {
     sightings: Vec<Seen>,
     more_sightings: usize,
     facts: Vec<(&'static str, String)>,
-    /// What it is (`crosspost of`, `comment on`, `reply to`), and the fullname of the other post or comment.
+    /// Related posts and comments: the relation (`crosspost of`, `comment on` or `reply to`) and the fullname.
     of: Vec<(&'static str, String)>,
     same: Vec<PostLine>,
 }
@@ -86,7 +86,7 @@ pub async fn page(
     let post = post.ok_or_else(|| {
         let name = head(&fullname);
         let message = format!(
-            "post `{name}` is not stored; it may have been purged after it was deleted on Reddit"
+            "`{name}` is not stored: it was not collected, or it was purged after it was deleted on Reddit"
         );
         PageError(StatusCode::NOT_FOUND, message)
     })?;
@@ -108,6 +108,8 @@ fn shown(post: &PostDetails) -> PostPage {
         .filter(|url| url.starts_with("https://") || url.starts_with("http://"));
     let label = listed.label.as_deref().unwrap_or_default();
     let outcome = listed.outcome.map(|outcome| outcome.word(label));
+    let kind = listed.fullname.is_comment().then_some(("kind", "comments"));
+    let filtered = |key, value| address("/posts", kind.into_iter().chain([(key, value)]));
     PostPage {
         line: PostLine::new(listed),
         fullname: listed.fullname.clone(),
@@ -116,11 +118,8 @@ fn shown(post: &PostDetails) -> PostPage {
         is_cut: post.selftext.chars().nth(BODY).is_some(),
         on_reddit: permalink.map(|path| format!("https://www.reddit.com{path}")),
         link: link.map(|url| (url.to_owned(), display::single_line(url, TITLE))),
-        subreddit_href: address(
-            "/posts",
-            [("subreddit", listed.subreddit.as_str())].into_iter(),
-        ),
-        label_href: outcome.map(|outcome| address("/posts", [("outcome", outcome)].into_iter())),
+        subreddit_href: filtered("subreddit", &listed.subreddit),
+        label_href: outcome.map(|outcome| filtered("outcome", outcome)),
         about_outcome: about_outcome(post),
         verdicts: post.verdicts.iter().map(verdict).collect(),
         sightings: post.sightings.iter().take(ROWS).map(seen).collect(),

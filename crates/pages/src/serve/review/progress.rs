@@ -31,7 +31,7 @@ impl ReviewQueue {
         target: Target,
         set: &LabelSet,
     ) -> Result<ReviewProgress, StoreError> {
-        let answers = self.store.gold().answers().await?;
+        let answers = self.answers_about_posts().await?;
         let agreement = gold::agreement(&answers);
         let Consensus {
             posts,

@@ -316,8 +316,15 @@ impl ReviewQueue {
 
     /// Returns the number of posts with an answer about their text.
     pub async fn count(&self) -> Result<usize, StoreError> {
-        let answers = self.store.gold().answers().await?;
+        let answers = self.answers_about_posts().await?;
         Ok(gold::consensus(answers, None).posts)
+    }
+
+    /// Returns the answers that figures and fits use: those about posts.
+    pub(super) async fn answers_about_posts(&self) -> Result<Vec<StoredGold>, StoreError> {
+        let mut answers = self.store.gold().answers().await?;
+        answers.retain(|gold| !gold.answer.fullname.is_comment());
+        Ok(answers)
     }
 }
 
