@@ -8,8 +8,9 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use reqwest::{Client, RequestBuilder, redirect};
 
 use super::error::HttpError;
-use super::proxy::{Refusal, check_proxies};
+use super::proxy::check_proxies;
 use super::quota::{Quota, QuotaError};
+use super::refusal::Refusal;
 use super::response::{HttpResponse, MAX_RESPONSE_BYTES, MIN_WAIT};
 use super::shared_quota::SharedQuota;
 use super::site::Site;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::proxy::Refusal;
+use super::refusal::Refusal;
 use super::shared_quota::SharedQuotaError;
 use super::site::Site;
 use topicmill_core::FailureKind;
@@ -21,7 +21,7 @@ pub enum HttpError {
         "{0} does not name a proxy: write it as `http://host:port`, without quotes; SOCKS is not supported"
     )]
     Proxy(&'static str),
-    /// A retry would not reach the site either.
+    /// The site cannot be reached, and a retry would not help.
     #[error("cannot reach {} for {what}: {why}", .site.name)]
     Refused {
         /// Site.
