@@ -95,7 +95,7 @@ pub struct StatusReport {
     pub labels_current: bool,
 }
 
-/// What a [`StatusReport`] depends on besides the database.
+/// Inputs of a [`StatusReport`] other than the database.
 #[derive(Debug, Clone, Copy)]
 pub struct StatusOptions<'a> {
     /// The time of the report.

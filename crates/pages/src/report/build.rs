@@ -111,8 +111,8 @@ pub fn build(
     let (topics, agreement) = topics(shown(), &outcomes, &names, &axis);
     let is_bounded = options.since.is_some() || options.until.is_some();
     let is_shown = |gap: &Gap| {
-        options.since.is_none_or(|since| gap.until_at >= since)
-            && options.until.is_none_or(|until| gap.from_at <= until)
+        options.since.is_none_or(|since| gap.until_at > since)
+            && options.until.is_none_or(|until| gap.from_at < until)
     };
     Report {
         database: options.database.clone(),

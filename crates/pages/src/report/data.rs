@@ -100,11 +100,6 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Returns the position of a label.
-    pub fn label_place(&self, slug: &str) -> Option<usize> {
-        self.labels.iter().position(|label| label == slug)
-    }
-
     /// Returns true if a label has a share of any group.
     pub fn has_posts(&self, place: usize) -> bool {
         let mut shares = self.groups.iter().map(|group| group.shares[place]);

@@ -9,7 +9,7 @@ use super::data::{Agreement, Change, LabelScore, OutcomeStats, QuotedPost, Repor
 use super::headline;
 use super::svg::Svg;
 use super::time;
-use crate::display::{self, interval, percent, points, thousands};
+use crate::display::{self, counted, interval, percent, points, thousands};
 use topicmill_review::REVIEW_COMMAND;
 use topicmill_review::drift::as_f64;
 use topicmill_review::evaluate::{ENOUGH_ANSWERS, LabelShare, NO_LABEL};
@@ -323,11 +323,11 @@ fn about_shares(report: &Report) -> String {
         thousands(report.sampled as u64)
     );
     if report.not_covered() > 0 {
-        let later = thousands(report.not_covered());
+        let later = counted(report.not_covered(), "post");
         text.extend([
             " The estimates leave out ",
             &later,
-            " posts, which were stored later; the assigned share of the others is below them.",
+            " stored later; the assigned share of the others is below them.",
         ]);
     }
     if let Some(none) = shares.iter().find(|share| share.label == NO_LABEL) {

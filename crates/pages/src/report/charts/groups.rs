@@ -18,7 +18,7 @@ pub fn chart(report: &Report) -> Option<Chart> {
     }
     let by = groups.by.name().replace('_', " ");
     let labels = report.labels().filter_map(|line| {
-        let place = groups.label_place(&line.slug)?;
+        let place = groups.labels.iter().position(|slug| *slug == line.slug)?;
         groups.has_posts(place).then(|| (place, line.name.clone()))
     });
     let none = (groups.labels.len(), "no label".to_owned());
