@@ -204,18 +204,16 @@ impl Import {
                     record.post.crosspost_parent.as_ref(),
                 ];
                 let names: Vec<_> = names.into_iter().flatten().cloned().collect();
-                if let Some(store) = &store
-                    && store.purging().count_tombstones(&names).await? > 0
-                {
-                    purged += 1;
+                let from_subreddits = self.topics_from_subreddits;
+                let Some(post) = preview(record, topics, from_subreddits, store_author) else {
                     continue;
+                };
+                match &store {
+                    Some(store) if store.purging().count_tombstones(&names).await? > 0 => {
+                        purged += 1;
+                    }
+                    _ => posts.push(post),
                 }
-                posts.extend(preview(
-                    record,
-                    topics,
-                    self.topics_from_subreddits,
-                    store_author,
-                ));
             }
         }
         if purged > 0 {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{MAX_LOGGED_REJECTIONS, stored_among};
 use crate::run::Run;
 use topicmill_core::record::ImportCounts;
-use topicmill_core::{AuthorPolicy, Post, ReadyPost, Rejections, SourceKind, Topic};
+use topicmill_core::{AuthorPolicy, Fullname, Post, ReadyPost, Rejections, SourceKind, Topic};
 use topicmill_sources::file::dump::{Block, Blocks, End};
 use topicmill_sources::file::row::{Position, Record};
 use topicmill_sources::page::Rejected;
@@ -290,7 +290,7 @@ fn place_in_file(
     }
 }
 
-/// Returns the columns of a record as they would be stored, or `None` if it matches no topic that lists its subreddit.
+/// Returns the columns of a record as they would be stored, or `None` if topics list its subreddit and none matches it.
 /// A hash depends on the database, so a name to hash is shown as `u_…`.
 pub fn preview(
     record: Record,
@@ -324,6 +324,9 @@ pub fn preview(
         "flair": post.flair,
         "over_18": post.over_18,
         "is_self": post.is_self,
+        "post": post.reply.post.as_ref().map(Fullname::as_str),
+        "parent": post.reply.parent.as_ref().map(Fullname::as_str),
+        "is_submitter": post.reply.is_submitter,
         "created_at": post.created_at.as_datetime().to_rfc3339(),
     }))
 }

@@ -92,11 +92,6 @@ impl Csv {
         self.delimiter
     }
 
-    /// Returns true if the file probably ended inside an unclosed quote.
-    fn has_open_quote(&self) -> bool {
-        self.is_long && self.reader.get_ref().quotes % 2 == 1
-    }
-
     fn line(&self) -> u64 {
         let position = self.row.position();
         self.lines_before + position.map_or(0, csv::Position::line)
@@ -128,7 +123,8 @@ impl Rows for Csv {
                 self.ended = true;
                 let problem =
                     "has a quote that is not closed: everything after it became one value";
-                return Ok(self.has_open_quote().then(|| Row::broken(line, problem)));
+                let has_open_quote = self.is_long && self.reader.get_ref().quotes % 2 == 1;
+                return Ok(has_open_quote.then(|| Row::broken(line, problem)));
             }
             Ok(true) => {}
             Err(error) => {

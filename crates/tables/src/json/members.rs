@@ -128,12 +128,16 @@ impl Members {
                         .then_some(cells)
                 };
                 let columns: Vec<Self> = self.0.iter().map(column).collect::<Option<_>>()?;
-                let row = |(row, _): &(String, Box<RawValue>)| {
-                    let cell = |column: &Self| column.get(row).map(ToOwned::to_owned);
+                let row = |(at, (row, _)): (usize, &(String, Box<RawValue>))| {
+                    // All columns usually have the same rows in the same order.
+                    let cell = |column: &Self| match column.0.get(at) {
+                        Some((name, cell)) if name == row => Some(cell.clone()),
+                        _ => column.get(row).map(ToOwned::to_owned),
+                    };
                     columns.iter().map(cell).collect::<Option<_>>()
                 };
                 let first = columns.first().filter(|cells| !cells.0.is_empty())?;
-                let rows = first.0.iter().map(row);
+                let rows = first.0.iter().enumerate().map(row);
                 let names = self.0.iter().map(|(name, _)| name.clone());
                 (names.collect(), rows.collect::<Option<_>>()?)
             };
