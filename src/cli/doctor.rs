@@ -23,8 +23,9 @@ const AFTER_HELP: &str = "Examples:
 
 The exit code is 0 if everything is ready. Otherwise it is the code that the first failing command would return: 5 for \
 ONNX Runtime and the model; 4 for a database that is damaged, has a different schema version or cannot be reached; \
-3 for credentials that are missing or rejected; 75 if Reddit or the archive does not respond, or if the archive is \
-more than 6 hours behind. A database that does not exist yet is not an error: `collect` and `import` create it.";
+3 for credentials that are missing or rejected; 75 if Reddit or the archive does not respond. It is also 75 if the \
+archive is more than 6 hours behind or has no post, although commands work. A database that does not exist yet is not \
+an error: `collect` and `import` create it.";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -202,9 +203,9 @@ async fn database(app: &App) -> Vec<Finding> {
         Ok(store) => {
             let description = store.info().await.map(|info| {
                 let things = info.rows.iter().find(|(table, _)| table == "things");
-                let posts = things.map_or(0, |(_, n)| *n);
+                let things = things.map_or(0, |(_, n)| *n);
                 let (url, server, schema) = (info.url, info.server, info.schema);
-                format!("{url} ({server}), schema version {schema}, {posts} posts")
+                format!("{url} ({server}), schema version {schema}, {things} posts and comments")
             });
             let mut found = vec![finding("database", description.map_err(CliError::from))];
             for stage in [Stage::Collect, Stage::Classify] {
@@ -269,10 +270,9 @@ async fn test_archive(app: &App, offline: bool) -> Result<(String, bool), CliErr
             format!("the newest post of a busy subreddit is {age} old")
         }
     };
-    let verdict = if is_behind {
-        ", so newer posts are missing until the archive has caught up"
-    } else {
-        ""
+    let verdict = match age {
+        Some(_) if is_behind => ", so newer posts are missing until the archive has caught up",
+        _ => "",
     };
     let quota = match archive.traffic().quota {
         None => "no rate limit is reported".to_owned(),

@@ -73,14 +73,13 @@ pub struct Purge {
     older_than_hours: u32,
     /// Purge the posts listed in FILE
     ///
-    /// Each line contains an id, a fullname (`t3_…`, `t1_…`) or a URL, optionally followed by a comma and a reason. A first
-    /// line such as `fullname`, `id` or `url` is a header.
+    /// Each line contains the id of a post, a fullname (`t3_…`, `t1_…`) or a URL, optionally followed by a comma and a
+    /// reason. A first line such as `fullname`, `id` or `url` is a header.
     #[arg(help_heading = "What to purge", long, value_name = "FILE")]
     ids: Option<PathBuf>,
     /// Purge the stored posts by the author NAME; can be repeated
     ///
-    /// Spell NAME as Reddit does, with or without `u/`: the hash of a name depends on upper and lower case. Posts that
-    /// are stored without an author are not found.
+    /// Spell NAME with or without `u/`, in upper or lower case. Posts that are stored without an author are not found.
     #[arg(help_heading = "What to purge", long, value_name = "NAME", value_parser = parse_author)]
     author: Vec<String>,
     /// Delete post text stored longer than HOURS [default: `retention.hours`]

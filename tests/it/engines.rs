@@ -190,7 +190,7 @@ fn doctor_says_what_limited_the_latest_labelling_run() {
     let checks = program.json(&words("doctor --source sample"));
     let mut checks = checks.as_array().unwrap().iter();
     let database = checks.find(|row| row["check"] == "database").unwrap();
-    let stored = format!(" {} posts", program.count("posts"));
+    let stored = format!(" {} posts and comments", program.count("posts"));
     assert!(database["detail"].as_str().unwrap().ends_with(&stored));
     let speed = checks.find(|row| row["check"] == "classify speed").unwrap();
     let detail = speed["detail"].as_str().unwrap();
