@@ -213,7 +213,7 @@ fn comments_are_read_with_the_title_of_their_post_until_it_is_purged() {
         assert_eq!(program.run_counts("classify")["posts"], 0);
         assert_eq!(program.scalar("SELECT COUNT(*) FROM text_vectors"), 0);
         program.ok("db check");
-        // What a source returns again is labelled by its body alone, or purged if it was deleted.
+        // A comment that is imported again is labelled by its body alone; a deleted one is purged.
         let (again, mut gone) = (
             comment("c2", "t1_c1", "I tried this recipe."),
             comment("c1", "t3_p1", "[deleted]"),

@@ -1,6 +1,7 @@
 //! A study after retention has deleted the text of its posts: everything that needs no text still works.
 
 use serde_json::{Value, json};
+use topicmill_core::table;
 
 use crate::support::builders::LABELS;
 use crate::support::program::Program;
@@ -10,9 +11,9 @@ const POSTS: usize = 60;
 const BACKGROUND: &str = "background = \"reddit\"";
 
 /// Returns a study: labelled posts that look collected a week ago, with answers of which some contradict the labels.
-fn study(program: Program) -> Program {
+fn study(program: Program, background: &str) -> Program {
     let study = program.imported(POSTS);
-    study.pipeline("first", BACKGROUND, &LABELS);
+    study.pipeline("first", background, &LABELS);
     study.ok("classify --pipeline first.toml");
     let answers =
         study.rows("SELECT fullname, label FROM labeled_posts ORDER BY fullname LIMIT 40");
@@ -34,9 +35,8 @@ fn study(program: Program) -> Program {
 }
 
 /// Returns the figures that a study prints.
-fn figures(study: &Program) -> Value {
-    let strict = format!("threshold = 0.4\n{BACKGROUND}\nbackground_weight = 0.1");
-    study.pipeline("strict", &strict, &LABELS);
+fn figures(study: &Program, background: &str) -> Value {
+    study.pipeline("strict", &format!("threshold = 0.4\n{background}"), &LABELS);
     let mut evaluated = study.json("labels evaluate --limit 0");
     let strict = study.json("labels evaluate --limit 0 --label-set strict.toml");
     let calibrated = study.json("labels calibrate");
@@ -49,11 +49,19 @@ fn figures(study: &Program) -> Value {
         .collect();
     json!([
         evaluated["evaluation"].take(),
-        rounded(&strict["evaluation"]),
+        strict_figures(&strict, background),
         rounded(&calibrated),
         status["quality"].take(),
         labels
     ])
+}
+
+/// Returns the figures of a label set with other settings. Without a background, they follow from the stored scores.
+fn strict_figures(evaluated: &Value, background: &str) -> Value {
+    match background {
+        "" => evaluated["evaluation"].clone(),
+        _ => rounded(&evaluated["evaluation"]),
+    }
 }
 
 /// Rounds numbers to six digits: scores are stored exactly, but logits are recovered from them.
@@ -71,12 +79,17 @@ fn rounded(value: &Value) -> Value {
 
 #[test]
 fn figures_stay_the_same_after_retention() {
-    for program in [Program::new().with_default_model(), Program::new()] {
-        let study = study(program);
-        let before = figures(&study);
+    let weighted = format!("{BACKGROUND}\nbackground_weight = 0.1");
+    for (program, background, other) in table! {
+        Program::new().with_default_model(), BACKGROUND, weighted.as_str();
+        Program::new(), BACKGROUND, weighted.as_str();
+        Program::new(), "", "";
+    } {
+        let study = study(program, background);
+        let before = figures(&study, other);
         study.ok("purge --retention 24");
         assert_eq!(study.count("posts WHERE title <> '' OR selftext <> ''"), 0);
-        assert_eq!(figures(&study), before);
+        assert_eq!(figures(&study, other), before);
         let rows = study.read_lines("rows.ndjson");
         assert!(
             rows.iter()
@@ -86,14 +99,14 @@ fn figures_stay_the_same_after_retention() {
         // Scores are kept, and serve a label set with another threshold.
         study.ok("classify --pipeline strict.toml --make-current");
         let strict = study.json("labels evaluate --limit 0");
-        assert_eq!(rounded(&strict["evaluation"]), before[1]);
+        assert_eq!(strict_figures(&strict, other), before[1]);
         assert_eq!(study.count("labeled_posts WHERE score IS NOT NULL"), 60);
     }
 }
 
 #[test]
 fn a_label_set_that_would_lose_labels_does_not_become_current() {
-    let study = study(Program::new().with_default_model());
+    let study = study(Program::new().with_default_model(), BACKGROUND);
     study.pipeline("other", "", &[("cats", "cats"), ("dogs", "dogs")]);
     study.ok("classify --pipeline other.toml --limit 20");
     study.ok("purge --retention 24");
@@ -114,7 +127,7 @@ fn a_label_set_that_would_lose_labels_does_not_become_current() {
 
 #[test]
 fn kept_vectors_serve_a_fit_and_files_are_exempt() {
-    let study = study(Program::new().with_default_model());
+    let study = study(Program::new().with_default_model(), BACKGROUND);
     study.execute("UPDATE things SET source = 'import' WHERE fullname >= 't3_k00050'");
     study.execute("UPDATE things SET flair = 'News'");
     let settings = [
@@ -141,7 +154,7 @@ fn kept_vectors_serve_a_fit_and_files_are_exempt() {
 #[test]
 fn kept_vectors_label_posts_with_a_new_label_set() {
     for program in Program::on_each_database() {
-        let study = study(program.with_default_model());
+        let study = study(program.with_default_model(), BACKGROUND);
         let keep = [("retention.keep_vectors", "true")];
         let purged = study.run_with(&keep, "purge --retention 24");
         assert_eq!(purged.code, 0, "{}", purged.stderr);
@@ -167,7 +180,7 @@ fn kept_vectors_label_posts_with_a_new_label_set() {
 
 #[test]
 fn a_run_labels_posts_before_it_deletes_their_text() {
-    let study = study(Program::new());
+    let study = study(Program::new(), BACKGROUND);
     study.execute("DELETE FROM classifications WHERE fullname >= 't3_k00055'");
     let ran = study.run_with(
         &[("retention.hours", "24")],

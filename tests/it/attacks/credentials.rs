@@ -26,6 +26,9 @@ fn assert_hidden(variable: &str, value: &str) {
         on_reddit(&mut command, "http://127.0.0.1:1")
             .env("TOPICMILL__ARCTIC_SHIFT__API_URL", "ftp://nowhere")
             .env("TOPICMILL__REDDIT__TRIES", "1")
+            .env("TOPICMILL__REDDIT__USERNAME", "me")
+            .env("TOPICMILL__REDDIT__PASSWORD", SENTINEL)
+            .env("TOPICMILL__SERVE__TOKEN", SENTINEL)
             .env(variable, value);
         let RunOutput { stdout, stderr, .. } = finished(command.output().unwrap());
         let record = std::fs::read_to_string(program.path("run.json")).unwrap_or_default();

@@ -326,7 +326,7 @@ fn a_command_whose_output_is_lost_does_not_succeed() {
         failed(line, "ulimit -f 0 && exec >/dev/full 2>/dev/full");
         if prints {
             // The writer of the pipe starts after its reader has ended.
-            let code = failed(line, "exec > >(exec true) && sleep 0.3");
+            let code = failed(line, "exec > >(exec true) && wait $!");
             assert_eq!(code, 141, "{line}");
         }
     }
@@ -413,6 +413,9 @@ async fn a_command_that_loses_its_database_midway_does_not_succeed() {
                 holder.close().await.unwrap();
                 let ran = finished(child.wait_with_output().unwrap());
                 assert_eq!(ran.code, 4, "{line}: {}", ran.stderr);
+                if is_replaced {
+                    ran.expect_stderr("since this command began");
+                }
                 std::fs::rename(&old, file).unwrap();
             }
             continue;

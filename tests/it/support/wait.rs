@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use topicmill_core::clock::SystemClock;
 
 const DEADLINE: Duration = Duration::from_mins(5);
-const PAUSE: Duration = Duration::from_millis(5);
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Polls until a condition holds.
 pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
@@ -37,5 +37,7 @@ pub async fn sessions(url: &str, condition: &str) -> i64 {
             AND pid <> pg_backend_pid() AND {condition}"
     );
     let count = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&mut connection);
-    count.await.unwrap()
+    let count = count.await.unwrap();
+    connection.close().await.unwrap();
+    count
 }
