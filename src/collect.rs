@@ -316,7 +316,11 @@ impl TopicReader<'_> {
             if read >= self.topic.limit as usize {
                 break;
             }
-            let page = match paging.thread(&post).await {
+            let thread = match paging {
+                Paging::Listing(reddit) => reddit.thread(&post).await,
+                Paging::Archive(archive) => archive.thread(&post).await,
+            };
+            let page = match thread {
                 // The post is gone.
                 Err(error) if error.outcome().is_subreddit_specific() => ListingPage::default(),
                 page => page?,

@@ -171,7 +171,7 @@ async fn info(
     (sample.quota_headers(), Json(listing_of(None, known))).into_response()
 }
 
-/// Returns a post and the comments on it.
+/// Returns a post and the comments on it, all on one level.
 async fn thread(
     State(sample): State<Arc<Sample>>,
     Path(id): Path<String>,
@@ -181,32 +181,16 @@ async fn thread(
         return unauthorized();
     }
     let name = format!("t3_{id}");
-    let entries: Vec<&Entry> = sample.subreddits.iter().flat_map(|(_, all)| all).collect();
-    let Some(post) = entries.iter().find(|entry| entry.name == name) else {
+    let entries = || sample.subreddits.iter().flat_map(|(_, entries)| entries);
+    let Some(post) = entries().find(|entry| entry.name == name) else {
         return not_found();
     };
+    let comments = entries().filter(|entry| entry.wire["link_id"] == name);
     let lists = [
-        listing_of(None, [*post].into_iter()),
-        replies_to(&name, &entries),
+        listing_of(None, [post].into_iter()),
+        listing_of(None, comments),
     ];
     (sample.quota_headers(), Json(lists)).into_response()
-}
-
-/// Returns the listing of the replies to a post or a comment, each with the replies to it.
-fn replies_to(name: &str, entries: &[&Entry]) -> Value {
-    let replies = entries
-        .iter()
-        .filter(|entry| entry.wire["parent_id"] == name);
-    let mut list = listing_of(None, replies.copied());
-    for child in list["data"]["children"]
-        .as_array_mut()
-        .into_iter()
-        .flatten()
-    {
-        let name = child["data"]["name"].as_str().unwrap_or_default();
-        child["data"]["replies"] = replies_to(name, entries);
-    }
-    list
 }
 
 fn credentials<'a>(headers: &'a HeaderMap, scheme: &str) -> Option<&'a str> {

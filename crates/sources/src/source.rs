@@ -4,7 +4,6 @@
 use super::arctic_shift::{ArcticShift, IDS_LIMIT};
 use super::error::SourceError;
 use super::lookup::FoundPosts;
-use super::page::ListingPage;
 use super::reddit::{INFO_LIMIT, Reddit};
 use topicmill_core::record::Traffic;
 use topicmill_core::{Fullname, SourceKind};
@@ -49,17 +48,6 @@ impl Paging<'_> {
             Self::Archive(_) => IDS_LIMIT,
         };
         limit as usize
-    }
-
-    /// Requests the comments on a post.
-    ///
-    /// # Errors
-    /// Returns a [`SourceError`]; see [`SourceError::outcome`] for its meaning.
-    pub async fn thread(self, post: &Fullname) -> Result<ListingPage, SourceError> {
-        match self {
-            Self::Listing(reddit) => reddit.thread(post).await,
-            Self::Archive(archive) => archive.thread(post).await,
-        }
     }
 
     /// Requests at most [`Self::ids_limit`] posts by id.
