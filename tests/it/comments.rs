@@ -210,6 +210,11 @@ fn comments_are_read_with_the_title_of_their_post_until_it_is_purged() {
         program.ok("purge --ids ids.txt");
         let purged = |c2: Value| json!([["t1_c1", "", 0, 1, 1], c2, ["t1_c3", "", 0, 1, 0]]);
         assert_eq!(states(), purged(json!(["t1_c2", "", 0, 1, 1])));
+        // Reddit's permalinks of comments contain the post's title.
+        assert_eq!(
+            program.rows("SELECT permalink FROM comments WHERE fullname = 't1_c2'"),
+            json!([["/r/food/comments/p1/comment/c2/"]])
+        );
         assert_eq!(program.run_counts("classify")["posts"], 0);
         assert_eq!(program.scalar("SELECT COUNT(*) FROM text_vectors"), 0);
         program.ok("db check");

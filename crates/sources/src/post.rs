@@ -68,6 +68,18 @@ pub(super) fn decode_post(
         });
     }
     let url = text(&fields.url).filter(|_| !is_comment);
+    let reply = if is_comment {
+        fields.reply()
+    } else {
+        Reply::default()
+    };
+    // A comment's permalink contains the title of its post, which may be purged before the comment.
+    let permalink = if is_comment {
+        let post = reply.post.as_ref().map(Fullname::id);
+        post.map(|post| format!("/r/{subreddit}/comments/{post}/comment/{}/", fullname.id()))
+    } else {
+        permalink
+    };
     let is_self = fields
         .is_self
         .flag()
@@ -79,11 +91,7 @@ pub(super) fn decode_post(
         subreddit,
         title,
         selftext,
-        reply: if is_comment {
-            fields.reply()
-        } else {
-            Reply::default()
-        },
+        reply,
         crosspost_parent,
         url: url.filter(|_| !is_self),
         permalink,
