@@ -151,6 +151,20 @@ fn a_database_in_a_settings_file_is_in_its_folder() {
     }
 }
 
+#[test]
+fn a_run_whose_commit_fails_is_an_error() {
+    let program = Program::new().imported(3);
+    // The trigger violates a constraint that is checked by the commit, after the statement has returned its row.
+    program.execute(
+        "CREATE TABLE disk (id INTEGER PRIMARY KEY); \
+         CREATE TABLE full (id INTEGER REFERENCES disk (id) DEFERRABLE INITIALLY DEFERRED); \
+         CREATE TRIGGER no_commit AFTER INSERT ON runs BEGIN INSERT INTO full VALUES (1); END",
+    );
+    program
+        .run("purge --retention 24")
+        .expect_exit(4, "record the run");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stage_that_panics_is_recorded_as_failed() {
     for database in databases() {

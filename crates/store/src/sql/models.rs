@@ -23,7 +23,7 @@ impl<DB: Dialect> SqlStore<DB> {
     pub async fn ensure_model(&self, model: &ModelRow) -> Result<ModelId> {
         // DO UPDATE instead of DO NOTHING, because only inserted or updated rows are returned. The name may change when
         // a folder is renamed. Everything that affects scores is in the key.
-        sqlx::query_scalar::<DB, _>(
+        let ids = sqlx::query_scalar::<DB, _>(
             "INSERT INTO models (name, kind, manifest_hash, number_format, tokenizer_hash, max_tokens) \
              VALUES ($1, $2, $3, $4, $5, $6) \
              ON CONFLICT (manifest_hash, number_format, max_tokens) DO UPDATE SET name = excluded.name RETURNING id",
@@ -34,9 +34,9 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(model.precision.as_str())
         .bind(model.tokenizer_hash.as_str())
         .bind(model.max_tokens)
-        .fetch_one(&self.pool)
-        .await
-        .context("record the model")
+        .fetch_all(&self.pool)
+        .await;
+        ids.context("record the model").map(|ids| ids[0])
     }
 
     pub async fn ensure_label_set(&self, set: &LabelSet, now: Timestamp) -> Result<LabelSetId> {

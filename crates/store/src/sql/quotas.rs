@@ -70,7 +70,7 @@ impl<DB: Dialect> SqlStore<DB> {
             }
         };
         loop {
-            let reserved: Option<(i64, i64)> = sqlx::query_as::<DB, _>(RESERVE)
+            let mut reserved: Vec<(i64, i64)> = sqlx::query_as::<DB, _>(RESERVE)
                 .bind(id)
                 .bind(now)
                 .bind(interval)
@@ -78,10 +78,10 @@ impl<DB: Dialect> SqlStore<DB> {
                 .bind(max_next_at)
                 .bind(max_held_until)
                 .bind(now + max_wait)
-                .fetch_optional(&mut *connection)
+                .fetch_all(&mut *connection)
                 .await
                 .context(WHAT)?;
-            if let Some((next_at, held_until)) = reserved {
+            if let Some((next_at, held_until)) = reserved.pop() {
                 // RETURNING returns the new `next_at`, which is one interval after the reserved time.
                 return Ok(reservation(next_at - interval, held_until));
             }

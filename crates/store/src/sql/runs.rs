@@ -39,14 +39,15 @@ impl<DB: Dialect> SqlStore<DB> {
              VALUES ($1, $2, $3, $4, {}) RETURNING id",
             DB::NOW
         );
-        sqlx::query_scalar::<DB, _>(AssertSqlSafe(insert))
+        // Outside a transaction, all rows are fetched: SQLite commits, which may fail, after the last one.
+        let ids = sqlx::query_scalar::<DB, _>(AssertSqlSafe(insert))
             .bind(stage.as_str())
             .bind(RunStatus::Running.as_str())
             .bind(worker)
             .bind(now)
-            .fetch_one(&self.pool)
-            .await
-            .context("record the run")
+            .fetch_all(&self.pool)
+            .await;
+        ids.context("record the run").map(|ids| ids[0])
     }
 
     pub async fn record_heartbeat(&self, run: RunId) -> Result<()> {

@@ -87,8 +87,9 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(Timestamp::from(now + claimant.lease))
             .bind(Timestamp::from(now))
             .try_map(|row| Self::claimed_scheduled_run(&row))
-            .fetch_optional(&mut *connection)
+            .fetch_all(&mut *connection)
             .await
+            .map(|mut claimed| claimed.pop())
             .context(WHAT)
     }
 
@@ -132,8 +133,9 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(Timestamp::from(now + claimant.lease))
             .bind(held.lease_until.max(now.into()))
             .try_map(|row| Self::claimed_scheduled_run(&row))
-            .fetch_optional(&mut *connection)
+            .fetch_all(&mut *connection)
             .await
+            .map(|mut claimed| claimed.pop())
             .context(WHAT)
     }
 
