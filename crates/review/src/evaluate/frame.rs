@@ -361,19 +361,19 @@ impl Frame {
     }
 }
 
-/// Returns the times after which posts were not drawn from, for samples that were imported: the last answer of each
-/// session. Answers more than a day apart are of different sessions.
+/// Returns the times that separate waves for samples that were imported: the first and the last answer of each session.
+/// A post that was stored after the first one was drawn only if a later file of the session contains posts like it.
+/// Answers more than a day apart are of different sessions.
 fn imports(drawn: &[&StoredGold]) -> Vec<Timestamp> {
     let imported = drawn.iter().filter(|one| !is_of_page(one));
     let mut times: Vec<Timestamp> = imported.map(|one| one.answer.answered_at).collect();
     times.sort_unstable();
-    let ends = times.iter().enumerate().filter(|(place, time)| {
-        let next = times.get(place + 1);
-        next.is_none_or(|next| next.as_datetime() - time.as_datetime() > TimeDelta::days(1))
-    });
-    // A post that was stored in the second of the last answer may have been drawn.
+    let sessions =
+        times.chunk_by(|time, next| next.as_datetime() - time.as_datetime() <= TimeDelta::days(1));
+    // A post that was stored in the second of an answer may have been drawn.
     let after = |time: &Timestamp| (time.as_datetime() + TimeDelta::seconds(1)).into();
-    ends.map(|(_, time)| after(time)).collect()
+    let ends = sessions.flat_map(|session| [session.first(), session.last()]);
+    ends.flatten().map(after).collect()
 }
 
 /// Returns true for an answer about a post that topicmill drew, in the order of text hashes, or that this draw passed.

@@ -85,8 +85,9 @@ impl<DB: Dialect> SqlStore<DB> {
                 let is_further = drawn.as_ref().is_none_or(|drawn| drawn < hash);
                 // A random selection that was imported is not in this order, so it implies nothing about posts with
                 // lower hashes.
-                let is_draw =
-                    answer.chosen == SampleReason::Random && answer.source != GoldSource::Import;
+                let is_draw = answer.chosen == SampleReason::Random
+                    && answer.source != GoldSource::Import
+                    && !answer.fullname.is_comment();
                 if is_draw && is_present && is_further {
                     drawn = Some(hash.clone());
                 }
@@ -176,7 +177,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let done = sqlx::query::<DB>(
             "INSERT INTO gold (fullname, annotator, label, label_set_id, text_hash, chosen, in_random_sample, source, \
                                answered_at, note) \
-             VALUES ($1, $2, $3, $4, $5, $6, $6 = 'random', $7, $8, $10) \
+             VALUES ($1, $2, $3, $4, $5, $6, $6 = 'random' AND $1 >= 't3', $7, $8, $10) \
              ON CONFLICT (fullname, annotator) DO UPDATE SET label = excluded.label, \
                label_set_id = excluded.label_set_id, source = excluded.source, \
                answered_at = CASE WHEN $11 AND excluded.answered_at > gold.answered_at THEN excluded.answered_at \

@@ -86,6 +86,15 @@ impl Import {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let mut rows = gold::read_rows(&self.file)?;
         if self.random {
+            let comments = rows.iter().filter(|row| row.id.is_comment());
+            let lines: Vec<u64> = comments.map(|row| row.line).collect();
+            if !lines.is_empty() {
+                return Err(CliError::Usage(format!(
+                    "--random: only posts are sampled at random, but some gold labels are of comments ({}): import \
+                     them without --random",
+                    line_list(&lines)
+                )));
+            }
             for row in &mut rows {
                 if row.chosen != SampleReason::Random {
                     row.chosen = SampleReason::Random;
