@@ -35,10 +35,30 @@ pub struct GoldEvidence {
     pub evidence: Evidence,
     /// Positions of the gold labels in the label set; empty for "none of these".
     pub right: Vec<usize>,
-    /// The other answers if annotators disagree and none decides. The fit uses `right`, the earliest answer.
+    /// The other answers if annotators disagree and none decides.
     pub ties: Vec<Vec<usize>>,
     /// The number of posts that this one stands for, relative to the others.
     pub weight: f64,
+}
+
+impl GoldEvidence {
+    /// Returns the answers: one, or several if annotators disagree and none decides.
+    pub(crate) fn answers(&self) -> impl Iterator<Item = &Vec<usize>> + Clone {
+        std::iter::once(&self.right).chain(&self.ties)
+    }
+
+    /// Returns true if a label is right, by at least one answer.
+    pub(crate) fn is_in_scope(&self) -> bool {
+        self.answers().any(|answer| !answer.is_empty())
+    }
+
+    /// Returns the mean negative log-likelihood of the answers; see [`Evidence::loss`].
+    fn loss(&self, evidence: &Evidence, temperature: f64) -> Option<f64> {
+        let losses = self
+            .answers()
+            .map(|answer| evidence.loss(temperature, answer));
+        Some(losses.sum::<Option<f64>>()? / float(self.answers().count()))
+    }
 }
 
 /// Parameters that turn logits into labels.
@@ -242,7 +262,7 @@ fn fold_of(row: &GoldEvidence) -> u64 {
 /// five labels, the shift reduces the held-out calibration error from .139 to .031.
 pub fn fit_scale(rows: &[&GoldEvidence]) -> Option<(f64, f64)> {
     let (mut shift, mut temperature) = (0.0, None);
-    let out_of_scope = rows.iter().any(|row| row.right.is_empty());
+    let out_of_scope = rows.iter().any(|row| !row.is_in_scope());
     if out_of_scope && rows.iter().any(|row| row.evidence.logits().1.is_some()) {
         // The loss is convex in 1/T and shift/T, so its minimum over T is unimodal in the shift.
         let loss = |shift: f64| Some(least_loss(&shifted(rows, shift))?.1);
@@ -267,7 +287,7 @@ fn least_loss(rows: &[GoldEvidence]) -> Option<(f64, f64)> {
     let loss = |log: f64| -> Option<f64> {
         let losses = rows
             .iter()
-            .filter_map(|row| Some(row.weight * row.evidence.loss(log.exp(), &row.right)?));
+            .filter_map(|row| Some(row.weight * row.loss(&row.evidence, log.exp())?));
         losses.reduce(|a, b| a + b)
     };
     // The search is in log space, because temperature is a ratio scale.
@@ -368,7 +388,7 @@ fn best_of(row: &GoldEvidence, setting: Setting, counts_ties: bool) -> (f64, boo
             answer.contains(&scores.best)
         }
     };
-    let mut answers = std::iter::once(&row.right).chain(&row.ties);
+    let mut answers = row.answers();
     let is_right = if counts_ties {
         answers.any(is_right)
     } else {
@@ -407,14 +427,14 @@ fn judge_with<'a>(
     for (row, setting) in rows {
         let (score, is_right, is_given) = best_of(row, setting, counts_ties);
         let evidence = row.evidence.shifted(setting.shift);
-        if let Some(of_row) = evidence.loss(setting.temperature, &row.right) {
+        if let Some(of_row) = row.loss(&evidence, setting.temperature) {
             loss += row.weight * of_row;
             weight_with_loss += row.weight;
         }
         judged.push((row, score, is_right, is_given));
     }
     let given = judged.iter().filter(|(.., is_given)| *is_given);
-    let in_scope = judged.iter().filter(|(row, ..)| !row.right.is_empty());
+    let in_scope = judged.iter().filter(|(row, ..)| row.is_in_scope());
     let (calibration_error, bins) = reliability(
         (given.clone()).map(|(row, score, is_right, _)| (*score, *is_right, row.weight)),
     );

@@ -57,8 +57,8 @@ pub struct Answer {
     pub logits: Vec<f64>,
     /// Vector of the text; empty if the model has none.
     pub vector: Vec<f32>,
-    /// True for each class that is correct.
-    pub right: Vec<bool>,
+    /// The share of the post's answers that names each class; they sum to 1 if only one class can be right.
+    pub right: Vec<f64>,
 }
 
 /// The function that turns logits into scores.
@@ -288,7 +288,7 @@ struct Problem {
     prior: Array2<f64>,
     /// Vectors: rows × dimensions.
     vectors: Array2<f64>,
-    /// 1 for a right class, 0 otherwise: rows × classes.
+    /// The shares of answers that name each class: rows × classes.
     right: Array2<f64>,
     /// Factor of the zero-shot logits, if it is not learned for each class.
     scale: f64,
@@ -324,13 +324,7 @@ impl Problem {
             vectors: shape(dimensions, &|answer| {
                 answer.vector.iter().map(|x| f64::from(*x)).collect()
             }),
-            right: shape(classes, &|answer| {
-                answer
-                    .right
-                    .iter()
-                    .map(|right| f64::from(u8::from(*right)))
-                    .collect()
-            }),
+            right: shape(classes, &|answer| answer.right.clone()),
             scale: 1.0,
             penalties: (SCALE_PENALTY, BIAS_PENALTY),
         };
@@ -484,18 +478,13 @@ impl Problem {
                 + strength * (weights * weights).sum())
     }
 
-    /// Returns the log-likelihood of each row's right classes.
+    /// Returns the log-likelihood of each row's answers.
     fn likelihoods(&self, logits: &Array2<f64>) -> Array1<f64> {
         let of_row = |(logits, right): (ArrayView1<'_, f64>, ArrayView1<'_, f64>)| match self.link {
             Link::Softmax => logits.dot(&right) - log_sum_exp(logits.iter().copied()),
             Link::Sigmoid => {
-                let signed = logits
-                    .iter()
-                    .zip(right)
-                    .map(|(x, right)| x * (2.0 * right - 1.0));
-                -signed
-                    .map(|x| (-x).max(0.0) + (-x.abs()).exp().ln_1p())
-                    .sum::<f64>()
+                let of_class = |x: &f64| x.max(0.0) + (-x.abs()).exp().ln_1p();
+                logits.dot(&right) - logits.iter().map(of_class).sum::<f64>()
             }
         };
         logits

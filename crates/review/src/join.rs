@@ -233,6 +233,13 @@ pub struct GoldText {
     pub is_random: bool,
 }
 
+impl GoldText {
+    /// Returns the answers: one, or several if annotators disagree and none decides.
+    pub fn answers(&self) -> impl Iterator<Item = &Vec<usize>> + Clone {
+        std::iter::once(&self.right).chain(&self.ties)
+    }
+}
+
 /// Gold posts with the stored output of a model.
 #[derive(Debug, Clone)]
 pub struct GoldTexts {

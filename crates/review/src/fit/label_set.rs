@@ -196,7 +196,7 @@ fn label_figures(
         slug: set.labels[place].slug.clone(),
         answers: texts
             .iter()
-            .filter(|text| text.right.contains(&place))
+            .filter(|text| text.answers().any(|answer| answer.contains(&place)))
             .count(),
         gold: quality.support(),
         given: quality.given(),
@@ -241,12 +241,11 @@ fn fit_texts(base: &LabelSet, texts: &[GoldText]) -> Result<(Fit, Option<f64>), 
 fn threshold_for_recall(rows: &[&GoldEvidence], share: f64) -> Option<f64> {
     let mut scores: Vec<f64> = rows
         .iter()
-        .filter(|row| !row.right.is_empty())
+        .filter(|row| row.is_in_scope())
         .map(|row| {
             let scores = row.evidence.scores(1.0, 0.0);
-            let mut answers = std::iter::once(&row.right).chain(&row.ties);
             let is_found = scores.outcome != LabelOutcome::Other
-                && answers.all(|answer| answer.contains(&scores.best));
+                && row.answers().all(|answer| answer.contains(&scores.best));
             if is_found {
                 scores.scores[scores.best]
             } else {
@@ -275,7 +274,11 @@ fn answer(text: &GoldText, temperature: f64, none_below: Option<f64>) -> Answer 
         .copied()
         .chain(none)
         .map(|logit| logit / temperature);
-    let right = (0..labels.len()).map(|label| text.right.contains(&label));
+    let share = |is_named: &dyn Fn(&Vec<usize>) -> bool| {
+        let named = text.answers().filter(|answer| is_named(answer)).count();
+        named as f64 / text.answers().count() as f64
+    };
+    let right = (0..labels.len()).map(|label| share(&|answer| answer.contains(&label)));
     Answer {
         text_hash: text.text_hash,
         logits: logits.collect(),
@@ -284,7 +287,7 @@ fn answer(text: &GoldText, temperature: f64, none_below: Option<f64>) -> Answer 
             .vector
             .as_ref()
             .map_or_else(Vec::new, TextVector::numbers),
-        right: right.chain(none.map(|_| text.right.is_empty())).collect(),
+        right: right.chain(none.map(|_| share(&Vec::is_empty))).collect(),
     }
 }
 

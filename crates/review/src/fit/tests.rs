@@ -25,7 +25,9 @@ fn answers(rows: usize, help: f64) -> Vec<Answer> {
                 .map(|class| 0.3 * wave(row, class + 9) + if class == right { help } else { 0.0 })
                 .collect(),
             vector,
-            right: (0..3).map(|class| class == right).collect(),
+            right: (0..3)
+                .map(|class| f64::from(u8::from(class == right)))
+                .collect(),
         }
     };
     (0..rows).map(answer).collect()
@@ -37,7 +39,7 @@ fn share_right(logits: &Array2<f64>, answers: &[Answer]) -> f64 {
         best.unwrap().0
     };
     let rows = logits.rows().into_iter().zip(answers);
-    let right = rows.filter(|(row, answer)| answer.right[best(*row)]);
+    let right = rows.filter(|(row, answer)| answer.right[best(*row)] > 0.5);
     float(right.count()) / float(answers.len())
 }
 
@@ -161,7 +163,7 @@ fn held_out_figures_of_answers_that_teach_nothing_show_no_gain() {
     let mut gains = 0.0;
     for seed in 0..4 {
         let mut rows = answers(30, 0.0);
-        let mut right: Vec<Vec<bool>> = rows.iter().map(|row| row.right.clone()).collect();
+        let mut right: Vec<Vec<f64>> = rows.iter().map(|row| row.right.clone()).collect();
         fastrand::Rng::with_seed(seed).shuffle(&mut right);
         for (row, right) in rows.iter_mut().zip(right) {
             row.right = right;
@@ -169,7 +171,7 @@ fn held_out_figures_of_answers_that_teach_nothing_show_no_gain() {
         }
         let found = fit(&rows, Link::Softmax).unwrap();
         // The shares of the classes can be learned; they are the only gain.
-        let shares = (0..3).map(|class| rows.iter().filter(|row| row.right[class]).count());
+        let shares = (0..3).map(|class| rows.iter().filter(|row| row.right[class] > 0.5).count());
         let entropy: f64 = shares
             .filter(|n| *n > 0)
             .map(|n| -float(n) / 30.0 * (float(n) / 30.0).ln())
@@ -193,11 +195,7 @@ fn without_vectors_each_class_has_a_scale_and_a_bias() {
     let mut rows = answers(90, 0.0);
     for row in &mut rows {
         // The model favours the first class in every text.
-        row.logits = row
-            .right
-            .iter()
-            .map(|right| f64::from(u8::from(*right)))
-            .collect();
+        row.logits.clone_from(&row.right);
         row.logits[0] += 2.0;
         row.vector.clear();
     }
@@ -214,7 +212,11 @@ fn without_vectors_each_class_has_a_scale_and_a_bias() {
 fn answers_that_determine_no_fit_are_an_error() {
     let rows = answers(60, 0.0);
     assert_eq!(fit(&rows[..4], Link::Softmax), Err(FitError::TooFew(4)));
-    let alike: Vec<Answer> = rows.iter().filter(|row| row.right[1]).cloned().collect();
+    let alike: Vec<Answer> = rows
+        .iter()
+        .filter(|row| row.right[1] > 0.5)
+        .cloned()
+        .collect();
     assert_eq!(
         fit(&alike, Link::Softmax),
         Err(FitError::OneClass(alike.len()))
