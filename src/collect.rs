@@ -20,8 +20,8 @@ use crate::run::{Run, StageError};
 use crate::telemetry::nonzero;
 use topicmill_core::record::Upserted;
 use topicmill_core::{
-    AuthorPolicy, Fullname, Listing, MAX_CLOCK_SKEW, Outcome, ReadyPost, Timestamp, Topic,
-    TopicReport,
+    AuthorPolicy, Fullname, Listing, MAX_CLOCK_SKEW, Outcome, ReadyPost, ThingKind, Timestamp,
+    Topic, TopicReport, subreddit_of_path,
 };
 use topicmill_sources::error::SourceError;
 use topicmill_sources::page::{ListingPage, PAGE_LIMIT, Rejected};
@@ -167,9 +167,11 @@ fn log_report(report: &TopicReport) {
     for (name, why) in &report.skipped {
         tracing::info!(%topic, "r/{name} is {why}: trying the next subreddit");
     }
+    let is_of_comments = subreddit_of_path(subreddit).1 == ThingKind::Comment;
+    let [posts, comments] = [!is_of_comments, is_of_comments].map(|read| read.then_some(*posts));
     if *outcome == Outcome::Ok {
         tracing::info!(
-            %topic, posts, new,
+            %topic, posts, comments, new,
             changed = nonzero(report.stored.changed), edited = nonzero(report.stored.edited),
             unmatched = nonzero(report.unmatched), left_out = nonzero(report.left_out),
             purged = nonzero(report.stored.purged), tombstoned = nonzero(report.stored.tombstoned),
@@ -178,9 +180,9 @@ fn log_report(report: &TopicReport) {
         );
     } else if let Some(detail) = &report.detail {
         // This is an error, because `-q` hides warnings.
-        tracing::error!(%topic, %outcome, posts, "not collected: {detail}");
+        tracing::error!(%topic, %outcome, posts, comments, "not collected: {detail}");
     } else {
-        tracing::warn!(%topic, %outcome, posts, "not collected: stopped");
+        tracing::warn!(%topic, %outcome, posts, comments, "not collected: stopped");
     }
 }
 
@@ -249,7 +251,8 @@ impl TopicReader<'_> {
                     }
                     let report = &mut *self.report;
                     // If a subreddit closes while it is read, its posts are not mixed with posts from the next one.
-                    if !report.outcome.is_subreddit_specific() || report.posts > before {
+                    let is_specific = report.outcome.is_subreddit_specific();
+                    if !is_specific || report.posts > before || self.topic.of_posts {
                         break;
                     }
                 }
@@ -306,7 +309,7 @@ impl TopicReader<'_> {
         self.is_quiet = true;
         let (posts, kind) = (self.run.store.posts(), self.source.kind());
         let unread = posts.unread_threads(kind, &self.topic.slug, self.topic.limit);
-        let mut read = 0;
+        let (mut read, mut failed) = (0, None);
         for UnreadThread {
             post,
             subreddit,
@@ -320,9 +323,17 @@ impl TopicReader<'_> {
                 Paging::Listing(reddit) => reddit.thread(&post).await,
                 Paging::Archive(archive) => archive.thread(&post).await,
             };
+            let is_live = self.source.kind().is_live();
             let page = match thread {
-                // The post is gone.
-                Err(error) if error.outcome().is_subreddit_specific() => ListingPage::default(),
+                // Reddit has deleted the post. An archive would still have it.
+                Err(error) if is_live && error.outcome() == Outcome::Missing => {
+                    ListingPage::default()
+                }
+                // The next run tries this thread again.
+                Err(error) if error.outcome().is_subreddit_specific() => {
+                    failed = Some(error);
+                    continue;
+                }
                 page => page?,
             };
             self.log_rejected(&page.rejected);
@@ -333,13 +344,15 @@ impl TopicReader<'_> {
                 Paging::Archive(_) => times.chain([created_at]).max().unwrap_or(created_at),
                 Paging::Listing(_) => created_at,
             };
-            let is_complete = self.run.now().as_datetime() - newest.as_datetime() > COMPLETE;
+            let is_read = !page.posts.is_empty() || page.rejected.is_empty();
+            let age = self.run.now().as_datetime() - newest.as_datetime();
+            let is_complete = is_read && age > COMPLETE;
             self.path = format!("{subreddit}/comments/{}", post.id());
             let comments = self.authors.prepare(page.posts);
             let read_from = is_complete.then_some(created_at);
             self.save(comments, None, None, read_from).await?;
         }
-        Ok(())
+        failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// Returns the time of the newest post that an earlier run has read: the watermark.

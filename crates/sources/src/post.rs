@@ -10,8 +10,8 @@ use serde_json::Value;
 pub use self::fields::Fields;
 pub(super) use self::fields::{Field, flag_of, integer_of, is_null, number_of};
 use topicmill_core::{
-    Fullname, Post, PurgeReason, RejectReason, Reply, SECOND_READING, SourceKind, ThingKind,
-    Timestamp, author_name, parse_time,
+    Fullname, Post, PurgeReason, RejectReason, SECOND_READING, SourceKind, ThingKind, Timestamp,
+    author_name, parse_time,
 };
 
 /// The first second of June 2005, the month of Reddit's first post.
@@ -68,18 +68,13 @@ pub(super) fn decode_post(
         });
     }
     let url = text(&fields.url).filter(|_| !is_comment);
-    let reply = if is_comment {
-        fields.reply()
-    } else {
-        Reply::default()
-    };
+    let reply = fields.reply();
     // A comment's permalink contains the title of its post, which may be purged before the comment.
-    let permalink = if is_comment {
-        let post = reply.post.as_ref().map(Fullname::id);
-        post.map(|post| format!("/r/{subreddit}/comments/{post}/comment/{}/", fullname.id()))
-    } else {
-        permalink
+    let link = |post: &Fullname| {
+        let (post, id) = (post.id(), fullname.id());
+        format!("/r/{subreddit}/comments/{post}/comment/{id}/")
     };
+    let permalink = reply.post.as_ref().map(link).or(permalink);
     let is_self = fields
         .is_self
         .flag()

@@ -1,6 +1,8 @@
 //! Comments of a subreddit are collected like its posts: back to a limit first, then all new ones, with gaps.
 
 use topicmill_core::clock::SystemClock;
+use wiremock::Mock;
+use wiremock::matchers::path;
 
 use super::*;
 use crate::support::postgres::databases;
@@ -127,15 +129,23 @@ async fn comments_of_posts_are_read_with_their_replies_until_they_are_complete()
             ),
         );
         let url = archive.server.uri();
-        let collect = || {
+        let collect_with = |exit: i32| {
             let settings = [
                 ("arctic_shift.api_url", url.as_str()),
                 ("arctic_shift.requests_per_minute", "60000"),
             ];
             let line = "collect --pipeline p.toml --source arctic-shift --run-json run.json";
-            program.run_with(&settings, line).expect_exit(0, "");
+            program.run_with(&settings, line).expect_exit(exit, "");
             program.read_json("run.json")["counts"].take()
         };
+        // A thread that the archive rejects is read again.
+        let rejected = Mock::given(path("/api/comments/tree"))
+            .respond_with(ResponseTemplate::new(404))
+            .with_priority(1)
+            .up_to_n_times(2);
+        archive.server.register(rejected).await;
+        assert_eq!(collect_with(1)["comments"], 0);
+        let collect = || collect_with(0);
         assert_eq!(collect()["comments"], 4);
         let stored = "SELECT fullname, post, parent, topic FROM comments ORDER BY fullname";
         let expected = json!([
@@ -155,7 +165,7 @@ async fn comments_of_posts_are_read_with_their_replies_until_they_are_complete()
         let trees = trees
             .iter()
             .filter(|request| request.url.path().ends_with("/tree"));
-        assert_eq!(trees.count(), 3);
+        assert_eq!(trees.count(), 5, "three, and two that were rejected");
     }
 }
 

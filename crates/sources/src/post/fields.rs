@@ -380,10 +380,13 @@ impl Fields {
         Fullname::from_url(link).ok()
     }
 
-    /// Returns what a comment replies to. Some files have ids without their prefix.
+    /// Returns what a comment replies to; nothing for a post. Some files have ids without their prefix.
     pub(crate) fn reply(&self) -> Reply {
         fn name(field: &Field) -> Option<&str> {
             field.str().map(str::trim).filter(|name| !is_null(name))
+        }
+        if !self.is_comment() {
+            return Reply::default();
         }
         let path = self.permalink.str().unwrap_or_default();
         let of_path = || path.split("/comments/").nth(1)?.split('/').next();

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use reqwest::{Client, Url};
+use serde::de::{Error as _, IgnoredAny};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
@@ -148,15 +149,14 @@ impl Reddit {
         // A listing with the post, and one with the comments.
         let decode = |body: &[u8]| {
             let text = String::from_utf8_lossy(body);
-            let lists: Vec<Box<RawValue>> = serde_json::from_str(&text)?;
-            let comments = lists
-                .get(1)
-                .and_then(|list| unwrap_records(list.get().as_bytes()));
+            let (_, comments): (IgnoredAny, Box<RawValue>) = serde_json::from_str(&text)?;
+            let comments = unwrap_records(comments.get().as_bytes())
+                .ok_or_else(|| serde_json::Error::custom("no listing of comments"))?;
             let decode = |thing: &RawValue| {
                 let fields = parse_fields(thing.get()).map_err(|_| NOT_AN_OBJECT)?;
                 decode_post(fields, self.kind, Some(ThingKind::Comment))
             };
-            Ok(decode_thread(comments.unwrap_or_default(), decode))
+            Ok(decode_thread(comments, decode))
         };
         self.get("comments", &url, decode).await
     }
