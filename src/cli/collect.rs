@@ -137,22 +137,22 @@ impl Collector {
         };
         let (mut rows, mut total, mut unbounded) = (Vec::new(), 0, 0);
         for topic in &self.topics {
-            let at_most = self.requests(app, store.as_ref(), topic).await?;
-            total += at_most.unwrap_or_default();
-            unbounded += u64::from(at_most.is_none());
+            let requests = self.requests(app, store.as_ref(), topic).await?;
+            total += requests.unwrap_or_default();
+            unbounded += u64::from(requests.is_none());
             let reads = match topic.kind {
                 ThingKind::Post => "posts",
                 ThingKind::Comment if topic.of_posts => "comments of posts",
                 ThingKind::Comment => "comments",
             };
             rows.push(json!({
-                "topic": topic.slug, "subreddit": topic.subreddits[0], "reads": reads, "at_most": at_most,
+                "topic": topic.slug, "subreddit": topic.subreddits[0], "reads": reads, "requests": requests,
             }));
         }
         if let Some(store) = store {
             store.close().await?;
         }
-        let table = output::table_from_objects("topic, subreddit, reads, at_most", &rows);
+        let table = output::table_from_objects("topic, subreddit, reads, requests", &rows);
         output::print_table(&table, format)?;
         let per_minute = match self.source.kind() {
             SourceKind::ArcticShift => app.settings().arctic_shift.requests_per_minute,
@@ -162,13 +162,13 @@ impl Collector {
             requests = total,
             minutes = total.div_ceil(per_minute.max(1).into()),
             unbounded,
-            "at {per_minute} requests per minute, without retries and fallback subreddits; an unbounded read takes a \
-             request for each 100 posts or comments since the last run"
+            "expected at {per_minute} requests per minute, without retries and fallback subreddits; an unbounded read \
+             takes a request for each 100 posts or comments since the last run"
         );
         Ok(Exit::Done)
     }
 
-    /// Returns the largest number of requests for a topic; `None` if there is no limit.
+    /// Returns the expected number of requests for a topic; `None` if it depends on how much is new.
     async fn requests(
         &self,
         app: &App,

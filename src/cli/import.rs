@@ -265,7 +265,8 @@ impl Import {
     fn log_result(&self, done: &ImportCounts) {
         if self.files.len() > 1 {
             tracing::info!(
-                posts = done.posts,
+                posts = done.posts - done.comments,
+                comments = nonzero(done.comments),
                 new = done.stored.new,
                 changed = done.stored.changed,
                 edited = nonzero(done.stored.edited),
@@ -356,7 +357,8 @@ impl Import {
 
 fn log_refilled(done: &ImportCounts) {
     tracing::info!(
-        posts = done.posts,
+        posts = done.posts - done.comments,
+        comments = nonzero(done.comments),
         new = done.stored.new,
         changed = nonzero(done.stored.changed),
         edited = nonzero(done.stored.edited),

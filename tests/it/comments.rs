@@ -253,7 +253,7 @@ fn both_ways_to_collect_comments_work_with_reddit() {
             },
         ];
         assert_eq!(
-            [&planned[0]["at_most"], &planned[1]["at_most"]],
+            [&planned[0]["requests"], &planned[1]["requests"]],
             [&most[0], &most[1]]
         );
         let counts = program.run_counts(collect);
