@@ -97,6 +97,7 @@ CREATE INDEX things_created_at ON things (kind, created_at);
 CREATE INDEX things_checked_at ON things (checked_at, fullname);
 CREATE INDEX things_archive_checked_at ON things (archive_checked_at, fullname);
 CREATE INDEX things_with_text ON things (collected_at, kind) WHERE text_purged_at IS NULL;
+CREATE INDEX things_without_text ON things (text_purged_at) WHERE text_purged_at IS NOT NULL;
 CREATE INDEX things_crosspost_parent ON things (crosspost_parent) WHERE crosspost_parent IS NOT NULL;
 CREATE INDEX things_with_title ON things (post) WHERE post IS NOT NULL AND title <> '';
 -- No statistics on text columns, because ANALYZE would store parts of their text, which would outlive a purge.

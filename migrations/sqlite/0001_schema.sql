@@ -93,6 +93,7 @@ CREATE INDEX things_created_at ON things (kind, created_at);
 CREATE INDEX things_checked_at ON things (checked_at, fullname);
 CREATE INDEX things_archive_checked_at ON things (archive_checked_at, fullname);
 CREATE INDEX things_with_text ON things (collected_at, kind) WHERE text_purged_at IS NULL;
+CREATE INDEX things_without_text ON things (text_purged_at) WHERE text_purged_at IS NOT NULL;
 CREATE INDEX things_crosspost_parent ON things (crosspost_parent) WHERE crosspost_parent IS NOT NULL;
 CREATE INDEX things_with_title ON things (post) WHERE post IS NOT NULL AND title <> '';
 -- Includes all columns that the views and the search for unlabelled posts read, except the text.

@@ -528,6 +528,45 @@ fn posts_stored_after_a_random_sample_are_not_covered_until_they_have_answers() 
     }
 }
 
+#[test]
+fn posts_without_text_when_a_sample_was_drawn_are_not_covered() {
+    for program in Program::on_each_database() {
+        let program = program.labelled_in_turn(70);
+        program.execute("UPDATE things SET collected_at = '2026-01-01T00:00:00+00:00'");
+        program.execute(
+            "UPDATE things SET title = '', text_purged_at = '2026-01-05T00:00:00+00:00' \
+              WHERE CAST(substr(fullname, 5) AS INTEGER) < 40",
+        );
+        let rows = |posts: std::ops::Range<usize>, at: &str| {
+            let row = |i: usize| format!("k{i:05},{},ada,{at}\n", LABELS[i % 3].0);
+            let rows: String = posts.map(row).collect();
+            format!("id,label,annotator,answered_at\n{rows}")
+        };
+        let frame = || {
+            let frame = program.json("labels evaluate")["frame"].take();
+            let keys = ["posts", "not_covered", "without_text", "answers_needed"];
+            keys.map(|key| frame[key].as_u64().unwrap())
+        };
+        program.imported_gold(&rows(40..70, "2026-01-06T00:00:00Z"), "--random");
+        assert_eq!(frame(), [30, 40, 40, 0]);
+        let status = program.ok("status").stdout.replace('\n', " ");
+        assert!(status.contains("had no text any more"), "{status}");
+        program.ok("labels gold remove --annotator ada --yes");
+        // An earlier sample is imported after retention, and after further posts were stored.
+        let later = "UPDATE things SET collected_at = '2026-01-09T00:00:00+00:00' WHERE text_purged_at IS NULL";
+        program.execute(later);
+        let undated = rows(0..30, "");
+        program
+            .import_gold(&undated, "--random")
+            .expect_exit(2, "days of collection");
+        program.imported_gold(&undated, "--random --yes");
+        assert_eq!(frame(), [40, 30, 0, 23]);
+        // One more answer does not cover them.
+        program.imported_gold(&rows(30..31, ""), "--random --yes");
+        assert_eq!(frame()[1], 30);
+    }
+}
+
 /// Estimates a label's share from exported answers alone: in each wave, by post-stratification.
 fn share_from_export(program: &Program, label: &str) -> f64 {
     program.ok("export answers.jsonl --answers --overwrite");

@@ -410,13 +410,16 @@ facade! {
     fn answers_about(&self, post: &Fullname) -> Vec<StoredGold>;
     /// Returns an annotator's answers, ordered by post.
     fn answers_by(&self, annotator: &str) -> Vec<StoredGold>;
-    /// Counts labelled posts by subreddit, topic, group, label, and the number of times in `cuts`, in ascending order,
-    /// that are not later than the time when the post was first stored. With `posts`, counts only these; with `period`,
-    /// only posts created from its start until before its end.
+    /// Counts labelled posts by subreddit, topic, group, label and wave. `waves` contains the ascending times that
+    /// separate waves, and for each wave the time when it was drawn, if posts without text at that time are to be
+    /// counted as a wave of their own. With `posts`, counts only these; with `period`, only posts created from its start
+    /// until before its end.
     fn frame(
-        &self, target: Target, cuts: &[Timestamp], by: Option<Grouping>, posts: Option<&[Fullname]>,
-        period: Option<(Timestamp, Timestamp)>
+        &self, target: Target, waves: (&[Timestamp], &[Option<Timestamp>]), by: Option<Grouping>,
+        posts: Option<&[Fullname]>, period: Option<(Timestamp, Timestamp)>
     ) -> Vec<FrameCell>;
+    /// Returns true if retention deleted a text before this time.
+    fn is_text_deleted_before(&self, time: Timestamp) -> bool;
     /// Returns the group of each post that is stored.
     fn groups(&self, by: Grouping, posts: &[Fullname]) -> HashMap<Fullname, Option<String>>;
     /// Returns the text hashes and storage times of the posts that the review page would draw next: labelled posts that

@@ -41,6 +41,8 @@ pub struct StoredGold {
     pub collected_at: Timestamp,
     /// Time when the post was created.
     pub created_at: Timestamp,
+    /// Time when retention deleted the post's text.
+    pub text_purged_at: Option<Timestamp>,
 }
 
 /// A property by which posts are grouped: a column, or the month of the post (UTC).
@@ -48,6 +50,8 @@ pub struct StoredGold {
 pub struct Grouping(&'static str);
 
 impl Grouping {
+    /// The day on which a post was first stored.
+    pub const COLLECTED: Self = Self("collected");
     /// The month in which a post was created.
     pub(super) const MONTH: &'static str = "month";
     /// The names of all groupings.
@@ -82,7 +86,8 @@ impl Grouping {
 /// A number of labelled posts with the same properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrameCell {
-    /// Number of the given times before or at which the posts were first stored.
+    /// Number of the given times before or at which the posts were first stored; one more than the number of times for
+    /// posts whose text was deleted before their wave was drawn.
     pub wave: usize,
     pub subreddit: String,
     /// The topic that the posts were collected for.

@@ -2,7 +2,8 @@
 //!
 //! A random sample represents the posts that were stored when it was drawn. Posts that were stored later form further
 //! *waves*. A wave is covered once it has about as many random answers as its size calls for; the estimate then weights
-//! each wave by its number of posts. Otherwise it speaks only of the covered waves.
+//! each wave by its number of posts. Otherwise it speaks only of the covered waves. Posts whose text retention had deleted
+//! before the draw could not be drawn, so they are never covered.
 
 mod groups;
 
@@ -44,11 +45,13 @@ pub struct Frame {
     counted: Counted,
     /// Times that separate waves, ascending: a post belongs to the first wave whose time is later than its own.
     cuts: Vec<Timestamp>,
+    /// The time when each wave was drawn, at the latest; `None` without answers.
+    drawn: Vec<Option<Timestamp>>,
     /// Time when each sampled post was first stored.
     stored_at: HashMap<Fullname, Timestamp>,
     /// Counts of all labelled posts; empty if all belong to one wave and were not counted.
     cells: Vec<FrameCell>,
-    /// True for each covered wave.
+    /// True for each covered wave; false for the posts without text, which come last.
     covered: Vec<bool>,
     /// The number of posts that a sampled post of each wave stands for, relative to one of the wave with most answers.
     weights: Vec<f64>,
@@ -63,8 +66,10 @@ pub struct FrameSize {
     pub posts: u64,
     /// Number of waves that the estimate is weighted by; 1 if the sample is used as it is.
     pub waves: usize,
-    /// Number of labelled posts that the estimate does not speak of, because they were stored later.
+    /// Number of labelled posts that the estimate does not speak of, because they were stored later or had no text.
     pub not_covered: u64,
+    /// Those of them whose text had been deleted before the sample was drawn.
+    pub without_text: u64,
     /// The time until which the covered posts were stored; `None` if all posts are covered.
     pub until: Option<Timestamp>,
     /// Number of random answers that would cover the others.
@@ -109,7 +114,18 @@ impl Frame {
         frame.cuts.extend(late.iter().min());
         frame.cuts.sort_unstable();
         frame.cuts.dedup();
-        if counted != Counted::IfWaves || !frame.cuts.is_empty() {
+        let drawn_at = |wave: usize| {
+            let answers = drawn
+                .iter()
+                .filter(|one| frame.wave(one.collected_at) == wave);
+            answers.map(|one| latest_draw(one)).min()
+        };
+        frame.drawn = (0..=frame.cuts.len()).map(drawn_at).collect();
+        let some_without_text = match frame.drawn.iter().flatten().min() {
+            Some(first) => store.gold().is_text_deleted_before(*first).await?,
+            None => false,
+        };
+        if counted != Counted::IfWaves || !frame.cuts.is_empty() || some_without_text {
             frame.cells = frame.count(store, target, None, None).await?;
         }
         frame.cover(late.len());
@@ -140,6 +156,7 @@ impl Frame {
         };
         self.covered = (0..waves)
             .map(|wave| wave == most || posts[wave] == 0 || sampled[wave] >= wanted(wave))
+            .chain([false])
             .collect();
         let missing = (0..waves).filter(|wave| !self.covered[*wave]);
         let missing: usize = missing.map(|wave| wanted(wave) - sampled[wave]).sum();
@@ -201,6 +218,7 @@ impl Frame {
             posts,
             waves: with_posts.count(),
             not_covered: all - posts,
+            without_text: self.posts_in(self.cuts.len() + 1),
             until: first_missing.and_then(|wave| self.cuts.get(wave.checked_sub(1)?).copied()),
             answers_needed: self.needed,
         })
@@ -222,12 +240,27 @@ impl Frame {
             1 => "; 1 random answer would cover them".to_owned(),
             n => format!("; {n} random answers would cover them"),
         };
-        let later = match size.not_covered {
-            1 => "1 later post is".to_owned(),
-            n => format!("{} later posts are", thousands(n)),
+        let later = match size.not_covered - size.without_text {
+            0 => String::new(),
+            1 => format!("1 later post is not covered{answers}"),
+            n => format!("{} later posts are not covered{answers}", thousands(n)),
         };
-        let posts = thousands(size.posts);
-        format!(", of the {posts} posts{until} ({later} not covered{answers})")
+        let without_text = match size.without_text {
+            0 => String::new(),
+            1 => "1 post had no text any more when the sample was drawn".to_owned(),
+            n => format!(
+                "{} posts had no text any more when the sample was drawn",
+                thousands(n)
+            ),
+        };
+        let left_out = [without_text, later]
+            .into_iter()
+            .filter(|part| !part.is_empty());
+        let left_out = left_out.collect::<Vec<_>>().join("; ");
+        format!(
+            ", of the {} posts{until} ({left_out})",
+            thousands(size.posts)
+        )
     }
 
     /// Estimates accuracy, and the precision of the assigned labels, of the sampled posts in the frame: of the sample
@@ -333,12 +366,55 @@ impl Frame {
         assigned.zip(estimate_shares_in(&parts)).collect()
     }
 
-    /// Tests whether the mix of the sample is likely for a random sample of its waves.
-    pub fn mixes(&self, sample: &[FrameCell]) -> Vec<Mix> {
-        let waves: Vec<usize> = self.waves().collect();
-        let is_covered = |cell: &&FrameCell| waves.contains(&cell.wave);
-        let of = |cells: &[FrameCell]| cells.iter().filter(is_covered).cloned().collect::<Vec<_>>();
-        mixes(&of(&self.cells), &of(sample))
+    /// Tests whether the mix of the sampled posts is likely for a random sample of its waves.
+    ///
+    /// # Errors
+    /// Returns [`StoreError`] if the database cannot be read.
+    pub async fn mixes(
+        &self,
+        store: &Store,
+        target: Target,
+        sampled: &[Fullname],
+    ) -> Result<Vec<Mix>, StoreError> {
+        let by_day = Some(Grouping::COLLECTED);
+        let mut all = self.count(store, target, by_day, None).await?;
+        let mut sample = self.count(store, target, by_day, Some(sampled)).await?;
+        all.retain(|cell| self.covered[cell.wave]);
+        sample.retain(|cell| self.covered[cell.wave]);
+        Ok(mixes(&all, &sample))
+    }
+
+    /// Tests whether the mix of posts is likely for a random sample of the labelled posts that were stored, with their
+    /// text, before the `first` answer about them: of all, or of those that were stored since earlier samples.
+    ///
+    /// # Errors
+    /// Returns [`StoreError`] if the database cannot be read.
+    pub async fn mixes_of_file(
+        store: &Store,
+        target: Target,
+        posts: &[Fullname],
+        first: Timestamp,
+    ) -> Result<Vec<Mix>, StoreError> {
+        let earlier = store.gold().answers().await?;
+        let none = std::iter::empty();
+        let earlier = Self::find(store, target, &earlier, none, Counted::IfWaves).await?;
+        let end = (first.as_datetime() + TimeDelta::seconds(1)).into();
+        let mut cuts = earlier.cuts;
+        cuts.retain(|cut| *cut < end);
+        cuts.push(end);
+        let waves = cuts.len();
+        let mut frame = Self {
+            drawn: vec![Some(first); waves + 1],
+            covered: (0..waves + 2).map(|wave| wave < waves).collect(),
+            cuts,
+            ..Self::default()
+        };
+        let sample = frame.count(store, target, None, Some(posts)).await?;
+        if sample.iter().any(|cell| cell.wave > waves) {
+            // The sample was drawn before some of its texts were deleted.
+            frame.drawn.fill(None);
+        }
+        frame.mixes(store, target, posts).await
     }
 
     /// Counts labelled posts by wave: all, or the sampled ones among `posts`.
@@ -357,7 +433,8 @@ impl Frame {
             Counted::Created(since, until) => Some((since, until)),
         };
         let gold = store.gold();
-        gold.frame(target, &self.cuts, by, posts, period).await
+        let waves = (&*self.cuts, &*self.drawn);
+        gold.frame(target, waves, by, posts, period).await
     }
 }
 
@@ -366,14 +443,28 @@ impl Frame {
 /// Answers more than a day apart are of different sessions.
 fn imports(drawn: &[&StoredGold]) -> Vec<Timestamp> {
     let imported = drawn.iter().filter(|one| !is_of_page(one));
-    let mut times: Vec<Timestamp> = imported.map(|one| one.answer.answered_at).collect();
+    let mut times: Vec<(Timestamp, Timestamp)> = imported
+        .map(|one| (one.answer.answered_at, latest_draw(one)))
+        .collect();
     times.sort_unstable();
-    let sessions =
-        times.chunk_by(|time, next| next.as_datetime() - time.as_datetime() <= TimeDelta::days(1));
+    let sessions = times.chunk_by(|(time, _), (next, _)| {
+        next.as_datetime() - time.as_datetime() <= TimeDelta::days(1)
+    });
     // A post that was stored in the second of an answer may have been drawn.
-    let after = |time: &Timestamp| (time.as_datetime() + TimeDelta::seconds(1)).into();
-    let ends = sessions.flat_map(|session| [session.first(), session.last()]);
+    let after = |time: Timestamp| (time.as_datetime() + TimeDelta::seconds(1)).into();
+    let ends = sessions.flat_map(|session| {
+        let first = session.iter().map(|(_, drawn)| *drawn).min();
+        [first, session.last().map(|(last, _)| *last)]
+    });
     ends.flatten().map(after).collect()
+}
+
+/// Returns the time before which the post of an answer was drawn: when it was answered or, if the answer was imported
+/// later, when its text was deleted.
+fn latest_draw(one: &StoredGold) -> Timestamp {
+    let answered_at = one.answer.answered_at;
+    one.text_purged_at
+        .map_or(answered_at, |deleted| deleted.min(answered_at))
 }
 
 /// Returns true for an answer about a post that topicmill drew, in the order of text hashes, or that this draw passed.
@@ -448,6 +539,7 @@ mod tests {
         let days = std::iter::repeat_n(1, early).chain(std::iter::repeat_n(9, late));
         let mut frame = Frame {
             cuts: vec![at(5)],
+            drawn: vec![None; 2],
             cells: vec![
                 cell(0, Some("a"), 6_000),
                 cell(0, None, 704),
@@ -472,6 +564,7 @@ mod tests {
             posts: 6_704,
             waves: 1,
             not_covered: 1_314,
+            without_text: 0,
             until: Some(at(5)),
             answers_needed: 21,
         };

@@ -1,4 +1,4 @@
-//! Tests whether a sample's mix of subreddits, topics and labels is likely for a random sample.
+//! Tests whether a sample's mix of subreddits, topics, labels and days is likely for a random sample.
 //!
 //! The p-value is that of the chi-square statistic, by Monte Carlo simulation (Hope, 1968, *Journal of the Royal
 //! Statistical Society B* 30), because many subreddits are too rare for the chi-square distribution.
@@ -21,29 +21,30 @@ pub const UNLIKELY: f64 = 0.001;
 /// The test of a property's mix.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mix {
-    /// The property: `subreddits`, `topics` or `labels`.
+    /// The property: `subreddits`, `topics`, `labels` or `days of collection`.
     pub of: &'static str,
     /// The p-value.
     pub p: f64,
 }
 
 impl Mix {
-    /// Returns true if a random sample hardly has this mix, even as the least likely of its three (Bonferroni).
+    /// Returns true if a random sample hardly has this mix, even as the least likely of its four (Bonferroni).
     pub fn is_unlikely(&self) -> bool {
-        3.0 * self.p < UNLIKELY
+        4.0 * self.p < UNLIKELY
     }
 }
 
 /// Counts by wave and category: of all posts, and of the sample.
 type Counts<'a> = BTreeMap<(usize, Option<&'a str>), (u64, u64)>;
 
-/// Tests the mix of a sample, given the number of sampled posts in each wave.
+/// Tests the mix of a sample, given the number of sampled posts in each wave. The groups are days.
 pub fn mixes(frame: &[FrameCell], sample: &[FrameCell]) -> Vec<Mix> {
     type Property = fn(&FrameCell) -> Option<&str>;
-    let properties: [(&str, Property); 3] = [
+    let properties: [(&str, Property); 4] = [
         ("subreddits", |cell| Some(&cell.subreddit)),
         ("topics", |cell| cell.topic.as_deref()),
         ("labels", |cell| cell.label.as_deref()),
+        ("days of collection", |cell| cell.group.as_deref()),
     ];
     let mix = |(of, property): (&'static str, Property)| {
         let mut counts = Counts::new();

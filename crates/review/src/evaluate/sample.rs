@@ -56,8 +56,7 @@ impl RandomSample {
         let mut mixes = Vec::new();
         if counted == Counted::All {
             let posts: Vec<Fullname> = held.posts.iter().map(|post| post.id.clone()).collect();
-            let sampled = frame.count(store, target, None, Some(&posts)).await?;
-            mixes = frame.mixes(&sampled);
+            mixes = frame.mixes(store, target, &posts).await?;
         }
         Ok(Self { frame, held, mixes })
     }

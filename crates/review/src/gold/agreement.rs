@@ -137,6 +137,7 @@ mod tests {
             is_of_present_text: true,
             collected_at: Timestamp::EPOCH,
             created_at: Timestamp::EPOCH,
+            text_purged_at: None,
         }
     }
 

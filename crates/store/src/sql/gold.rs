@@ -28,6 +28,10 @@ const UNANSWERED: &str = "p.has_text AND NOT EXISTS (SELECT 1 FROM gold g \
 fn group_sql<DB: Dialect>(by: Option<Grouping>) -> (String, &'static str) {
     match by.map(Grouping::name) {
         None => ("CAST(NULL AS TEXT)".to_owned(), "bucket"),
+        Some("collected") => {
+            let (key, text) = DB::bucket(TimeStep::Day);
+            (key.replace("created_at", "collected_at"), text)
+        }
         Some(Grouping::MONTH) => {
             let (key, text) = DB::bucket(TimeStep::Month);
             (key.to_owned(), text)
@@ -239,7 +243,8 @@ impl<DB: Dialect> SqlStore<DB> {
         const WHAT: &str = "read answers";
         let mut select = QueryBuilder::<DB>::new(
             "SELECT g.fullname, g.annotator, g.label, g.label_set_id, g.chosen, g.source, g.answered_at, \
-                    g.in_random_sample, g.text_hash = p.text_hash, g.text_hash, g.note, p.collected_at, p.created_at \
+                    g.in_random_sample, g.text_hash = p.text_hash, g.text_hash, g.note, p.collected_at, p.created_at, \
+                    p.text_purged_at \
                FROM gold g JOIN things p ON p.fullname = g.fullname",
         );
         if let Some((column, value)) = only {
@@ -259,6 +264,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 is_of_present_text: row.try_get(8).context(WHAT)?,
                 collected_at: row.try_get(11).context(WHAT)?,
                 created_at: row.try_get(12).context(WHAT)?,
+                text_purged_at: row.try_get(13).context(WHAT)?,
                 answer: GoldAnswer {
                     annotator: text(1)?,
                     label: row.try_get(2).context(WHAT)?,
@@ -279,7 +285,7 @@ impl<DB: Dialect> SqlStore<DB> {
     pub async fn frame(
         &self,
         target: Target,
-        cuts: &[Timestamp],
+        (cuts, drawn): (&[Timestamp], &[Option<Timestamp>]),
         by: Option<Grouping>,
         posts: Option<&[Fullname]>,
         period: Option<(Timestamp, Timestamp)>,
@@ -294,19 +300,32 @@ impl<DB: Dialect> SqlStore<DB> {
         for chunk in chunks {
             let mut select = QueryBuilder::<DB>::new("SELECT wave, subreddit, topic, ");
             select.push(format!(
-                "{text}, outcome, COUNT(*) FROM (SELECT {key} AS bucket, CAST(CASE"
+                "{text}, outcome, COUNT(*) FROM (SELECT {key} AS bucket, CAST(CASE WHEN 1 = 0 THEN 0"
             ));
-            for (wave, cut) in cuts.iter().enumerate() {
-                select.push(" WHEN p.collected_at < ").push_bind(*cut);
-                select.push(format!(" THEN {wave}"));
+            for (wave, drawn) in drawn.iter().enumerate() {
+                match cuts.get(wave) {
+                    Some(cut) => select
+                        .push(" WHEN p.collected_at < ")
+                        .push_bind(*cut)
+                        .push(" THEN "),
+                    None => select.push(" ELSE "),
+                };
+                if let Some(drawn) = drawn {
+                    select.push("CASE WHEN p.text_purged_at < ");
+                    let without_text = cuts.len() + 1;
+                    select
+                        .push_bind(*drawn)
+                        .push(format!(" THEN {without_text} ELSE "));
+                }
+                let end = if drawn.is_some() { " END" } else { "" };
+                select.push(format!("{wave}{end}"));
             }
-            select.push(format!(
-                " WHEN 1 = 0 THEN 0 ELSE {} END AS BIGINT) AS wave, p.subreddit, p.topic, \
+            select.push(
+                " END AS BIGINT) AS wave, p.subreddit, p.topic, \
                  CASE WHEN c.abstained THEN NULL ELSE c.label END AS outcome \
                    FROM things p JOIN classifications c ON c.fullname = p.fullname AND c.text_hash = p.text_hash \
                   WHERE p.kind = 'post' AND c.model_id = ",
-                cuts.len()
-            ));
+            );
             select
                 .push_bind(target.model)
                 .push(" AND c.label_set_id = ");
@@ -334,6 +353,17 @@ impl<DB: Dialect> SqlStore<DB> {
             }
         }
         Ok(cells)
+    }
+
+    pub async fn is_text_deleted_before(&self, time: Timestamp) -> Result<bool> {
+        let select = "SELECT COUNT(*) FROM (SELECT 1 FROM things WHERE text_purged_at < $1 LIMIT 1) AS deleted";
+        let deleted: Result<i64, _> = sqlx::query_scalar::<DB, _>(select)
+            .bind(time)
+            .fetch_one(&self.pool)
+            .await;
+        deleted
+            .map(|posts| posts > 0)
+            .context("look up deleted texts")
     }
 
     pub async fn groups(

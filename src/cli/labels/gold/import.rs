@@ -10,7 +10,7 @@ use crate::cli::labels::{NamedSet, Printout};
 use crate::cli::output::key_value_table;
 use crate::cli::{App, CliError, Exit, OutputFormat};
 use topicmill_core::{Fullname, GoldSource, SampleReason, Timestamp};
-use topicmill_review::evaluate::{Mix, UNLIKELY, mixes};
+use topicmill_review::evaluate::{Frame, Mix, UNLIKELY};
 use topicmill_review::gold::{self, GoldError, GoldRow};
 use topicmill_store::{Access, GoldAnswer, SavedGold, Store};
 
@@ -141,28 +141,22 @@ impl Import {
         Ok(Exit::Done)
     }
 
-    /// Returns an error if the posts are hardly a random sample of the labelled posts that were stored before the last
-    /// answer.
+    /// Returns an error if the posts are hardly a random sample of the labelled posts.
     async fn check_random(&self, store: &Store, answers: &[GoldAnswer]) -> Result<(), CliError> {
-        let last = answers.iter().map(|answer| answer.answered_at).max();
-        let (Some(target), Some(last)) = (store.labels().current_target().await?, last) else {
+        let first = answers.iter().map(|answer| answer.answered_at).min();
+        let (Some(target), Some(first)) = (store.labels().current_target().await?, first) else {
             return Ok(());
         };
         let posts = distinct(answers.iter().map(|answer| &answer.fullname));
-        let cuts = [(last.as_datetime() + chrono::TimeDelta::seconds(1)).into()];
-        let gold = store.gold();
-        let mut all = gold.frame(target, &cuts, None, None, None).await?;
-        let mut sample = gold.frame(target, &cuts, None, Some(&posts), None).await?;
-        all.retain(|cell| cell.wave == 0);
-        sample.retain(|cell| cell.wave == 0);
-        let mut unlikely = mixes(&all, &sample);
+        let mut unlikely = Frame::mixes_of_file(store, target, &posts, first).await?;
         unlikely.retain(Mix::is_unlikely);
         if unlikely.is_empty() {
             return Ok(());
         }
         Err(CliError::Usage(format!(
             "the posts in `{}` are hardly a random sample of all posts: their mix of {} differs (chi-square test, p < \
-             {UNLIKELY}). Nothing was stored: import them without --random, or add --yes if they were drawn at random",
+             {UNLIKELY}). Nothing was stored: if they were drawn at an earlier time, give it in a column `answered_at`; \
+             if they were drawn in another way, import them without --random; if this is chance, add --yes",
             self.file.display(),
             unlikely
                 .iter()

@@ -90,6 +90,7 @@ impl Frame {
             let frame = Self {
                 counted: self.counted,
                 cuts: self.cuts.clone(),
+                drawn: self.drawn.clone(),
                 covered: self.covered.clone(),
                 weights: self.weights.clone(),
                 stored_at: part.stored_at,
