@@ -22,7 +22,7 @@ use super::{
     Failure, FitRow, ForgottenGold, FrameCell, Gap, GoldAnswer, Grouping, HypothesisId,
     ImportState, Info, LabelSetId, LabelSetRow, LabelWrite, LabellingEstimate, LabellingState,
     LastRun, Lease, ModelId, ModelRow, NewestPost, OldTexts, Page, PeriodCell, PostLabel,
-    PostScores, Prediction, Purged, PurgedTexts, RecentLabelCount, ReportQuery, ReportSums, Result,
+    Prediction, Purged, PurgedTexts, RecentLabelCount, ReportQuery, ReportSums, Result,
     ReviewOrder, ReviewPost, Rewritten, RunId, RunRow, RunningScheduledRun, SavedGold,
     ScheduleState, ScheduledRunClaimant, ScheduledRunEnd, ScheduledRunLease, ScheduledRunRow,
     StageRuns, Store, StoredGold, StoredText, SubredditSpan, Target, TopicKeywords, TwoPeriods,
@@ -414,8 +414,8 @@ facade! {
     /// that are not later than the time when the post was first stored. With `posts`, counts only these; with `period`,
     /// only posts created from its start until before its end.
     fn frame(
-        &self, target: Target, cuts: &[Timestamp], by: Option<Grouping>, posts: Option<&[Fullname]>,
-        period: Option<(Timestamp, Timestamp)>
+        &self, kind: ThingKind, target: Target, cuts: &[Timestamp], by: Option<Grouping>,
+        posts: Option<&[Fullname]>, period: Option<(Timestamp, Timestamp)>
     ) -> Vec<FrameCell>;
     /// Returns the group of each post that is stored.
     fn groups(&self, by: Grouping, posts: &[Fullname]) -> HashMap<Fullname, Option<String>>;
@@ -450,12 +450,10 @@ facade! {
     fn recent_label_counts(&self, newer: u32, older: u32) -> Vec<RecentLabelCount>;
     /// Returns the sums for a report, all read in one snapshot.
     fn report_sums(&self, query: &ReportQuery) -> ReportSums;
-    /// Returns the periods from which posts are stored, by subreddit and source.
-    fn subreddit_spans(&self) -> Vec<SubredditSpan>;
+    /// Returns the periods from which posts or comments are stored, by subreddit and source.
+    fn subreddit_spans(&self, kind: ThingKind) -> Vec<SubredditSpan>;
     /// Returns all watermarks.
     fn watermarks(&self) -> Vec<Watermark>;
-    /// Counts the posts with labels of a target in two periods.
-    fn period_cells(&self, target: Target, periods: &TwoPeriods) -> Vec<PeriodCell>;
-    /// Returns all scores of the given posts that have scores.
-    fn report_scores(&self, query: &ReportQuery, fullnames: &[Fullname]) -> Vec<PostScores>;
+    /// Counts the posts or comments with labels of a target in two periods.
+    fn period_cells(&self, kind: ThingKind, target: Target, periods: &TwoPeriods) -> Vec<PeriodCell>;
 }

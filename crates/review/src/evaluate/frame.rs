@@ -17,7 +17,7 @@ use super::strata::{Stratum, stratified_share};
 use super::{Estimate, EvaluatedPost, accuracy, estimate_shares_in, float};
 use crate::calibrate::Proportion;
 use topicmill_core::{
-    Fullname, GoldSource, LabelSet, SampleReason, TextHash, Timestamp, thousands,
+    Fullname, GoldSource, LabelSet, SampleReason, TextHash, ThingKind, Timestamp, thousands,
 };
 use topicmill_store::{FrameCell, Grouping, Store, StoreError, StoredGold, Target};
 
@@ -110,7 +110,9 @@ impl Frame {
         frame.cuts.sort_unstable();
         frame.cuts.dedup();
         if counted != Counted::IfWaves || !frame.cuts.is_empty() {
-            frame.cells = frame.count(store, target, None, None).await?;
+            frame.cells = frame
+                .count(store, (target, ThingKind::Post), None, None)
+                .await?;
         }
         frame.cover(late.len());
         Ok(frame)
@@ -341,14 +343,14 @@ impl Frame {
         mixes(&of(&self.cells), &of(sample))
     }
 
-    /// Counts labelled posts by wave: all, or the sampled ones among `posts`.
+    /// Counts labelled posts, or comments, by wave: all, or the sampled ones among `posts`.
     ///
     /// # Errors
     /// Returns [`StoreError`] if the database cannot be read.
     pub(super) async fn count(
         &self,
         store: &Store,
-        target: Target,
+        (target, kind): (Target, ThingKind),
         by: Option<Grouping>,
         posts: Option<&[Fullname]>,
     ) -> Result<Vec<FrameCell>, StoreError> {
@@ -357,7 +359,8 @@ impl Frame {
             Counted::Created(since, until) => Some((since, until)),
         };
         let gold = store.gold();
-        gold.frame(target, &self.cuts, by, posts, period).await
+        gold.frame(kind, target, &self.cuts, by, posts, period)
+            .await
     }
 }
 

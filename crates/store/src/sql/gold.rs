@@ -15,7 +15,9 @@ use crate::gold::{
     SavedGold, StoredGold,
 };
 use crate::{LabelSetId, Result, StoreError, Target, TimeStep};
-use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp, short_hash};
+use topicmill_core::{
+    Fullname, GoldSource, SampleReason, TextHash, ThingKind, Timestamp, short_hash,
+};
 
 /// Joins the labels of the posts' current text under the target `$1`, `$2`.
 const LABELS: &str = "JOIN classifications c ON c.model_id = $1 AND c.label_set_id = $2 \
@@ -277,6 +279,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub async fn frame(
         &self,
+        kind: ThingKind,
         target: Target,
         cuts: &[Timestamp],
         by: Option<Grouping>,
@@ -303,7 +306,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 " WHEN 1 = 0 THEN 0 ELSE {} END AS BIGINT) AS wave, p.subreddit, p.topic, \
                  CASE WHEN c.abstained THEN NULL ELSE c.label END AS outcome \
                    FROM things p JOIN classifications c ON c.fullname = p.fullname AND c.text_hash = p.text_hash \
-                  WHERE p.kind = 'post' AND c.model_id = ",
+                  WHERE p.kind = '{kind}' AND c.model_id = ",
                 cuts.len()
             ));
             select

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::cli::labels::{NamedSet, Printout};
 use crate::cli::output::key_value_table;
 use crate::cli::{App, CliError, Exit, OutputFormat};
-use topicmill_core::{Fullname, GoldSource, SampleReason, Timestamp};
+use topicmill_core::{Fullname, GoldSource, SampleReason, ThingKind, Timestamp};
 use topicmill_review::evaluate::{Mix, UNLIKELY, mixes};
 use topicmill_review::gold::{self, GoldError, GoldRow};
 use topicmill_store::{Access, GoldAnswer, SavedGold, Store};
@@ -141,9 +141,11 @@ impl Import {
         };
         let posts = distinct(answers.iter().map(|answer| &answer.fullname));
         let cuts = [(last.as_datetime() + chrono::TimeDelta::seconds(1)).into()];
-        let gold = store.gold();
-        let mut all = gold.frame(target, &cuts, None, None, None).await?;
-        let mut sample = gold.frame(target, &cuts, None, Some(&posts), None).await?;
+        let (gold, kind) = (store.gold(), ThingKind::Post);
+        let mut all = gold.frame(kind, target, &cuts, None, None, None).await?;
+        let mut sample = gold
+            .frame(kind, target, &cuts, None, Some(&posts), None)
+            .await?;
         all.retain(|cell| cell.wave == 0);
         sample.retain(|cell| cell.wave == 0);
         let mut unlikely = mixes(&all, &sample);
