@@ -218,6 +218,8 @@ facade! {
     fn collection_topics(&self, after: &str, limit: u32) -> Vec<(Fullname, String)>;
     /// Returns up to `limit` posts that match a filter, with their labels under a target.
     fn list_posts(&self, target: Option<Target>, filter: &PostFilter, limit: u32) -> Vec<PostSummary>;
+    /// Returns true if a comment is stored.
+    fn has_comments(&self) -> bool;
     /// Counts all posts, and posts by current outcome and by topic.
     fn count_posts(&self, kind: ThingKind) -> PostCounts;
     /// Returns everything that is stored about a post.
