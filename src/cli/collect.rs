@@ -141,9 +141,8 @@ impl Collector {
             total += requests.unwrap_or_default();
             unbounded += u64::from(requests.is_none());
             let reads = match topic.kind {
-                ThingKind::Post => "posts",
                 ThingKind::Comment if topic.of_posts => "comments of posts",
-                ThingKind::Comment => "comments",
+                kind => kind.plural(),
             };
             rows.push(json!({
                 "topic": topic.slug, "subreddit": topic.subreddits[0], "reads": reads, "requests": requests,

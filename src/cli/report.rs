@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::labels::selected_labels;
 use super::time_range::parse_times;
-use super::{App, CliError, Exit, OutputFormat, output};
+use super::{App, CliError, Exit, Kind, OutputFormat, output};
 use crate::atomic_file::{self, IfExists};
 use topicmill_core::redact_url;
 use topicmill_pages::report::{self, Chart, GENERATOR, Report as Numbers, ReportOptions};
@@ -22,11 +22,15 @@ const HEAD: u64 = 1_024;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   topicmill report report.html
-  topicmill report week.html --since 7d --svg charts")]
+  topicmill report week.html --since 7d --svg charts
+  topicmill report comments.html --kind comments")]
 pub struct Report {
     /// Write the page to OUT, replacing an existing report
     #[arg(value_name = "OUT", default_value = "report.html")]
     out: PathBuf,
+    /// Report on posts or on comments
+    #[arg(help_heading = "Filters", long, value_enum, default_value_t)]
+    kind: Kind,
     /// Show only posts created at or after TIME
     ///
     /// TIME is a day (UTC) like 2026-11-20, a time like 2026-11-20T08:00:00+01:00, or an age like 36h, 1d or 2w. The
@@ -80,6 +84,7 @@ impl Report {
         let store = app.store(Access::ReadOnly).await?;
         let (word, model) = (self.label_set.as_deref(), self.model.as_deref());
         let options = ReportOptions {
+            kind: self.kind.of(),
             subject: selected_labels(app, &store, word, model).await?,
             since,
             until,
@@ -115,8 +120,10 @@ impl Report {
             output::print_json(&value, OutputFormat::Json)?;
         } else {
             let path = Path::new(&self.out).display();
+            let of_kind = |kind| (self.kind == kind).then_some(numbers.posts);
             tracing::info!(
-                posts = numbers.posts,
+                posts = of_kind(Kind::Posts),
+                comments = of_kind(Kind::Comments),
                 bytes,
                 "wrote the report to `{path}`: {}",
                 report::headline(numbers)

@@ -49,7 +49,8 @@ impl Facts {
             .map(|(_, row)| (row.name, row.precision, row.manifest_hash))
             .unwrap_or_default();
         let (set, purging) = (&subject.set, store.purging());
-        let (quality, _) = quality::measure(store, subject.target, set, counted).await?;
+        let (quality, _) =
+            quality::measure(store, subject.kind, subject.target, set, counted).await?;
         Ok(Self {
             model,
             precision,

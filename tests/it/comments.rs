@@ -1,6 +1,8 @@
 //! Tests of comments: imported from each layout, labelled, exported and purged like posts, and shown by their own
 //! views.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use crate::support::program::Program;
@@ -267,6 +269,67 @@ fn both_ways_to_collect_comments_work_with_reddit() {
             [32, 19]
         );
     }
+}
+
+#[test]
+fn a_report_on_comments_counts_and_names_only_comments() {
+    let program = Program::new();
+    program.ok("demo");
+    let report = |kind: &str| {
+        let command = format!(
+            "--database sqlite:demo.db report r.html --kind {kind} --by subreddit --svg {kind} --json"
+        );
+        let summary = program.ok(&command).json();
+        (summary, program.read("r.html"))
+    };
+    let (summary, page) = report("comments");
+    let rows = |columns: &str, rest: &str| {
+        let query = format!("SELECT {columns} FROM labeled_comments {rest}");
+        let command = [
+            "--database",
+            "sqlite:demo.db",
+            "sql",
+            &query,
+            "--format",
+            "json",
+        ];
+        program.ok(&command).json()
+    };
+    let counts = rows("COUNT(*) AS comments, COUNT(classified_at) AS labelled", "");
+    assert_eq!(counts[0]["comments"], 40);
+    for name in ["comments", "labelled"] {
+        assert_eq!(summary[name], counts[0][name], "{name}");
+    }
+    let stored = rows(
+        "outcome, COUNT(*) AS comments",
+        "WHERE classified_at IS NOT NULL GROUP BY outcome",
+    );
+    let mut expected: BTreeMap<&str, &Value> = BTreeMap::new();
+    for row in stored.as_array().unwrap() {
+        expected.insert(row["outcome"].as_str().unwrap(), &row["comments"]);
+    }
+    for share in summary["shares"].as_array().unwrap() {
+        let slug = share["label"].as_str().unwrap();
+        let comments = expected.remove(slug).unwrap_or(&json!(0)).clone();
+        assert_eq!(share["comments"], comments, "{slug}");
+        assert_eq!(share["estimated"], Value::Null);
+    }
+    assert!(expected.is_empty(), "{expected:?}");
+    // Quotes may speak of posts. The page, its charts and the summary may not.
+    let (page, _) = page.split_once("id=\"closest\"").unwrap();
+    let (_, shown) = page.split_once("</style>").unwrap();
+    let shown = shown
+        .replace("class=\"post ", "")
+        .replace("class=\"n posts\"", "");
+    for text in [shown, summary.to_string()] {
+        let mut words = text.split(|c: char| !c.is_alphanumeric());
+        let post = words.position(|word| ["post", "posts"].contains(&&*word.to_lowercase()));
+        assert_eq!(post, None, "{text}");
+    }
+    assert!(page.contains("40 comments,"), "{page}");
+    let (_, page) = report("posts");
+    let (page, _) = page.split_once("id=\"closest\"").unwrap();
+    assert!(page.contains("512 posts,") && !page.contains("comment"));
 }
 
 /// Files with the same two comments, and the names of what each adds.

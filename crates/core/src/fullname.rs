@@ -23,11 +23,28 @@ const COMMENT: &str = "t1_";
 
 string_enum! {
     /// The kinds of things that are stored.
+    #[derive(Default)]
     ThingKind {
         /// A post, `t3_…`.
+        #[default]
         Post = "post",
         /// A comment, `t1_…`.
         Comment = "comment",
+    }
+}
+
+impl ThingKind {
+    /// Returns the plural: `posts` or `comments`.
+    pub const fn plural(self) -> &'static str {
+        match self {
+            Self::Post => "posts",
+            Self::Comment => "comments",
+        }
+    }
+
+    /// Returns the kind with this plural.
+    pub fn of_plural(word: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.plural() == word)
     }
 }
 
@@ -107,6 +124,11 @@ impl Fullname {
         } else {
             ThingKind::Post
         }
+    }
+
+    /// Returns what a reader knows the thing by: the title of a post, or the body of a comment.
+    pub fn title_or_body<'t>(&self, title: &'t str, body: &'t str) -> &'t str {
+        if self.is_comment() { body } else { title }
     }
 
     /// Returns the id without the prefix.

@@ -8,7 +8,7 @@ use sqlx_core::error::BoxDynError;
 use sqlx_core::types::Type;
 
 use crate::score::LabelOutcome;
-use crate::{Fullname, RunStatus, ScheduledRunStatus, Stage, Timestamp};
+use crate::{Fullname, RunStatus, ScheduledRunStatus, SourceKind, Stage, Timestamp};
 
 impl<DB: Database> Type<DB> for Timestamp
 where
@@ -68,4 +68,11 @@ macro_rules! text_column {
     )+};
 }
 
-text_column!(Fullname, LabelOutcome, Stage, RunStatus, ScheduledRunStatus);
+text_column!(
+    Fullname,
+    LabelOutcome,
+    SourceKind,
+    Stage,
+    RunStatus,
+    ScheduledRunStatus
+);

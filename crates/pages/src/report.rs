@@ -16,13 +16,14 @@ pub(crate) mod time;
 
 use chrono::TimeDelta;
 use serde_json::{Value, json};
-use topicmill_core::{Fullname, LabelSet, SourceKind, Timestamp};
+use topicmill_core::{Fullname, LabelSet, SourceKind, TextHash, ThingKind, Timestamp};
 
-use topicmill_review::coverage::{Bounds, Covered, comparable};
+use topicmill_review::coverage::{Bounds, Covered, comparable, gaps_of};
 use topicmill_review::evaluate::{Counted, groups_of};
 use topicmill_review::quality;
 use topicmill_store::{
-    Grouping, PeriodCell, ReportQuery, ReportSums, SamplePost, Store, StoreError, Target,
+    Grouping, PeriodCell, ReportQuery, ReportSums, SamplePost, Store, StoreError, StoredText,
+    Target,
 };
 
 pub use self::charts::{Chart, charts};
@@ -30,6 +31,7 @@ pub use self::data::{
     Agreement, Change, Compared, Groups, LabelScore, LabelSetVersion, NotCompared, OutcomeStats,
     QuotedPost, Report, TopicStats,
 };
+pub(crate) use self::headline::capital;
 pub use self::headline::headline;
 pub use self::page::{render_body, render_page};
 pub use self::table::ChartTable;
@@ -43,6 +45,8 @@ const QUOTED: usize = 5;
 /// The scope of a report.
 #[derive(Debug, Clone)]
 pub struct ReportOptions {
+    /// Posts or comments.
+    pub kind: ThingKind,
     /// The model and the label set that produced the labels; `None` if no post is labelled yet.
     pub subject: Option<(Target, LabelSet)>,
     /// Start of the period: posts from this time on are included.
@@ -68,6 +72,7 @@ impl ReportOptions {
         now: Timestamp,
     ) -> Result<Self, StoreError> {
         Ok(Self {
+            kind: ThingKind::Post,
             subject: store.labels().current().await?,
             since: None,
             until: None,
@@ -80,6 +85,7 @@ impl ReportOptions {
     fn query(&self) -> ReportQuery {
         let until = self.until.unwrap_or(Timestamp::LATEST);
         ReportQuery {
+            kind: self.kind,
             target: self.subject.as_ref().map(|(target, _)| *target),
             since: self.since.unwrap_or(Timestamp::EPOCH),
             until,
@@ -120,16 +126,16 @@ pub async fn gather(store: &Store, options: &ReportOptions) -> Result<Report, St
     let mut sums = store.status().report_sums(&query).await?;
     sums.closest = diversify(std::mem::take(&mut sums.closest));
     sums.most_confident = diversify(std::mem::take(&mut sums.most_confident));
-    let quoted: Vec<Fullname> = sums
-        .closest
-        .iter()
-        .chain(&sums.most_confident)
-        .map(|sample| sample.fullname.clone())
-        .collect();
-    let scores = store.status().report_scores(&query, &quoted).await?;
+    let quoted = sums.closest.iter().chain(&sums.most_confident);
+    let quoted: Vec<Fullname> = quoted.map(|sample| sample.fullname.clone()).collect();
+    let hashes = store.posts().text_hashes(&quoted).await?;
+    let (quoted, texts): (Vec<Fullname>, Vec<TextHash>) = hashes.into_iter().unzip();
+    let target = query.target.unwrap_or(Target::NONE);
+    let scores = store.computed().text_scores(target, &texts).await?;
     let context = build::Context {
+        scores: quoted.into_iter().zip(scores).collect(),
         compared: compare(store, options, &sums).await?,
-        gaps: store.posts().gaps().await?,
+        gaps: gaps_of(store, options.kind).await?,
         keywords: store.posts().keywords().await?,
         reconciled_at: [
             store.purging().reconciled_at(SourceKind::Reddit).await?,
@@ -148,7 +154,7 @@ pub async fn gather(store: &Store, options: &ReportOptions) -> Result<Report, St
         },
         estimates: estimate(store, options, &query).await?,
     };
-    Ok(build::build(options, sums, &scores, context))
+    Ok(build::build(options, sums, context))
 }
 
 /// Measures the labels' quality, and estimates their shares of the posts in the period, in all and by group.
@@ -160,7 +166,8 @@ async fn estimate(
     let Some((target, set)) = &options.subject else {
         return Ok(build::Estimates::default());
     };
-    let (mut quality, mut sample) = quality::measure(store, *target, set, Counted::All).await?;
+    let (mut quality, mut sample) =
+        quality::measure(store, options.kind, *target, set, Counted::All).await?;
     let mut counted = Counted::All;
     if options.since.is_some() || options.until.is_some() {
         let period = (query.since, query.until);
@@ -177,7 +184,8 @@ async fn estimate(
     let usable = sample.as_ref().filter(|sample| sample.doubt().is_none());
     let groups = match options.by {
         Some(by) => {
-            let groups = groups_of(store, (*target, set), by, usable, counted).await?;
+            let groups =
+                groups_of(store, (*target, set), (by, options.kind), usable, counted).await?;
             let labels = set.labels.iter().map(|label| label.slug.clone()).collect();
             Some(Groups { by, labels, groups })
         }
@@ -200,12 +208,13 @@ async fn compare(
     else {
         return Ok(None);
     };
-    let Some(covered) = comparable(store, &options.bounds(first, last)).await? else {
+    let bounds = options.bounds(first, last);
+    let Some(covered) = comparable(store, options.kind, &bounds).await? else {
         return Ok(None);
     };
     let mut cells = store
         .status()
-        .period_cells(*target, &covered.periods)
+        .period_cells(options.kind, *target, &covered.periods)
         .await?;
     cells.retain(|cell| covered.subreddits.contains(&cell.subreddit.to_lowercase()));
     Ok(Some((covered, cells)))
@@ -228,7 +237,16 @@ pub async fn without_stale_quotes(
     let texts = store.posts().post_texts(&names).await?;
     let stays = |quote: &QuotedPost| {
         let text = texts.iter().find(|text| text.fullname == quote.fullname);
-        text.is_some_and(|text| build::title(&text.title) == quote.title)
+        text.is_some_and(
+            |StoredText {
+                 fullname,
+                 title,
+                 body,
+                 ..
+             }| {
+                build::quoted(fullname, fullname.title_or_body(title, body)) == quote.text
+            },
+        )
     };
     if quoted.into_iter().all(stays) {
         return Ok(None);
@@ -241,27 +259,28 @@ pub async fn without_stale_quotes(
 
 /// Returns the figures of a report as JSON: the headline, the labels' shares and their changes.
 pub fn summary(report: &Report) -> Value {
+    let things = report.kind.plural();
     let shares = report.outcomes.iter().map(|line| {
         let change = line.change.map(|change| {
             let mut json = json!(change.share);
-            json["posts"] = json!(change.posts);
+            json[things] = json!(change.posts);
             json["p_corrected"] = json!(change.p);
             json
         });
         let estimated = report.estimate_of(&line.slug).map(|one| one.estimated);
         json!({
-            "label": line.slug, "posts": line.posts, "assigned": line.share, "estimated": estimated, "change": change,
+            "label": line.slug, things: line.posts, "assigned": line.share, "estimated": estimated, "change": change,
         })
     });
     let compared = report.compared.as_ref().ok().map(|compared| {
         let periods = compared.covered.periods;
         json!({
-            "from": periods.from, "split": periods.split, "until": periods.until, "posts": compared.posts,
+            "from": periods.from, "split": periods.split, "until": periods.until, things: compared.posts,
             "subreddits": compared.covered.subreddits, "of_subreddits": compared.covered.of,
         })
     });
     json!({
-        "finding": headline(report), "posts": report.posts, "labelled": report.scored(),
+        "finding": headline(report), things: report.posts, "labelled": report.scored(),
         "shares": shares.collect::<Vec<_>>(), "compared": compared, "quality": report.quality,
     })
 }
@@ -273,7 +292,7 @@ fn diversify(mut samples: Vec<SamplePost>) -> Vec<SamplePost> {
         let mut seen: Vec<Option<String>> = Vec::new();
         let mut later = Vec::new();
         for sample in samples {
-            if taken.iter().any(|quoted| quoted.title == sample.title) {
+            if taken.iter().any(|quoted| quoted.text == sample.text) {
                 // This is a crosspost or a duplicate.
                 continue;
             }

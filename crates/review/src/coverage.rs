@@ -4,10 +4,11 @@
 //! A subreddit that an archive read is covered from the time that the watermark names, and any other from its first
 //! stored post. It is covered up to the watermark or, without one, its last stored post. Because a quiet subreddit has
 //! no post at these times, an end is moved by up to three mean intervals between its posts. Recorded gaps are left out.
+//! The same holds for comments. Those that were read post by post are a selection, which is not covered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use topicmill_core::Timestamp;
+use topicmill_core::{ThingKind, Timestamp, subreddit_of_path};
 use topicmill_store::{Gap, Store, StoreError, SubredditSpan, TwoPeriods, Watermark};
 
 /// An end without posts may be due to chance if it is no longer than this number of mean intervals between posts: if
@@ -51,15 +52,33 @@ struct Coverage {
     seconds: f64,
 }
 
-/// Finds the two periods, within bounds, in which most posts can be compared; `None` if there are none.
+/// Finds the two periods, within bounds, in which most posts or comments can be compared; `None` if there are none.
 ///
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.
-pub async fn comparable(store: &Store, bounds: &Bounds) -> Result<Option<Covered>, StoreError> {
-    let spans = store.status().subreddit_spans().await?;
+pub async fn comparable(
+    store: &Store,
+    kind: ThingKind,
+    bounds: &Bounds,
+) -> Result<Option<Covered>, StoreError> {
+    let spans = store.status().subreddit_spans(kind).await?;
     let watermarks = store.status().watermarks().await?;
+    let gaps = gaps_of(store, kind).await?;
+    Ok(choose(&coverage(kind, &spans, &watermarks, &gaps), bounds))
+}
+
+/// Returns the gaps of posts or of comments, latest first, with subreddits instead of paths.
+///
+/// # Errors
+/// Returns [`StoreError`] if the database cannot be read.
+pub async fn gaps_of(store: &Store, kind: ThingKind) -> Result<Vec<Gap>, StoreError> {
+    let of_kind = |gap: Gap| {
+        let (name, of) = subreddit_of_path(&gap.subreddit);
+        let subreddit = name.to_owned();
+        (of == kind).then_some(Gap { subreddit, ..gap })
+    };
     let gaps = store.posts().gaps().await?;
-    Ok(choose(&coverage(&spans, &watermarks, &gaps), bounds))
+    Ok(gaps.into_iter().filter_map(of_kind).collect())
 }
 
 fn seconds(time: Timestamp) -> i64 {
@@ -67,6 +86,7 @@ fn seconds(time: Timestamp) -> i64 {
 }
 
 fn coverage(
+    kind: ThingKind,
     spans: &[SubredditSpan],
     watermarks: &[Watermark],
     gaps: &[Gap],
@@ -81,14 +101,27 @@ fn coverage(
             reason = "at most three times the length"
         )]
         let margin = (MARGIN * length / (posts - 1.0).max(1.0)).ceil() as i64;
-        let read = watermarks.iter().filter(|mark| {
-            mark.source == span.source && mark.subreddit.to_lowercase() == subreddit
+        let of_source = watermarks.iter().filter(|mark| mark.source == span.source);
+        let read = of_source.clone().filter(|mark| {
+            let (name, of) = subreddit_of_path(&mark.subreddit);
+            of == kind && name.to_lowercase() == subreddit
         });
         let newest = read.clone().filter_map(|mark| {
             let newest = seconds(mark.newest?);
             let until = (newest + margin).min(seconds(mark.updated_at));
             Some(until.max(newest))
         });
+        let coverage = all.entry(subreddit.clone()).or_default();
+        // The watermark of a post's comments has the path of its page.
+        let of_post = format!("{subreddit}/comments/");
+        if kind == ThingKind::Comment
+            && read.clone().all(|mark| mark.read_from.is_none())
+            && of_source
+                .map(|mark| mark.subreddit.to_lowercase())
+                .any(|path| path.starts_with(&of_post))
+        {
+            continue;
+        }
         let (from, until) = match newest.max() {
             Some(until) => {
                 let read_from = read.filter_map(|mark| mark.read_from).min();
@@ -96,7 +129,6 @@ fn coverage(
             }
             None => (first - margin, last + margin),
         };
-        let coverage = all.entry(subreddit).or_default();
         coverage.ranges.push((from, until + 1));
         coverage.posts += posts;
         coverage.seconds += length.max(1.0);
@@ -211,7 +243,7 @@ mod tests {
         subreddit: &str,
         source: SourceKind,
         (from, until): Range,
-        posts: u64,
+        posts: i64,
     ) -> SubredditSpan {
         SubredditSpan {
             subreddit: subreddit.to_owned(),
@@ -244,7 +276,7 @@ mod tests {
             split: split.map(at),
             until: at(until),
         };
-        let found = choose(&coverage(spans, watermarks, gaps), &bounds)?;
+        let found = choose(&coverage(ThingKind::Post, spans, watermarks, gaps), &bounds)?;
         let TwoPeriods { from, split, until } = found.periods;
         let times = [from, split, until].map(|time| seconds(time) - 1_790_000_000);
         let names: Vec<String> = found.subreddits.into_iter().collect();
@@ -303,5 +335,15 @@ mod tests {
             ([0, 15 * DAY, 30 * DAY + 1], "a b")
         );
         assert_eq!(found(&[], &[], &[], all), None);
+        // Comments have their own watermarks. Those that were read post by post are a selection.
+        let ranges = |marks: &[Watermark]| {
+            let covered = coverage(ThingKind::Comment, &spans[1..], marks, &[]);
+            covered["slow"].ranges.len()
+        };
+        let of_post = watermark("Slow/comments/abc", 0, DAY, DAY);
+        let of_all = watermark("Slow/comments", 0, DAY, DAY);
+        assert_eq!(ranges(&marks), 1);
+        assert_eq!(ranges(std::slice::from_ref(&of_post)), 0);
+        assert_eq!(ranges(&[of_post, of_all]), 1);
     }
 }

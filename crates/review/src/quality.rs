@@ -12,11 +12,8 @@ use crate::calibrate::Proportion;
 use crate::evaluate::{self, Counted, FrameSize, LabelShare, RandomSample};
 use crate::gold::{self, Consensus, GoldPost};
 use crate::join::{self, JoinedPost, Labelling};
-use topicmill_core::{Fullname, LabelSet, Timestamp};
+use topicmill_core::{Fullname, LabelSet, ThingKind, Timestamp};
 use topicmill_store::{Store, StoreError, StoredGold, Target};
-
-/// Advice for labels of unknown quality. With 100 answers, the interval is about 20 points wide.
-const ADVICE: &str = "answering 100 posts takes 10 minutes";
 
 /// The kind of answers used to measure quality.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -73,7 +70,7 @@ pub struct LeftOutAnswers {
 
 impl LeftOutAnswers {
     /// Lists the reasons, with a leading semicolon; empty if no post is left out.
-    fn in_words(&self) -> String {
+    fn in_words(&self, kind: ThingKind) -> String {
         let reasons = [
             (self.not_random, "not drawn at random"),
             (self.used_in_fit, "used in the fit"),
@@ -92,8 +89,8 @@ impl LeftOutAnswers {
         let words = words.join(", ");
         match all {
             0 => String::new(),
-            1 => format!("; 1 answered post is left out: {words}"),
-            all => format!("; {all} answered posts are left out: {words}"),
+            1 => format!("; 1 answered {kind} is left out: {words}"),
+            all => format!("; {all} answered {} are left out: {words}", kind.plural()),
         }
     }
 }
@@ -119,20 +116,21 @@ impl MeasuredQuality {
     }
 }
 
-/// Measures the labels of a target, whose label set is `set`, using the answers in the database. Also returns the
-/// random sample, if there is one. The labels' shares are estimated only if all labelled posts are counted.
+/// Measures the labels that a target, whose label set is `set`, gave to posts or comments, using the answers about them
+/// in the database. Also returns the random sample, if there is one. The labels' shares are estimated only if all
+/// labelled posts are counted.
 ///
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.
 pub async fn measure(
     store: &Store,
+    kind: ThingKind,
     target: Target,
     set: &LabelSet,
     counted: Counted,
 ) -> Result<(MeasuredQuality, Option<RandomSample>), StoreError> {
     let mut answers = store.gold().answers().await?;
-    // The figures are of posts.
-    answers.retain(|gold| !gold.answer.fullname.is_comment());
+    answers.retain(|gold| gold.answer.fullname.kind() == kind);
     let answered = posts_of(&answers).len();
     let held_out = match &set.fitted {
         Some(_) => store.labels().cross_fitted(target.label_set).await?,
@@ -141,8 +139,7 @@ pub async fn measure(
     let mut used = used_in_fit(set, &answers);
     used.retain(|post| !held_out.contains_key(post));
     answers.retain(|gold| !used.contains(&gold.answer.fullname));
-    let in_sample = answers.clone();
-    let usable = usable_gold(store, set, answers).await?;
+    let usable = usable_gold(store, set, answers.clone()).await?;
     let (random, is_selective) = (usable.random, usable.is_selective);
     let mut left_out = LeftOutAnswers {
         used_in_fit: used.len(),
@@ -159,7 +156,7 @@ pub async fn measure(
     let all = join::join_gold(store, std::slice::from_ref(&labelling), &usable.posts).await?;
     let drawn = all.restricted_to(&random);
     let random = if !is_selective && !drawn.posts.is_empty() {
-        Some(RandomSample::find(store, target, &in_sample, &drawn, counted).await?)
+        Some(RandomSample::find(store, target, &answers, &drawn, counted).await?)
     } else {
         None
     };
@@ -202,10 +199,13 @@ pub async fn measure(
             " (no estimate for all posts, because some random answers are for other labels)"
                 .to_owned()
         }
-        None => " about posts that were not drawn at random (no estimate for all posts)".to_owned(),
+        None => {
+            let things = kind.plural();
+            format!(" about {things} that were not drawn at random (no estimate for all {things})")
+        }
     };
     let doubt = doubt.map_or_else(String::new, |doubt| format!("; {doubt}"));
-    quality.sentence = sentence(&quality, &(frame + &doubt), answered);
+    quality.sentence = sentence(&quality, kind, &(frame + &doubt), answered);
     Ok((quality, random))
 }
 
@@ -230,10 +230,12 @@ async fn usable_gold(
     let Consensus {
         mut rows,
         posts: answered,
-        random,
+        mut random,
         offered,
         ..
     } = gold::consensus(answers, None);
+    // A random sample is one of posts.
+    random.retain(|post| !post.is_comment());
     gold::remove_partly_offered(store, &mut rows, &offered, &[set]).await?;
     // Answers given for a different label set count if `set` contains their label.
     let has = |slug: &str| slug.is_empty() || set.labels.iter().any(|label| label.slug == slug);
@@ -269,7 +271,7 @@ pub async fn of_current_labels(
     let Some((target, set)) = store.labels().current().await? else {
         return Ok(None);
     };
-    let (quality, _) = measure(store, target, &set, counted).await?;
+    let (quality, _) = measure(store, ThingKind::Post, target, &set, counted).await?;
     Ok(Some(quality))
 }
 
@@ -294,16 +296,16 @@ fn fitted_at(set: &LabelSet) -> Option<Timestamp> {
 }
 
 /// Describes the quality. `frame` describes the posts that the figures speak of, with a leading space or comma.
-fn sentence(quality: &MeasuredQuality, frame: &str, answered: usize) -> String {
+fn sentence(quality: &MeasuredQuality, kind: ThingKind, frame: &str, answered: usize) -> String {
     let (outcome, precision) = (&quality.outcome, &quality.precision);
-    let left_out = quality.left_out.in_words();
+    let left_out = quality.left_out.in_words(kind);
     let Some(sample) = quality.sample else {
-        return match answered {
-            0 => format!("never measured; {ADVICE}"),
-            _ => {
-                format!("not measured: no answered post has a label to compare{left_out}; {ADVICE}")
-            }
+        let state = match answered {
+            0 => "never measured".to_owned(),
+            _ => format!("not measured: no answered {kind} has a label to compare{left_out}"),
         };
+        // With 100 answers, the interval is about 20 points wide.
+        return format!("{state}; answering 100 {} takes 10 minutes", kind.plural());
     };
     let answers = if outcome.all == 1 {
         "answer"
@@ -329,7 +331,7 @@ fn sentence(quality: &MeasuredQuality, frame: &str, answered: usize) -> String {
             "{} % of {all} assigned labels are correct",
             percentages(precision)
         ),
-        (None, _) => "none of these posts got a label".to_owned(),
+        (None, _) => format!("none of these {} got a label", kind.plural()),
     };
     format!(
         "{} % correct (95 % interval {} to {}), {of}; {labels}{left_out}",
@@ -376,7 +378,8 @@ mod tests {
             frame: None,
             shares: Vec::new(),
         };
-        sentence(&quality, frame, outcome.all + left_out.edited)
+        let answered = outcome.all + left_out.edited;
+        sentence(&quality, ThingKind::Post, frame, answered)
     }
 
     #[test]

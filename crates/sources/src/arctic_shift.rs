@@ -197,12 +197,8 @@ impl ArcticShift {
 
     /// Returns the URL of an operation on things of a kind.
     fn url_of(&self, kind: ThingKind, operation: &str) -> Url {
-        let things = match kind {
-            ThingKind::Post => "posts",
-            ThingKind::Comment => "comments",
-        };
         let mut url = self.api_url.clone();
-        append_path(&mut url, &["api", things, operation]);
+        append_path(&mut url, &["api", kind.plural(), operation]);
         url
     }
 

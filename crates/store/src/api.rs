@@ -22,7 +22,7 @@ use super::{
     Failure, FitRow, ForgottenGold, FrameCell, Gap, GoldAnswer, Grouping, HypothesisId,
     ImportState, Info, LabelSetId, LabelSetRow, LabelWrite, LabellingEstimate, LabellingState,
     LastRun, Lease, ModelId, ModelRow, NewestPost, OldTexts, Page, PeriodCell, PostLabel,
-    PostScores, Prediction, Purged, PurgedTexts, RecentLabelCount, ReportQuery, ReportSums, Result,
+    Prediction, Purged, PurgedTexts, RecentLabelCount, ReportQuery, ReportSums, Result,
     ReviewOrder, ReviewPost, Rewritten, RunId, RunRow, RunningScheduledRun, SavedGold,
     ScheduleState, ScheduledRunClaimant, ScheduledRunEnd, ScheduledRunLease, ScheduledRunRow,
     StageRuns, Store, StoredGold, StoredText, SubredditSpan, Target, TopicKeywords, TwoPeriods,
@@ -218,6 +218,8 @@ facade! {
     fn collection_topics(&self, after: &str, limit: u32) -> Vec<(Fullname, String)>;
     /// Returns up to `limit` posts that match a filter, with their labels under a target.
     fn list_posts(&self, target: Option<Target>, filter: &PostFilter, limit: u32) -> Vec<PostSummary>;
+    /// Returns true if a comment is stored.
+    fn has_comments(&self) -> bool;
     /// Counts all posts, and posts by current outcome and by topic.
     fn count_posts(&self, kind: ThingKind) -> PostCounts;
     /// Returns everything that is stored about a post.
@@ -415,8 +417,8 @@ facade! {
     /// counted as a wave of their own. With `posts`, counts only these; with `period`, only posts created from its start
     /// until before its end.
     fn frame(
-        &self, target: Target, waves: (&[Timestamp], &[Option<Timestamp>]), by: Option<Grouping>,
-        posts: Option<&[Fullname]>, period: Option<(Timestamp, Timestamp)>
+        &self, kind: ThingKind, target: Target, waves: (&[Timestamp], &[Option<Timestamp>]),
+        by: Option<Grouping>, posts: Option<&[Fullname]>, period: Option<(Timestamp, Timestamp)>
     ) -> Vec<FrameCell>;
     /// Returns true if retention deleted a text before this time.
     fn is_text_deleted_before(&self, time: Timestamp) -> bool;
@@ -453,12 +455,10 @@ facade! {
     fn recent_label_counts(&self, newer: u32, older: u32) -> Vec<RecentLabelCount>;
     /// Returns the sums for a report, all read in one snapshot.
     fn report_sums(&self, query: &ReportQuery) -> ReportSums;
-    /// Returns the periods from which posts are stored, by subreddit and source.
-    fn subreddit_spans(&self) -> Vec<SubredditSpan>;
+    /// Returns the periods from which posts or comments are stored, by subreddit and source.
+    fn subreddit_spans(&self, kind: ThingKind) -> Vec<SubredditSpan>;
     /// Returns all watermarks.
     fn watermarks(&self) -> Vec<Watermark>;
-    /// Counts the posts with labels of a target in two periods.
-    fn period_cells(&self, target: Target, periods: &TwoPeriods) -> Vec<PeriodCell>;
-    /// Returns all scores of the given posts that have scores.
-    fn report_scores(&self, query: &ReportQuery, fullnames: &[Fullname]) -> Vec<PostScores>;
+    /// Counts the posts or comments with labels of a target in two periods.
+    fn period_cells(&self, kind: ThingKind, target: Target, periods: &TwoPeriods) -> Vec<PeriodCell>;
 }

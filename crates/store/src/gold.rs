@@ -205,3 +205,10 @@ pub struct ReviewPost {
     /// True if the post was given no label.
     pub abstained: bool,
 }
+
+impl ReviewPost {
+    /// Returns the title of a post, or the body of a comment.
+    pub fn title_or_body(&self) -> &str {
+        self.fullname.title_or_body(&self.title, &self.selftext)
+    }
+}

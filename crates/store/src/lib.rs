@@ -55,7 +55,7 @@ pub use self::query::{
     QueryEnd, QueryRequest, Table, batch_channel, part_channel,
 };
 pub use self::report::{
-    PeriodCell, PostOutcome, PostScores, ReportCell, ReportQuery, ReportSums, SamplePost, ScoreBin,
+    PeriodCell, PostOutcome, ReportCell, ReportQuery, ReportSums, SamplePost, ScoreBin,
     SkippedSubreddits, SubredditSpan, TimeStep, TwoPeriods, Watermark,
 };
 pub use self::rows::{

@@ -4,11 +4,13 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
 
 use super::Target;
-use topicmill_core::{Fullname, SourceKind, Timestamp};
+use topicmill_core::{Fullname, SourceKind, ThingKind, Timestamp, subreddit_of_path};
 
-/// The target and the period of a report.
+/// The scope of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReportQuery {
+    /// Posts or comments: the results, in which both are called posts, have only this kind.
+    pub kind: ThingKind,
     pub target: Option<Target>,
     /// Start of the period.
     pub since: Timestamp,
@@ -103,7 +105,7 @@ pub struct SubredditSpan {
     pub first: Timestamp,
     /// When the last of them was posted.
     pub last: Timestamp,
-    pub posts: u64,
+    pub posts: i64,
 }
 
 /// The part of a subreddit that a topic has read.
@@ -154,7 +156,8 @@ pub struct ScoreBin {
 #[derive(Debug, Clone, PartialEq)]
 pub struct SamplePost {
     pub fullname: Fullname,
-    pub title: String,
+    /// The title of a post, or the start of a comment's body.
+    pub text: String,
     pub subreddit: String,
     pub permalink: Option<String>,
     pub source: String,
@@ -162,14 +165,6 @@ pub struct SamplePost {
     pub label: Option<String>,
     pub score: f64,
     pub margin: f64,
-}
-
-/// All scores of a post.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PostScores {
-    pub fullname: Fullname,
-    /// One score per label, in the order of the label set.
-    pub scores: Vec<f64>,
 }
 
 /// A topic for which some subreddits were skipped because they could not be read.
@@ -184,18 +179,22 @@ pub struct SkippedSubreddits {
 }
 
 impl SkippedSubreddits {
-    /// Reads the outcomes of a run, as stored in `runs`.
-    pub(super) fn from_outcomes(at: Timestamp, outcomes: &str) -> Vec<Self> {
+    /// Reads the outcomes of reading posts or comments in a run, as stored in `runs`.
+    pub(super) fn from_outcomes(at: Timestamp, kind: ThingKind, outcomes: &str) -> Vec<Self> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
+        let subreddit = |path: &Value| {
+            let (name, of) = subreddit_of_path(path.as_str()?);
+            (of == kind).then(|| name.to_owned())
+        };
         let skipped = |outcome: &Value| {
             let pairs = outcome["skipped"].as_array()?.iter();
             let passed: Vec<_> = pairs
-                .filter_map(|pair| Some((text(&pair[0])?, text(&pair[1])?)))
+                .filter_map(|pair| Some((subreddit(&pair[0])?, text(&pair[1])?)))
                 .collect();
             Some(Self {
                 at,
                 topic: text(&outcome["topic"])?,
-                read: text(&outcome["subreddit"]),
+                read: subreddit(&outcome["subreddit"]),
                 passed,
             })
         };

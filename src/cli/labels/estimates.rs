@@ -7,6 +7,7 @@ use super::figures::estimate;
 use super::groups::add_groups;
 use super::side::Side;
 use crate::cli::{CliError, output};
+use topicmill_core::ThingKind;
 use topicmill_review::evaluate::{Counted, ENOUGH_ANSWERS, RandomSample, groups_of};
 use topicmill_store::{Grouping, Store};
 
@@ -33,7 +34,7 @@ pub fn notes(sample: &RandomSample) -> String {
 /// Adds the shares of labels by group. Without a random sample, all shares are assigned ones.
 pub async fn add_groups_of(
     store: &Store,
-    (side, by): (&Side, Grouping),
+    (side, by, kind): (&Side, Grouping, ThingKind),
     sample: Option<&RandomSample>,
     found: &mut Printout,
 ) -> Result<(), CliError> {
@@ -43,7 +44,7 @@ pub async fn add_groups_of(
             by.name()
         )));
     };
-    let groups = groups_of(store, (target, &side.set), by, sample, Counted::All).await?;
+    let groups = groups_of(store, (target, &side.set), (by, kind), sample, Counted::All).await?;
     add_groups(&side.set, by, &groups, found);
     Ok(())
 }

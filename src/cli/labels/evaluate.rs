@@ -133,7 +133,7 @@ impl Evaluate {
                 }
                 add_cross_fitted(held, is_crossed, &mut found);
                 if let Some(by) = self.by.as_deref().and_then(Grouping::named) {
-                    add_groups_of(&store, (side, by), sample, &mut found).await?;
+                    add_groups_of(&store, (side, by, self.kind.of()), sample, &mut found).await?;
                 }
                 store.close().await?;
                 found.print(self.format)?;

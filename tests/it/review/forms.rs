@@ -117,12 +117,12 @@ fn a_filter_selects_by_label_and_score_and_its_answers_are_not_random() {
     let chosen = program.json(&["labels", "gold", "list"])["chosen"].clone();
     assert_eq!(chosen, json!({"filter": 2}));
     // The page shows no overall estimate.
-    let page = served.page("/review");
+    let unfiltered = served.page("/review");
     assert!(
-        page.contains("<dd>0</dd><dt>random posts that count</dt>"),
-        "{page}"
+        unfiltered.contains("<dd>0</dd><dt>random posts that count</dt>"),
+        "{unfiltered}"
     );
-    assert!(page.contains("random sample</span>"), "{page}");
+    assert!(unfiltered.contains("random sample</span>"), "{unfiltered}");
     program
         .ok(&["labels", "evaluate", "--gold", "db"])
         .expect_stderr("are not representative");
@@ -140,7 +140,10 @@ fn a_filter_selects_by_label_and_score_and_its_answers_are_not_random() {
     program.ok("classify --pipeline first.toml");
     let page = served.page("/review?kind=comments");
     assert_eq!(field(&page, "post"), "t1_c1");
-    served.answer(&page, "?kind=comments", &[("label", "food")]);
+    let page = served.answer(&page, "?kind=comments", &[("label", "food")]);
+    assert!(page.contains("<bdi>Bread.</bdi>: you say"), "{page}");
+    let link = "kind=comments\">comments</a>";
+    assert!(served.page("/review").contains(link) && !unfiltered.contains(link));
     let chosen = program.json("labels gold list")["chosen"].clone();
     assert_eq!(chosen, json!({"filter": 3}));
 }

@@ -99,7 +99,9 @@ fn lists_equal_the_rows_of_the_views() {
             })
         };
         let comments: String = (0..60).map(|n| format!("{}\n", comment(n))).collect();
+        assert!(!served.page("/posts").contains("kind=comments"));
         program.ok(&["import", &program.write("comments.ndjson", comments)]);
+        assert!(served.page("/posts").contains("kind=comments"));
         program.ok("classify --pipeline two.toml");
         for (query, condition) in [
             ("", "TRUE"),
@@ -113,7 +115,8 @@ fn lists_equal_the_rows_of_the_views() {
             assert_eq!(listed, rows.lines().skip(1).collect::<Vec<_>>(), "{query}");
             assert!(!listed.is_empty());
         }
-        assert!(served.page("/posts/t1_c07").contains("posts/t3_k00001\""));
+        let page = served.page("/posts/t1_c07");
+        assert!(page.contains("posts/t3_k00001\"") && page.contains("Where this comment came"));
 
         // New posts do not shift later pages.
         let before = served.list("", || ());

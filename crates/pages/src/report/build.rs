@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use topicmill_core::{LabelSet, Mode, SourceKind, Timestamp, short_hash};
+use topicmill_core::reddit::thing_text;
+use topicmill_core::{Fullname, LabelSet, Mode, SourceKind, ThingKind, Timestamp, short_hash};
 
 use super::ReportOptions;
 use super::data::{
@@ -16,11 +17,10 @@ use topicmill_review::coverage::Covered;
 use topicmill_review::drift::as_f64;
 use topicmill_review::quality::MeasuredQuality;
 use topicmill_store::{
-    Gap, ModelRow, PeriodCell, PostOutcome, PostScores, ReportCell, ReportSums, SamplePost,
-    TopicKeywords,
+    Gap, ModelRow, PeriodCell, PostOutcome, ReportCell, ReportSums, SamplePost, TopicKeywords,
 };
 
-/// Maximum number of characters in a quoted title: three lines on a phone.
+/// Maximum number of characters in a quoted title or comment: three lines on a phone.
 const TITLE: usize = 160;
 /// Tolerance for comparing scores, which are stored with seven digits.
 const SCORE_ERROR: f64 = 1e-4;
@@ -30,8 +30,13 @@ const TOPICS: usize = 400;
 /// The fewest labelled posts in each of two periods that are compared.
 const FEWEST: u64 = 30;
 
+/// The scores of quoted posts, in the order of the label set.
+type QuotedScores = BTreeMap<Fullname, Option<Vec<f64>>>;
+
 /// The input for a report in addition to the aggregates.
+#[derive(Default)]
 pub struct Context {
+    pub scores: QuotedScores,
     /// Two periods in which the same subreddits were read without gaps, and the counts of these subreddits' posts.
     pub compared: Option<(Covered, Vec<PeriodCell>)>,
     /// Time ranges with missing posts.
@@ -80,12 +85,7 @@ impl Tally {
 }
 
 /// Builds the report.
-pub fn build(
-    options: &ReportOptions,
-    sums: ReportSums,
-    scores: &[PostScores],
-    context: Context,
-) -> Report {
+pub fn build(options: &ReportOptions, sums: ReportSums, context: Context) -> Report {
     let mut axis = match (sums.first, sums.last) {
         (Some(first), Some(last)) => Axis::new(sums.step, first, last),
         _ => Axis::default(),
@@ -109,12 +109,14 @@ pub fn build(
     let posts = shown().map(|cell| cell.posts).sum();
     axis.mark_incomplete(posts);
     let (topics, agreement) = topics(shown(), &outcomes, &names, &axis);
+    let quotes = |samples: &[SamplePost]| quotes(samples, &context.scores, set, &names);
     let is_bounded = options.since.is_some() || options.until.is_some();
     let is_shown = |gap: &Gap| {
         options.since.is_none_or(|since| gap.until_at > since)
             && options.until.is_none_or(|until| gap.from_at < until)
     };
     Report {
+        kind: options.kind,
         database: options.database.clone(),
         now: options.now,
         model: context
@@ -141,8 +143,8 @@ pub fn build(
         quality: context.estimates.quality,
         sampled: context.estimates.sampled,
         groups: context.estimates.groups,
-        closest: quotes(&sums.closest, scores, set, &names),
-        most_confident: quotes(&sums.most_confident, scores, set, &names),
+        closest: quotes(&sums.closest),
+        most_confident: quotes(&sums.most_confident),
         gaps: context.gaps.into_iter().filter(is_shown).collect(),
         keywords: context.keywords,
         skipped: sums.skipped,
@@ -367,17 +369,21 @@ fn topics<'c>(
     (topics, agreement)
 }
 
-/// Formats a title for a quote.
-pub(super) fn title(title: &str) -> String {
-    match display::single_line(title, TITLE) {
-        title if title.is_empty() => "(no title)".to_owned(),
-        title => title,
+/// Formats the title of a post, or a comment's own words, for a quote.
+pub(super) fn quoted(fullname: &Fullname, text: &str) -> String {
+    let (own, none) = match fullname.kind() {
+        ThingKind::Post => (text.to_owned(), "(no title)"),
+        ThingKind::Comment => (thing_text(fullname, "", text), "(a long quote)"),
+    };
+    match display::single_line(&own, TITLE) {
+        text if text.is_empty() => none.to_owned(),
+        text => text,
     }
 }
 
 fn quotes(
     samples: &[SamplePost],
-    scores: &[PostScores],
+    scores: &QuotedScores,
     set: Option<&LabelSet>,
     names: &Names<'_>,
 ) -> Vec<QuotedPost> {
@@ -385,10 +391,10 @@ fn quotes(
     samples
         .iter()
         .map(|sample| {
-            let stored = scores.iter().find(|post| post.fullname == sample.fullname);
+            let stored = scores.get(&sample.fullname).and_then(Option::as_ref);
             let mut best: Vec<LabelScore> = stored
                 .into_iter()
-                .flat_map(|stored| labels.iter().zip(&stored.scores))
+                .flat_map(|stored| labels.iter().zip(stored))
                 .map(|(label, score)| LabelScore {
                     label: label.label.clone(),
                     score: *score,
@@ -410,7 +416,7 @@ fn quotes(
             };
             QuotedPost {
                 fullname: sample.fullname.clone(),
-                title: title(&sample.title),
+                text: quoted(&sample.fullname, &sample.text),
                 subreddit: display::single_line(&sample.subreddit, 60),
                 link: sample
                     .permalink

@@ -2,7 +2,7 @@
 
 use super::time::{self, Axis};
 use crate::display::single_line;
-use topicmill_core::{Fullname, Timestamp};
+use topicmill_core::{Fullname, ThingKind, Timestamp};
 use topicmill_review::change::{SIGNIFICANCE, ShareChange};
 use topicmill_review::coverage::Covered;
 use topicmill_review::evaluate::{GroupShares, LabelShare};
@@ -31,7 +31,7 @@ impl NotCompared {
         match self {
             Self::TooShort => "no subreddit was read without gaps for two days",
             Self::NotCovered => "no subreddit was read without gaps in both periods",
-            Self::TooFewPosts => "there are too few labelled posts to compare periods",
+            Self::TooFewPosts => "there are too few labels to compare periods",
         }
     }
 }
@@ -193,8 +193,8 @@ pub struct LabelScore {
 pub struct QuotedPost {
     /// The post's fullname.
     pub fullname: Fullname,
-    /// Title, formatted for display.
-    pub title: String,
+    /// Title of the post, or the start of the comment, formatted for display.
+    pub text: String,
     /// Subreddit, without `r/`.
     pub subreddit: String,
     /// URL on Reddit.
@@ -207,9 +207,11 @@ pub struct QuotedPost {
     pub is_labelled: bool,
 }
 
-/// The data for a report.
+/// The data for a report. The fields call posts and comments posts, but only one kind is counted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
+    /// Posts or comments.
+    pub kind: ThingKind,
     /// Display name for the database, without a password.
     pub database: String,
     /// Time when the report was made.
@@ -284,7 +286,7 @@ impl Report {
         self.estimates()?.iter().find(|share| share.label == label)
     }
 
-    /// Returns the number of later posts that the estimates do not speak of.
+    /// Returns the number of posts that the estimates do not speak of.
     pub fn not_covered(&self) -> u64 {
         let frame = self
             .quality

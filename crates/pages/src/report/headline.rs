@@ -7,6 +7,7 @@
 use super::data::{Change, OutcomeStats, Report};
 use super::time;
 use crate::display::{counted, interval, percent, single_line, thousands};
+use topicmill_core::ThingKind;
 use topicmill_review::change::is_significantly_larger;
 use topicmill_review::drift::as_f64;
 use topicmill_review::evaluate::{LabelShare, NO_LABEL};
@@ -19,15 +20,16 @@ const MIN_WITHOUT_LABEL: f64 = 0.5;
 
 /// Returns the headline.
 pub fn headline(report: &Report) -> String {
+    let (thing, things) = (report.kind.as_str(), report.kind.plural());
     if report.posts == 0 && report.is_bounded {
-        return "No posts in this period".to_owned();
+        return format!("No {things} in this period");
     }
     if report.posts == 0 {
-        return "No posts stored yet".to_owned();
+        return format!("No {things} stored yet");
     }
     if report.scored() == 0 {
         let are = if report.posts == 1 { "is" } else { "are" };
-        return format!("{} {are} not labelled yet", counted(report.posts, "post"));
+        return format!("{} {are} not labelled yet", counted(report.posts, thing));
     }
     match (largest_share(report), largest_change(report)) {
         (Some(share), Some(change)) => format!("{share}; {change}"),
@@ -42,15 +44,18 @@ pub fn headline(report: &Report) -> String {
 fn of_posts(report: &Report) -> String {
     if let Some(quality) = &report.quality
         && let Some(frame) = &quality.frame
-        && let Some(until) = frame.until
         && frame.not_covered > 0
         && report.estimates().is_some()
     {
-        return format!("posts stored until {}", time::day(until));
+        return match frame.until {
+            Some(until) => format!("posts stored until {}", time::day(until)),
+            None => format!("the {} posts that could be drawn", thousands(frame.posts)),
+        };
     }
+    let things = report.kind.plural();
     match report.scored() {
-        scored if scored == report.posts => "posts".to_owned(),
-        scored => format!("{} labelled posts", thousands(scored)),
+        scored if scored == report.posts => things.to_owned(),
+        scored => format!("{} labelled {things}", thousands(scored)),
     }
 }
 
@@ -78,10 +83,11 @@ fn spread(report: &Report) -> String {
     };
     let labels: Vec<&OutcomeStats> = report.labels().filter(fits).collect();
     match &labels[..] {
-        [] => "No post got a label".to_owned(),
+        [] => format!("No {} got a label", report.kind),
         [only] => format!("The only label is {}", single_line(&only.name, NAME)),
         labels => format!(
-            "Posts are spread over {} labels, and none is clearly the most common",
+            "{} are spread over {} labels, and none is clearly the most common",
+            capital(report.kind.plural()),
             labels.len()
         ),
     }
@@ -183,12 +189,18 @@ pub fn lead(report: &Report) -> String {
         if report.is_bounded {
             return "Change --since or --until to select a different period.".to_owned();
         }
-        return "Run “topicmill collect” to collect posts for your topics, or “topicmill import” to read them from a \
-                file. “topicmill demo” creates an example of this page."
-            .to_owned();
+        let set = match report.kind {
+            ThingKind::Post => "",
+            ThingKind::Comment => ", with “comments = true” in the pipeline file,",
+        };
+        return format!(
+            "Run “topicmill collect”{set} to collect {} for your topics, or “topicmill import” to read them from a \
+             file. “topicmill demo” creates an example of this page.",
+            report.kind.plural()
+        );
     };
     let period = time::period(first, last);
-    let posts = counted(report.posts, "post");
+    let posts = counted(report.posts, report.kind.as_str());
     let (Some(model), 1..) = (&report.model, report.scored()) else {
         return format!("{posts}, {period}. Run “topicmill classify” to label them.");
     };
@@ -231,7 +243,8 @@ fn compared(report: &Report) -> String {
         "; no share changed significantly"
     };
     format!(
-        " Compared: {posts_before} posts{place} from {before} with {posts_after} from {after}{verdict}."
+        " Compared: {posts_before} {}{place} from {before} with {posts_after} from {after}{verdict}.",
+        report.kind.plural()
     )
 }
 

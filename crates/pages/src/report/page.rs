@@ -10,6 +10,7 @@ use super::headline;
 use super::svg::Svg;
 use super::time;
 use crate::display::{self, counted, interval, percent, points, thousands};
+use topicmill_core::ThingKind;
 use topicmill_review::REVIEW_COMMAND;
 use topicmill_review::drift::as_f64;
 use topicmill_review::evaluate::{ENOUGH_ANSWERS, LabelShare, NO_LABEL};
@@ -77,6 +78,8 @@ struct SkippedSubreddits {
 #[derive(Template)]
 #[template(path = "report/body.html")]
 struct Body {
+    /// `posts` or `comments`.
+    things: &'static str,
     headline: String,
     lead: String,
     quality: Option<Quality>,
@@ -117,6 +120,7 @@ pub fn render_page(report: &Report) -> String {
 /// for the review page, if there is one.
 pub fn render_body(report: &Report, review: Option<&'static str>) -> String {
     let body = Body {
+        things: report.kind.plural(),
         headline: headline::headline(report),
         lead: headline::lead(report),
         quality: match &report.quality {
@@ -154,7 +158,8 @@ fn figures(report: &Report) -> Vec<Figure> {
         name,
         is_warm: false,
     };
-    let mut figures = vec![figure(thousands(report.posts), "posts".to_owned())];
+    let things = report.kind.plural();
+    let mut figures = vec![figure(thousands(report.posts), things.to_owned())];
     figures.push(Figure {
         value: thousands(scored),
         name: "labelled, other or unsure".to_owned(),
@@ -163,7 +168,7 @@ fn figures(report: &Report) -> Vec<Figure> {
     let share = |of: u64, all: u64| percent(as_f64(of) / as_f64(all));
     if scored > 0 {
         let none = report.posts_with(PostOutcome::Other) + report.posts_with(PostOutcome::Unsure);
-        let name = format!("of {} posts got no label", thousands(scored));
+        let name = format!("of {} {things} got no label", thousands(scored));
         figures.push(figure(share(none, scored), name));
     }
     let Agreement { agreed, comparable } = report.agreement;
@@ -176,7 +181,7 @@ fn figures(report: &Report) -> Vec<Figure> {
             ),
         };
         let name = format!(
-            "of {} posts have their topic as label (not accuracy){left_out}",
+            "of {} {things} have their topic as label (not accuracy){left_out}",
             thousands(comparable)
         );
         figures.push(figure(share(agreed, comparable), name));
@@ -206,7 +211,7 @@ fn bar(line: &OutcomeStats, largest: u64) -> String {
 }
 
 /// Draws a sparkline of posts over time.
-fn spark(series: &[u64]) -> String {
+fn spark(series: &[u64], things: &str) -> String {
     let together = series.len().div_ceil(SPARK).max(1);
     // Columns are grouped from the end so that the last point covers as many columns as the others.
     let mut series: Vec<u64> = series
@@ -237,7 +242,7 @@ fn spark(series: &[u64]) -> String {
         .expect("there are at least two points");
     svg.dot(end, 2.4, "mark", "");
     let alt = format!(
-        "{} data points, the last with {} posts",
+        "{} data points, the last with {} {things}",
         series.len(),
         series.last().copied().unwrap_or(0)
     );
@@ -282,7 +287,7 @@ fn rows(report: &Report) -> Vec<Row> {
                 [value, interval(one.low, one.high)]
             }),
             bar: bar(line, largest),
-            spark: spark(&line.series[report.axis.complete()]),
+            spark: spark(&line.series[report.axis.complete()], report.kind.plural()),
             change,
             change_class,
             raw_change: line
@@ -302,13 +307,16 @@ fn rows(report: &Report) -> Vec<Row> {
 
 /// Says which shares the label table has, and why none are estimated.
 fn about_shares(report: &Report) -> String {
-    let scored = thousands(report.scored());
+    let (scored, things) = (thousands(report.scored()), report.kind.plural());
     let assigned = format!(
-        "Shares are of the stored posts, so they also depend on how many were collected for each topic. Assigned: the \
-         share of {scored} labelled posts that the model gave the label."
+        "Shares are of the stored {things}, so they also depend on how many were collected for each topic. Assigned: \
+         the share of {scored} labelled {things} that the model gave the label."
     );
     let Some(shares) = report.estimates() else {
         let so_far = match report.sampled {
+            _ if report.kind == ThingKind::Comment => {
+                "there are no random samples of comments".to_owned()
+            }
             answers if answers >= ENOUGH_ANSWERS => "the sample is hardly random".to_owned(),
             answers => {
                 format!("that takes {ENOUGH_ANSWERS} random answers, and there are {answers}")
@@ -323,11 +331,11 @@ fn about_shares(report: &Report) -> String {
         thousands(report.sampled as u64)
     );
     if report.not_covered() > 0 {
-        let later = counted(report.not_covered(), "post");
+        let posts = counted(report.not_covered(), "post");
         text.extend([
             " The estimates leave out ",
-            &later,
-            " stored later; the assigned share of the others is below them.",
+            &posts,
+            " that could not be drawn, stored later or without text; the assigned share of the others is below them.",
         ]);
     }
     if let Some(none) = shares.iter().find(|share| share.label == NO_LABEL) {
@@ -366,11 +374,10 @@ fn about_labels(report: &Report) -> String {
         }
     }
     if report.posts_with(PostOutcome::Other) > 0 {
-        text += " Posts are “other” if a background topic fits better than all labels.";
+        text += " The outcome is “other” if a background topic fits better than all labels.";
     }
     if report.posts_with(PostOutcome::Unsure) > 0 {
-        text += " Posts are “unsure” if no score reaches the threshold; their mean score is the mean of their best \
-                 scores.";
+        text += " The outcome is “unsure” if no score reaches the threshold; the mean score is then that of the best scores.";
     }
     text
 }
@@ -399,7 +406,7 @@ fn quotes(posts: &[QuotedPost], is_close: bool) -> Vec<Quote> {
             (!post.is_labelled).then(|| "unsure".to_owned()),
         ];
         Quote {
-            title: post.title.clone(),
+            title: post.text.clone(),
             link: post.link.clone(),
             text: parts.into_iter().flatten().collect::<Vec<_>>().join(" · "),
         }

@@ -2,7 +2,7 @@
 
 use topicmill_core::{Label, LabelSet, Mode};
 
-use super::build::{Context, Estimates, build};
+use super::build::{Context, build};
 use super::*;
 use topicmill_core::table;
 use topicmill_review::calibrate::Proportion;
@@ -99,6 +99,7 @@ fn report_of(labels: &[(&str, u64, u64)], none: (u64, u64), of: usize) -> Report
         ..ReportSums::default()
     };
     let options = ReportOptions {
+        kind: ThingKind::Post,
         subject: Some((
             Target {
                 model: ModelId(1),
@@ -121,12 +122,9 @@ fn report_of(labels: &[(&str, u64, u64)], none: (u64, u64), of: usize) -> Report
             from_at: time(3),
             until_at: time(4),
         }],
-        keywords: Vec::new(),
-        reconciled_at: [None; 2],
-        model: None,
-        estimates: Estimates::default(),
+        ..Context::default()
     };
-    build(&options, sums, &[], context)
+    build(&options, sums, context)
 }
 
 #[test]

@@ -145,7 +145,7 @@ impl Axis {
     }
 
     /// Returns a sentence about incomplete columns in a column chart, with a leading space; empty if there are none.
-    pub fn about_columns(&self) -> String {
+    pub fn about_columns(&self, things: &str) -> String {
         let (Some(which), Some((first, last))) = (self.incomplete(), self.span) else {
             return String::new();
         };
@@ -155,7 +155,7 @@ impl Axis {
             "column is paler because it is incomplete"
         };
         let (first, last) = (moment(first), moment(last));
-        format!(" The {which} {are}: the posts are from {first} to {last}.")
+        format!(" The {which} {are}: the {things} are from {first} to {last}.")
     }
 
     /// Returns a sentence about the columns that lines leave out, with a leading space; empty if there are none.

@@ -18,7 +18,7 @@ use super::strata::{Stratum, stratified_share};
 use super::{Estimate, EvaluatedPost, accuracy, estimate_shares_in, float};
 use crate::calibrate::Proportion;
 use topicmill_core::{
-    Fullname, GoldSource, LabelSet, SampleReason, TextHash, Timestamp, thousands,
+    Fullname, GoldSource, LabelSet, SampleReason, TextHash, ThingKind, Timestamp, thousands,
 };
 use topicmill_store::{FrameCell, Grouping, Store, StoreError, StoredGold, Target};
 
@@ -126,7 +126,9 @@ impl Frame {
             None => false,
         };
         if counted != Counted::IfWaves || !frame.cuts.is_empty() || some_without_text {
-            frame.cells = frame.count(store, target, None, None).await?;
+            frame.cells = frame
+                .count(store, (target, ThingKind::Post), None, None)
+                .await?;
         }
         frame.cover(late.len());
         Ok(frame)
@@ -376,9 +378,9 @@ impl Frame {
         target: Target,
         sampled: &[Fullname],
     ) -> Result<Vec<Mix>, StoreError> {
-        let by_day = Some(Grouping::COLLECTED);
-        let mut all = self.count(store, target, by_day, None).await?;
-        let mut sample = self.count(store, target, by_day, Some(sampled)).await?;
+        let (posts, by_day) = ((target, ThingKind::Post), Some(Grouping::COLLECTED));
+        let mut all = self.count(store, posts, by_day, None).await?;
+        let mut sample = self.count(store, posts, by_day, Some(sampled)).await?;
         all.retain(|cell| self.covered[cell.wave]);
         sample.retain(|cell| self.covered[cell.wave]);
         Ok(mixes(&all, &sample))
@@ -409,7 +411,10 @@ impl Frame {
             cuts,
             ..Self::default()
         };
-        let sample = frame.count(store, target, None, Some(posts)).await?;
+        let kind = ThingKind::Post;
+        let sample = frame
+            .count(store, (target, kind), None, Some(posts))
+            .await?;
         if sample.iter().any(|cell| cell.wave > waves) {
             // The sample was drawn before some of its texts were deleted.
             frame.drawn.fill(None);
@@ -417,14 +422,14 @@ impl Frame {
         frame.mixes(store, target, posts).await
     }
 
-    /// Counts labelled posts by wave: all, or the sampled ones among `posts`.
+    /// Counts labelled posts, or comments, by wave: all, or the sampled ones among `posts`.
     ///
     /// # Errors
     /// Returns [`StoreError`] if the database cannot be read.
     pub(super) async fn count(
         &self,
         store: &Store,
-        target: Target,
+        (target, kind): (Target, ThingKind),
         by: Option<Grouping>,
         posts: Option<&[Fullname]>,
     ) -> Result<Vec<FrameCell>, StoreError> {
@@ -434,7 +439,7 @@ impl Frame {
         };
         let gold = store.gold();
         let waves = (&*self.cuts, &*self.drawn);
-        gold.frame(target, waves, by, posts, period).await
+        gold.frame(kind, target, waves, by, posts, period).await
     }
 }
 

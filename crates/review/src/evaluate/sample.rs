@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{Counted, ENOUGH_ANSWERS, Estimate, Frame, FrameSize, GroupShares, Mix, UNLIKELY};
 use crate::calibrate::Proportion;
 use crate::join::JoinedGold;
-use topicmill_core::{Fullname, LabelSet, Timestamp};
+use topicmill_core::{Fullname, LabelSet, ThingKind, Timestamp};
 use topicmill_store::{Grouping, Store, StoreError, StoredGold, Target};
 
 /// The name of the outcome without a label, in figures.
@@ -134,22 +134,24 @@ impl RandomSample {
     }
 }
 
-/// Returns the shares of labels in groups of posts. Without a random sample, all shares are only assigned, and
-/// `counted` selects the posts.
+/// Returns the shares of labels in groups of posts or comments. Without a random sample, all shares are only assigned,
+/// and `counted` selects the posts.
 ///
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.
 pub async fn groups_of(
     store: &Store,
     of: (Target, &LabelSet),
-    by: Grouping,
+    (by, kind): (Grouping, ThingKind),
     sample: Option<&RandomSample>,
     counted: Counted,
 ) -> Result<Vec<GroupShares>, StoreError> {
     let Some(RandomSample { frame, held, .. }) = sample else {
         let frame = Frame::find(store, of.0, &[], std::iter::empty(), counted).await?;
-        return frame.groups(store, of, by, (&[], &[])).await;
+        return frame.groups(store, of, (by, kind), (&[], &[])).await;
     };
     let posts: Vec<Fullname> = held.posts.iter().map(|post| post.id.clone()).collect();
-    frame.groups(store, of, by, (&posts, &held.rows[0])).await
+    frame
+        .groups(store, of, (by, kind), (&posts, &held.rows[0]))
+        .await
 }

@@ -158,6 +158,13 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("list posts")
     }
 
+    pub async fn has_comments(&self) -> Result<bool> {
+        sqlx::query_scalar::<DB, _>("SELECT EXISTS (SELECT 1 FROM things WHERE kind = 'comment')")
+            .fetch_one(&self.pool)
+            .await
+            .context("look for comments")
+    }
+
     pub async fn count_posts(&self, kind: ThingKind) -> Result<PostCounts> {
         let posts = format!("SELECT '', COUNT(*) FROM things WHERE kind = '{kind}'");
         let outcomes = "SELECT outcome, CAST(SUM(posts) AS BIGINT) FROM topic_daily GROUP BY outcome ORDER BY 2 DESC, 1";

@@ -2,7 +2,6 @@
 
 use sqlx::{AssertSqlSafe, Row, Transaction};
 
-use super::report::source_kind;
 use super::{ErrorContext, SqlStore};
 use crate::dialect::Dialect;
 use crate::{Gap, Result, RunId};
@@ -58,22 +57,13 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn gaps(&self) -> Result<Vec<Gap>> {
-        let rows: Vec<(String, String, String, Timestamp, Timestamp)> = sqlx::query_as::<DB, _>(
+        sqlx::query::<DB>(
             "SELECT source, topic, subreddit, from_at, until_at FROM gaps ORDER BY until_at DESC, topic",
         )
+        .try_map(row_as!(Gap: source, topic, subreddit, from_at, until_at))
         .fetch_all(&self.pool)
         .await
-        .context("read the gaps")?;
-        let gap = |(source, topic, subreddit, from_at, until_at): (String, String, _, _, _)| {
-            Ok(Gap {
-                source: source_kind("gaps", &topic, &source)?,
-                topic,
-                subreddit,
-                from_at,
-                until_at,
-            })
-        };
-        rows.into_iter().map(gap).collect()
+        .context("read the gaps")
     }
 
     pub async fn fill_gaps(&self, filled: &Gap) -> Result<()> {

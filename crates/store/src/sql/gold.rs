@@ -15,7 +15,9 @@ use crate::gold::{
     SavedGold, StoredGold,
 };
 use crate::{LabelSetId, Result, StoreError, Target, TimeStep};
-use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp, short_hash};
+use topicmill_core::{
+    Fullname, GoldSource, SampleReason, TextHash, ThingKind, Timestamp, short_hash,
+};
 
 /// Joins the labels of the posts' current text under the target `$1`, `$2`.
 const LABELS: &str = "JOIN classifications c ON c.model_id = $1 AND c.label_set_id = $2 \
@@ -284,6 +286,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub async fn frame(
         &self,
+        kind: ThingKind,
         target: Target,
         (cuts, drawn): (&[Timestamp], &[Option<Timestamp>]),
         by: Option<Grouping>,
@@ -302,7 +305,8 @@ impl<DB: Dialect> SqlStore<DB> {
             select.push(format!(
                 "{text}, outcome, COUNT(*) FROM (SELECT {key} AS bucket, CAST(CASE WHEN 1 = 0 THEN 0"
             ));
-            for (wave, drawn) in drawn.iter().enumerate() {
+            for wave in 0..=cuts.len() {
+                let drawn = drawn.get(wave).copied().flatten();
                 match cuts.get(wave) {
                     Some(cut) => select
                         .push(" WHEN p.collected_at < ")
@@ -314,18 +318,18 @@ impl<DB: Dialect> SqlStore<DB> {
                     select.push("CASE WHEN p.text_purged_at < ");
                     let without_text = cuts.len() + 1;
                     select
-                        .push_bind(*drawn)
+                        .push_bind(drawn)
                         .push(format!(" THEN {without_text} ELSE "));
                 }
                 let end = if drawn.is_some() { " END" } else { "" };
                 select.push(format!("{wave}{end}"));
             }
-            select.push(
+            select.push(format!(
                 " END AS BIGINT) AS wave, p.subreddit, p.topic, \
                  CASE WHEN c.abstained THEN NULL ELSE c.label END AS outcome \
                    FROM things p JOIN classifications c ON c.fullname = p.fullname AND c.text_hash = p.text_hash \
-                  WHERE p.kind = 'post' AND c.model_id = ",
-            );
+                  WHERE p.kind = '{kind}' AND c.model_id = ",
+            ));
             select
                 .push_bind(target.model)
                 .push(" AND c.label_set_id = ");

@@ -95,8 +95,7 @@ impl<DB: Dialect> SqlStore<DB> {
         texts: &[TextHash],
     ) -> Result<Vec<Option<Vec<f64>>>> {
         const WHAT: &str = "read the scores of texts";
-        let index: HashMap<&[u8], usize> = texts.iter().map(TextHash::as_bytes).zip(0..).collect();
-        let mut found = vec![None; texts.len()];
+        let mut found: HashMap<Vec<u8>, Vec<f64>> = HashMap::new();
         for chunk in texts.chunks(ROWS_A_STATEMENT) {
             // The condition on all hashes is that of the index.
             let mut select = QueryBuilder::<DB>::new(
@@ -121,10 +120,11 @@ impl<DB: Dialect> SqlStore<DB> {
                     row: hex(&hash),
                     detail: error.to_string(),
                 })?;
-                found[index[hash.as_slice()]] = Some(scores);
+                found.insert(hash, scores);
             }
         }
-        Ok(found)
+        let scores = texts.iter().map(|text| found.get(text.as_bytes()));
+        Ok(scores.map(Option::<&_>::cloned).collect())
     }
 
     pub async fn count_purged(&self) -> Result<u64> {

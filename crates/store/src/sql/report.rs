@@ -1,31 +1,33 @@
-//! Reads the data for the report: sums by time, topic and outcome, and a few posts.
+//! Reads the data for the report: sums by time, topic and outcome, and a few posts or comments.
 //!
 //! The sums are read in one snapshot. Two statements scan all posts, but read only two covering indexes.
 
 use std::collections::BTreeMap;
 
-use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, Row, Transaction};
 
 use super::{ErrorContext, SqlStore};
 use crate::dialect::Dialect;
 use crate::report::{
-    PeriodCell, PostOutcome, PostScores, ReportCell, ReportQuery, ReportSums, SamplePost, ScoreBin,
+    PeriodCell, PostOutcome, ReportCell, ReportQuery, ReportSums, SamplePost, ScoreBin,
     SkippedSubreddits, SubredditSpan, TimeStep, TwoPeriods, Watermark,
 };
-use crate::{Result, StoreError, Target};
-use topicmill_core::{Fullname, SourceKind, Timestamp, UnknownVariant};
+use crate::{Result, Target};
+use topicmill_core::{SourceKind, ThingKind, Timestamp};
 
 /// Number of bins in the score distribution, each 0.02 wide.
 const BINS: i64 = 50;
 /// Maximum number of posts from which the report chooses examples.
 const DRAWN: i64 = 400;
+/// Number of characters of a title or a body that are read: a comment may begin with a long quote.
+const QUOTED_FROM: i64 = 10_000;
 /// Number of latest `collect` runs whose outcomes are read.
 const COLLECTIONS: i64 = 50;
 
-/// Condition for posts that a report may quote. Posts marked as not safe for work are excluded, because reports are
-/// shared.
-const QUOTABLE: &str = "p.has_text AND NOT p.over_18";
+/// Condition for posts that a report may quote. Posts marked as not safe for work are excluded, and so are the comments
+/// on them, because reports are shared.
+const QUOTABLE: &str = "p.has_text AND NOT p.over_18 \
+     AND NOT COALESCE((SELECT t.over_18 FROM things t WHERE t.fullname = p.post), FALSE)";
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn report_sums(&self, query: &ReportQuery) -> Result<ReportSums> {
@@ -36,14 +38,16 @@ impl<DB: Dialect> SqlStore<DB> {
         let Some((first, last)) = span else {
             return Ok(sums);
         };
-        sums.first = Some(first.into());
-        sums.last = Some(last.into());
-        sums.step = TimeStep::for_span(first, last);
+        (sums.first, sums.last) = (Some(first), Some(last));
+        sums.step = TimeStep::for_span(first.as_datetime(), last.as_datetime());
         sums.cells = Self::cells(&mut tx, query, sums.step).await.context(WHAT)?;
-        sums.skipped = Self::skipped(&mut tx).await.context(WHAT)?;
+        sums.skipped = Self::skipped(&mut tx, query.kind).await.context(WHAT)?;
         if query.target.is_some() {
             sums.bins = Self::bins(&mut tx, query).await.context(WHAT)?;
-            sums.closest = Self::closest(&mut tx, query).await?;
+            // This is the condition and the order of an index.
+            let close = "(c.margin < 0.2 OR c.abstained) AND NOT c.other";
+            let order = "ORDER BY c.margin, c.fullname";
+            sums.closest = Self::samples(&mut tx, query, close, 0.0, order).await?;
             sums.most_confident = Self::most_confident(&mut tx, query, &sums).await?;
         }
         // Nothing was written, so nothing is committed.
@@ -55,21 +59,22 @@ impl<DB: Dialect> SqlStore<DB> {
     async fn span(
         tx: &mut Transaction<'static, DB>,
         query: &ReportQuery,
-    ) -> Result<Option<(DateTime<Utc>, DateTime<Utc>)>, sqlx::Error> {
-        // Two statements, because SQLite uses an index only for a single MIN or MAX.
-        let mut ends = [None, None];
-        for (end, of) in ends.iter_mut().zip(["MIN", "MAX"]) {
-            let select = format!(
-                "SELECT {of}(created_at) FROM posts WHERE created_at >= $1 AND created_at < $2"
-            );
-            *end = sqlx::query::<DB>(AssertSqlSafe(select))
+    ) -> Result<Option<(Timestamp, Timestamp)>, sqlx::Error> {
+        // Two subqueries, because SQLite uses an index only for a single MIN or MAX.
+        let [first, last] = ["MIN", "MAX"].map(|end| {
+            format!(
+                "(SELECT {end}(created_at) FROM things \
+                   WHERE kind = '{}' AND created_at >= $1 AND created_at < $2)",
+                query.kind
+            )
+        });
+        let ends: (Option<Timestamp>, Option<Timestamp>) =
+            sqlx::query_as::<DB, _>(AssertSqlSafe(format!("SELECT {first}, {last}")))
                 .bind(query.since)
                 .bind(query.until)
                 .fetch_one(&mut **tx)
-                .await?
-                .try_get::<Option<DateTime<Utc>>, _>(0)?;
-        }
-        Ok(ends[0].zip(ends[1]))
+                .await?;
+        Ok(ends.0.zip(ends.1))
     }
 
     /// Counts posts by time, topic and outcome.
@@ -88,9 +93,10 @@ impl<DB: Dialect> SqlStore<DB> {
                  FROM things p {by} \
                  LEFT JOIN classifications c ON c.model_id = $3 AND c.label_set_id = $4 \
                       AND c.fullname = p.fullname AND c.text_hash = p.text_hash \
-                WHERE p.kind = 'post' AND p.created_at >= $1 AND p.created_at < $2) AS each_post \
+                WHERE p.kind = '{kind}' AND p.created_at >= $1 AND p.created_at < $2) AS each_post \
               GROUP BY bucket, topic, label, outcome",
             by = DB::POSTS_IN_ORDER,
+            kind = query.kind,
         );
         let target = query.target.unwrap_or(Target::NONE);
         let cell = |row: DB::Row| {
@@ -113,7 +119,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .await
     }
 
-    pub async fn subreddit_spans(&self) -> Result<Vec<SubredditSpan>> {
+    pub async fn subreddit_spans(&self, kind: ThingKind) -> Result<Vec<SubredditSpan>> {
         let listed: Vec<String> = SourceKind::ALL
             .iter()
             .filter(|kind| kind.traits().listings.len() > 1)
@@ -121,57 +127,32 @@ impl<DB: Dialect> SqlStore<DB> {
             .collect();
         let select = format!(
             "SELECT p.subreddit, p.source, MIN(p.created_at), MAX(p.created_at), COUNT(*) FROM things p {by} \
-              WHERE p.kind = 'post' AND (p.source NOT IN ({listed}) \
+              WHERE p.kind = '{kind}' AND (p.source NOT IN ({listed}) \
                  OR EXISTS (SELECT 1 FROM sightings s WHERE s.fullname = p.fullname AND s.listing = 'new')) \
               GROUP BY p.subreddit, p.source",
             by = DB::POSTS_IN_ORDER,
             listed = listed.join(", "),
         );
-        let rows: Vec<(String, String, Timestamp, Timestamp, i64)> =
-            sqlx::query_as::<DB, _>(AssertSqlSafe(select))
-                .fetch_all(&self.pool)
-                .await
-                .context("find the periods in which subreddits were read")?;
-        let span = |(subreddit, source, first, last, posts): (String, String, _, _, i64)| {
-            Ok(SubredditSpan {
-                source: source_kind("things", &subreddit, &source)?,
-                subreddit,
-                first,
-                last,
-                posts: posts.cast_unsigned(),
-            })
-        };
-        rows.into_iter().map(span).collect()
+        sqlx::query::<DB>(AssertSqlSafe(select))
+            .try_map(row_as!(SubredditSpan: subreddit, source, first, last, posts))
+            .fetch_all(&self.pool)
+            .await
+            .context("find the periods in which subreddits were read")
     }
 
     pub async fn watermarks(&self) -> Result<Vec<Watermark>> {
-        type Row = (
-            String,
-            String,
-            Option<Timestamp>,
-            Option<Timestamp>,
-            Timestamp,
-        );
-        let rows: Vec<Row> = sqlx::query_as::<DB, _>(
+        sqlx::query::<DB>(
             "SELECT source, subreddit, newest_created_at, read_from, updated_at FROM watermarks",
         )
+        .try_map(row_as!(Watermark: source, subreddit, newest, read_from, updated_at))
         .fetch_all(&self.pool)
         .await
-        .context("read the watermarks")?;
-        let watermark = |(source, subreddit, newest, read_from, updated_at): Row| {
-            Ok(Watermark {
-                source: source_kind("watermarks", &subreddit, &source)?,
-                subreddit,
-                newest,
-                read_from,
-                updated_at,
-            })
-        };
-        rows.into_iter().map(watermark).collect()
+        .context("read the watermarks")
     }
 
     pub async fn period_cells(
         &self,
+        kind: ThingKind,
         target: Target,
         periods: &TwoPeriods,
     ) -> Result<Vec<PeriodCell>> {
@@ -183,7 +164,7 @@ impl<DB: Dialect> SqlStore<DB> {
                  FROM things p {by} \
                  JOIN classifications c ON c.model_id = $4 AND c.label_set_id = $5 \
                       AND c.fullname = p.fullname AND c.text_hash = p.text_hash \
-                WHERE p.kind = 'post' AND p.created_at >= $1 AND p.created_at < $2) AS each_post \
+                WHERE p.kind = '{kind}' AND p.created_at >= $1 AND p.created_at < $2) AS each_post \
               GROUP BY later, subreddit, label, outcome",
             by = DB::POSTS_IN_ORDER,
         );
@@ -221,9 +202,10 @@ impl<DB: Dialect> SqlStore<DB> {
                  FROM things p {by} \
                  JOIN classifications c ON c.model_id = $3 AND c.label_set_id = $4 \
                       AND c.fullname = p.fullname AND c.text_hash = p.text_hash \
-                WHERE p.kind = 'post' AND p.created_at >= $1 AND p.created_at < $2) AS each_post \
+                WHERE p.kind = '{kind}' AND p.created_at >= $1 AND p.created_at < $2) AS each_post \
               GROUP BY label, outcome, bin",
             by = DB::POSTS_IN_ORDER,
+            kind = query.kind,
             bin = DB::floor(&format!("c.score * {BINS}")),
         );
         let target = query.target.unwrap_or(Target::NONE);
@@ -245,16 +227,6 @@ impl<DB: Dialect> SqlStore<DB> {
             .try_map(bin)
             .fetch_all(&mut **tx)
             .await
-    }
-
-    /// Returns the posts with the lowest margins.
-    async fn closest(
-        tx: &mut Transaction<'static, DB>,
-        query: &ReportQuery,
-    ) -> Result<Vec<SamplePost>> {
-        // This is the condition and the order of an index.
-        let condition = "(c.margin < 0.2 OR c.abstained) AND NOT c.other";
-        Self::samples(tx, query, condition, 0.0, "ORDER BY c.margin, c.fullname").await
     }
 
     /// Returns some posts with the highest scores.
@@ -294,11 +266,12 @@ impl<DB: Dialect> SqlStore<DB> {
         order: &str,
     ) -> Result<Vec<SamplePost>> {
         let select = format!(
-            "SELECT p.fullname, substr(p.title, 1, 1000), p.subreddit, p.permalink, p.source, p.topic, \
+            "SELECT p.fullname, substr(CASE p.kind WHEN 'post' THEN p.title ELSE p.selftext END, 1, {QUOTED_FROM}), p.subreddit, p.permalink, p.source, p.topic, \
                     CASE WHEN c.abstained THEN NULL ELSE c.label END, c.score, c.margin \
                FROM classifications c JOIN things p ON p.fullname = c.fullname AND p.text_hash = c.text_hash \
-              WHERE c.model_id = $3 AND c.label_set_id = $4 AND p.kind = 'post' AND p.created_at >= $1 \
-                AND p.created_at < $2 AND {QUOTABLE} AND c.score >= $5 AND {condition} {order} LIMIT {DRAWN}"
+              WHERE c.model_id = $3 AND c.label_set_id = $4 AND p.kind = '{}' AND p.created_at >= $1 \
+                AND p.created_at < $2 AND {QUOTABLE} AND c.score >= $5 AND {condition} {order} LIMIT {DRAWN}",
+            query.kind
         );
         let target = query.target.unwrap_or(Target::NONE);
         sqlx::query::<DB>(AssertSqlSafe(select))
@@ -307,7 +280,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(target.model)
             .bind(target.label_set)
             .bind(least)
-            .try_map(row_as!(SamplePost: fullname, title, subreddit, permalink, source, topic, label, score, margin))
+            .try_map(row_as!(SamplePost: fullname, text, subreddit, permalink, source, topic, label, score, margin))
             .fetch_all(&mut **tx)
             .await
             .context("read posts for the report")
@@ -316,6 +289,7 @@ impl<DB: Dialect> SqlStore<DB> {
     /// Returns the subreddits skipped in the latest runs.
     async fn skipped(
         tx: &mut Transaction<'static, DB>,
+        kind: ThingKind,
     ) -> Result<Vec<SkippedSubreddits>, sqlx::Error> {
         let select = format!(
             "SELECT started_at, CAST(outcomes AS TEXT) FROM runs WHERE stage = 'collect' \
@@ -326,59 +300,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .await?;
         Ok(runs
             .iter()
-            .flat_map(|(began, outcomes)| SkippedSubreddits::from_outcomes(*began, outcomes))
+            .flat_map(|(began, outcomes)| SkippedSubreddits::from_outcomes(*began, kind, outcomes))
             .collect())
     }
-
-    /// Returns the scores of posts under a target, in the order of the labels.
-    pub async fn report_scores(
-        &self,
-        query: &ReportQuery,
-        fullnames: &[Fullname],
-    ) -> Result<Vec<PostScores>> {
-        let target = query.target.unwrap_or(Target::NONE);
-        let mut drawn = Vec::with_capacity(fullnames.len());
-        for fullname in fullnames {
-            let packed: Option<String> = sqlx::query_scalar::<DB, _>(
-                "SELECT CAST(scores AS TEXT) FROM packed_scores \
-                  WHERE model_id = $1 AND label_set_id = $2 AND fullname = $3",
-            )
-            .bind(target.model)
-            .bind(target.label_set)
-            .bind(fullname.as_str())
-            .fetch_optional(&self.pool)
-            .await
-            .context("read the scores of posts for the report")?;
-            // A post that was purged in the meantime has none.
-            let Some(packed) = packed else { continue };
-            let scores = packed
-                // SQLite stores a JSON array. PostgreSQL stores an array, whose text form uses braces.
-                .trim_matches(['[', ']', '{', '}'])
-                .split(',')
-                .filter(|score| !score.is_empty())
-                .map(|score| score.trim().parse())
-                .collect::<Result<_, std::num::ParseFloatError>>()
-                .map_err(|error| StoreError::Corrupt {
-                    table: "packed_scores",
-                    row: fullname.to_string(),
-                    detail: error.to_string(),
-                })?;
-            drawn.push(PostScores {
-                fullname: fullname.clone(),
-                scores,
-            });
-        }
-        Ok(drawn)
-    }
-}
-
-/// Parses the source of a row.
-pub(super) fn source_kind(table: &'static str, row: &str, source: &str) -> Result<SourceKind> {
-    source
-        .parse()
-        .map_err(|error: UnknownVariant| StoreError::Corrupt {
-            table,
-            row: row.to_owned(),
-            detail: error.to_string(),
-        })
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Chart, MOST, WIDTH, room_for, time_ticks};
-use crate::display::{single_line, thousands};
+use crate::display::{counted, single_line, thousands};
 use crate::report::data::TopicStats;
 use crate::report::svg::Svg;
 use crate::report::table::ChartTable;
@@ -28,18 +28,19 @@ pub fn chart(report: &Report) -> Option<Chart> {
     let series = report.topics.iter().flat_map(|topic| &topic.series);
     let empty = series.filter(|posts| **posts == 0).count() as u64;
     let cells = (report.topics.len() * report.axis.len()) as u64;
-    let gaps = match report.gaps.len() {
+    let things = report.kind.plural();
+    let gaps = match report.gaps.len() as u64 {
         0 => "No gaps were recorded.".to_owned(),
-        1 => "One gap was recorded, marked in orange: posts from that time are missing.".to_owned(),
-        n => {
-            format!("{n} gaps were recorded, marked in orange: posts from these times are missing.")
-        }
+        n => format!(
+            "Orange marks {}, in which {things} are missing.",
+            counted(n, "recorded gap")
+        ),
     };
     Some(Chart {
         id: "coverage",
-        title: "Collected posts".to_owned(),
+        title: format!("Collected {things}"),
         explanation: format!(
-            "Each row is a topic and each cell {}. Darker cells contain more posts, relative to the largest cell of \
+            "Each row is a topic and each cell {}. Darker cells contain more {things}, relative to the largest cell of \
              the topic. {} of {} cells are empty. {gaps}",
             report.axis.one_unit(),
             thousands(empty),
@@ -98,7 +99,8 @@ fn draw(report: &Report) -> Svg {
             svg.rect((x, y + 2.0), size(ROW - 5.0), &format!("h{step}"), &tooltip);
             if missing.contains(&n) {
                 let at = (x, y + ROW - 5.0);
-                svg.rect(at, size(3.0), "mark-warm", "posts are missing");
+                let note = format!("{} are missing", report.kind.plural());
+                svg.rect(at, size(3.0), "mark-warm", &note);
             }
         }
     }

@@ -5,6 +5,7 @@ use super::{Chart, MOST};
 use crate::display::{interval, percent, single_line, thousands};
 use crate::report::Report;
 use crate::report::table::ChartTable;
+use topicmill_core::ThingKind;
 use topicmill_review::evaluate::{ENOUGH_ANSWERS, GroupShares};
 
 /// A column: the position of its share in a group, and its name.
@@ -36,16 +37,21 @@ pub fn chart(report: &Report) -> Option<Chart> {
             .collect(),
     });
     let names: Vec<String> = columns.iter().map(|(_, name)| name.clone()).collect();
+    let explanation = match report.kind {
+        ThingKind::Post => format!(
+            "percentages of its posts: estimated shares where there are {ENOUGH_ANSWERS} random answers, else the \
+             shares that the model assigned. “topicmill labels evaluate --by {}” tests the differences.",
+            groups.by.name()
+        ),
+        ThingKind::Comment => {
+            "percentages of its comments: the shares that the model assigned.".to_owned()
+        }
+    };
     Some(Chart {
         id: "labels-by-group",
         title: format!("Labels by {by}"),
-        explanation: format!(
-            "Each row is a {by}, and shades and numbers are percentages of its posts: estimated shares where there are \
-             {ENOUGH_ANSWERS} random answers, else the shares that the model assigned. “topicmill labels evaluate --by \
-             {}” tests the differences.",
-            groups.by.name()
-        ),
-        table: table(&by, &groups.groups, &columns),
+        explanation: format!("Each row is a {by}, and shades and numbers are {explanation}"),
+        table: table([&by, report.kind.plural()], &groups.groups, &columns),
         svg: draw(&rows.collect::<Vec<_>>(), &names),
     })
 }
@@ -60,7 +66,7 @@ fn best_share(group: &GroupShares, place: usize) -> f64 {
     estimated.and_then(|share| share.value).unwrap_or(assigned)
 }
 
-fn table(by: &str, groups: &[GroupShares], columns: &[Column]) -> ChartTable {
+fn table([by, things]: [&str; 2], groups: &[GroupShares], columns: &[Column]) -> ChartTable {
     let rows = groups.iter().flat_map(|group| {
         let shown = columns
             .iter()
@@ -82,7 +88,7 @@ fn table(by: &str, groups: &[GroupShares], columns: &[Column]) -> ChartTable {
     let head = [
         by,
         "label",
-        "posts",
+        things,
         "answers",
         "assigned",
         "estimated",

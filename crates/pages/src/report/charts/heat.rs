@@ -32,7 +32,8 @@ pub fn chart(report: &Report) -> Option<Chart> {
     }
     let shown = &rows[..rows.len().min(MOST)];
     let columns = columns(report, shown);
-    let head = ["topic", "label", "posts", "share of topic"];
+    let things = report.kind.plural();
+    let head = ["topic", "label", things, "share of topic"];
     let mut pairs: Vec<(u64, f64, &TopicStats, &OutcomeStats)> = rows
         .iter()
         .flat_map(|topic| {
@@ -63,8 +64,8 @@ pub fn chart(report: &Report) -> Option<Chart> {
         id: "topics-against-labels",
         title: "Topics against labels".to_owned(),
         explanation: format!(
-            "Each row is the topic that posts were collected for, and each column is the label that they got. Shades \
-             and numbers are percentages of the row; its number of posts is in brackets.{}{}",
+            "Each row is the topic that {things} were collected for, and each column is the label that they got. \
+             Shades and numbers are percentages of the row; its number of {things} is in brackets.{}{}",
             left_out(report, &rows),
             largest_disagreement(&pairs, report)
         ),
@@ -103,13 +104,14 @@ fn left_out(report: &Report, rows: &[&TopicStats]) -> String {
     let posts = |of: &dyn Fn(&&&TopicStats) -> bool| -> u64 {
         rows.iter().filter(of).map(|topic| topic.scored).sum()
     };
+    let things = report.kind.plural();
     let (agreeing, all) = (posts(&|topic| topic.label.is_some()), posts(&|_| true));
     let mut text = match all - agreeing {
         _ if agreeing == 0 => " None of these topics is a label, so none can agree.".to_owned(),
         0 => " On the diagonal, topic and label agree.".to_owned(),
         others => format!(
-            " On the diagonal, topic and label agree. They cannot agree for {} of {} posts, whose topics are not \
-             labels.",
+            " On the diagonal, topic and label agree. They cannot agree for {} of {} {things}, whose topics \
+             are not labels.",
             thousands(others),
             thousands(all)
         ),
@@ -117,7 +119,7 @@ fn left_out(report: &Report, rows: &[&TopicStats]) -> String {
     let without = report.scored().saturating_sub(all);
     if without > 0 {
         let without = thousands(without);
-        text.extend([" ", &without, " posts without a topic are left out."]);
+        text.extend([" ", &without, " ", things, " without a topic are left out."]);
     }
     if rows.len() > MOST {
         let more = (rows.len() - MOST).to_string();
@@ -150,9 +152,10 @@ fn largest_disagreement(
     };
     apart.map_or_else(String::new, |(posts, share, topic, label)| {
         format!(
-            " Largest disagreement{among}: {}, with {} of its posts ({} of {}) labelled {}.",
+            " Largest disagreement{among}: {}, with {} of its {} ({} of {}) labelled {}.",
             single_line(&topic.name, 48),
             percent(*share),
+            report.kind.plural(),
             thousands(*posts),
             thousands(topic.scored),
             single_line(&label.name, 48)

@@ -35,10 +35,12 @@ pub fn chart(report: &Report) -> Option<Chart> {
             points(share.raw_difference()),
         ]
     });
+    let things = report.kind.plural();
+    let [before, after] = ["before", "after"].map(|when| format!("{things} {when}"));
     let head = [
         "label",
-        "posts before",
-        "posts after",
+        &before,
+        &after,
         "share before",
         "share after",
         "change (points)",
@@ -49,13 +51,13 @@ pub fn chart(report: &Report) -> Option<Chart> {
     Some(Chart {
         id: "mix-of-labels",
         title: "Change in label mix".to_owned(),
-        explanation: explanation(compared, &lines),
+        explanation: explanation(compared, &lines, things),
         table: ChartTable::new(1, &head, rows),
         svg: draw(&lines),
     })
 }
 
-fn explanation(compared: &Compared, lines: &[(&OutcomeStats, Change)]) -> String {
+fn explanation(compared: &Compared, lines: &[(&OutcomeStats, Change)], things: &str) -> String {
     let [before, after] = compared.dates();
     let [posts_before, posts_after] = compared.posts.map(thousands);
     let place = match compared.which_subreddits() {
@@ -63,8 +65,8 @@ fn explanation(compared: &Compared, lines: &[(&OutcomeStats, Change)]) -> String
         None => String::new(),
     };
     let mut text = format!(
-        "The ring is a label's assigned share of {posts_before} posts from {before}, and the dot its share of \
-         {posts_after} posts from {after}{place}. Both are for the same mix of subreddits, so a change is one within \
+        "The ring is a label's assigned share of {posts_before} {things} from {before}, and the dot its share \
+         of {posts_after} {things} from {after}{place}. Both are for the same mix of subreddits, so a change is one within \
          subreddits. The dots of significant changes are coloured (Cochran-Mantel-Haenszel test, corrected for the \
          number of labels)."
     );

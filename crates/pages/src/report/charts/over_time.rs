@@ -4,8 +4,10 @@ use super::{Chart, HEIGHT, MOST, WIDTH, stack, time_ticks};
 use crate::display::{percent, single_line, thousands};
 use crate::report::Report;
 use crate::report::data::OutcomeStats;
+use crate::report::headline::capital;
 use crate::report::svg::{Anchor, Svg};
 use crate::report::table::ChartTable;
+use topicmill_core::ThingKind;
 use topicmill_review::drift::as_f64;
 use topicmill_store::PostOutcome;
 
@@ -38,13 +40,18 @@ pub fn posts(report: &Report) -> Option<Chart> {
             .collect()
     });
     let [labelled, none, waiting] = KINDS.map(|(_, name)| name);
+    let things = report.kind.plural();
+    let name = capital(things);
     Some(Chart {
-        id: "posts-over-time",
-        title: "Posts over time".to_owned(),
+        id: match report.kind {
+            ThingKind::Post => "posts-over-time",
+            ThingKind::Comment => "comments-over-time",
+        },
+        title: format!("{name} over time"),
         explanation: format!(
-            "Each column is {}. Posts are counted by the time of posting (UTC), not of collection.{}",
+            "Each column is {}. {name} are counted by the time of posting (UTC), not of collection.{}",
             report.axis.one_unit(),
-            report.axis.about_columns()
+            report.axis.about_columns(things)
         ),
         table: ChartTable::new(1, &["from", labelled, none, waiting], rows),
         svg: draw(report),
@@ -93,6 +100,7 @@ pub fn labels(report: &Report) -> Option<Chart> {
             .chain(numbers)
             .collect()
     });
+    let things = report.kind.plural();
     let rest = match lines.len() - shown.len() {
         0 => String::new(),
         1 => " 1 smaller label is left out.".to_owned(),
@@ -102,7 +110,8 @@ pub fn labels(report: &Report) -> Option<Chart> {
         id: "labels-over-time",
         title: "Each label over time".to_owned(),
         explanation: format!(
-            "Posts per {}, and the label's share of {} labelled posts. All charts use the same scale.{}{rest}",
+            "{} per {}, and the label's share of {} labelled {things}. All charts use the same scale.{}{rest}",
+            capital(things),
             report.axis.unit(),
             thousands(report.scored()),
             report.axis.about_lines()

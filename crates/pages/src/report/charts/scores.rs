@@ -53,7 +53,9 @@ pub fn all(report: &Report) -> Option<Chart> {
         id: "scores",
         title: "Score distribution".to_owned(),
         explanation: format!(
-            "The score of each post's best label, including posts that were not assigned that label. {}",
+            "The score of each {}'s best label, including {} that were not assigned that label. {}",
+            report.kind,
+            report.kind.plural(),
             none(report, scored)
         ),
         table: ChartTable::new(1, &["score from", "with a label", "unsure", "other"], rows),
@@ -79,11 +81,12 @@ fn none(report: &Report, scored: u64) -> String {
     .filter(|(posts, _)| *posts > 0)
     .map(|(posts, why)| {
         let share = percent(as_f64(posts) / as_f64(scored));
-        format!("{share} of {} posts are {why}", thousands(scored))
+        let things = report.kind.plural();
+        format!("{share} of {} {things} are {why}", thousands(scored))
     })
     .collect();
     if reasons.is_empty() {
-        return "Every post has a label.".to_owned();
+        return format!("Every {} has a label.", report.kind);
     }
     format!("{}.", reasons.join("; "))
 }
@@ -169,9 +172,10 @@ pub fn by_label(report: &Report) -> Option<Chart> {
             score(*high),
         ]
     });
+    let things = report.kind.plural();
     let head = [
         "label",
-        "posts",
+        things,
         "10th percentile",
         "median",
         "90th percentile",
@@ -180,11 +184,14 @@ pub fn by_label(report: &Report) -> Option<Chart> {
         id: "scores-by-label",
         title: "Scores by label".to_owned(),
         explanation: format!(
-            "The dot is the median score of a label's posts, and the bar spans the 10th to the 90th percentile. A long \
+            "The dot is the median score of a label's {things}, and the bar spans the 10th to the 90th percentile. A long \
              bar with low scores suggests that the label text could be more specific.{}",
             match report.posts_with(PostOutcome::Other) {
                 0 => String::new(),
-                other => format!(" {} posts that are “other” are left out.", thousands(other)),
+                other => format!(
+                    " {} {things} that are “other” are left out.",
+                    thousands(other)
+                ),
             }
         ),
         table: ChartTable::new(1, &head, rows),

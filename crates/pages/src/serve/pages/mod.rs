@@ -15,8 +15,8 @@ use serde_json::json;
 
 use super::Shared;
 use crate::display;
-use topicmill_core::Label;
-use topicmill_store::StoreError;
+use topicmill_core::{Label, ThingKind};
+use topicmill_store::{Store, StoreError};
 
 /// The path for health checks.
 pub const HEALTH: &str = "/healthz";
@@ -57,6 +57,20 @@ pub fn outcome_name(outcome: &str, labels: &[Label]) -> String {
         (None, "unlabelled") => "without a label".to_owned(),
         (None, slug) => slug.to_owned(),
     }
+}
+
+/// Returns the plural of the other kind and the URL of its page, if there are comments.
+pub async fn other_kind(
+    store: &Store,
+    kind: ThingKind,
+    link: impl Fn(&'static str) -> String,
+) -> Result<Option<(&'static str, String)>, StoreError> {
+    let other = match kind {
+        ThingKind::Comment => ThingKind::Post,
+        ThingKind::Post if store.posts().has_comments().await? => ThingKind::Comment,
+        ThingKind::Post => return Ok(None),
+    };
+    Ok(Some((other.plural(), link(other.plural()))))
 }
 
 /// Truncates user input for an error message.

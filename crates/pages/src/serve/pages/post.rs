@@ -110,8 +110,13 @@ fn shown(post: &PostDetails) -> PostPage {
     let outcome = listed.outcome.map(|outcome| outcome.word(label));
     let kind = listed.fullname.is_comment().then_some(("kind", "comments"));
     let filtered = |key, value| address("/posts", kind.into_iter().chain([(key, value)]));
+    let mut entry = PostLine::new(listed);
+    if listed.fullname.is_comment() && listed.title.is_empty() && !listed.text_purged {
+        // The body follows.
+        "A comment".clone_into(&mut entry.title);
+    }
     PostPage {
-        line: PostLine::new(listed),
+        line: entry,
         fullname: listed.fullname.clone(),
         whole_title: is_long.then(|| display::multi_line(&listed.title, BODY)),
         body: display::multi_line(&post.selftext, BODY),

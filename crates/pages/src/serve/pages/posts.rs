@@ -9,7 +9,7 @@ use axum::response::Response;
 use chrono::{DateTime, Datelike, Days, NaiveDate, NaiveTime, Utc};
 
 use super::line::PostLine;
-use super::{PageError, address, head, html, outcome_name};
+use super::{PageError, address, head, html, other_kind, outcome_name};
 use crate::display;
 use crate::serve::Shared;
 use topicmill_core::{Fullname, Label, ThingKind, Timestamp};
@@ -51,16 +51,6 @@ impl Parameters {
 
     fn is_by_score(&self) -> bool {
         self.get("sort") == Some(BY_SCORE)
-    }
-
-    /// Returns what is listed, or an error message.
-    fn kind(&self) -> Result<ThingKind, String> {
-        let kind = self.parse("kind", "`posts` or `comments`", |kind| match kind {
-            "posts" => Some(ThingKind::Post),
-            "comments" => Some(ThingKind::Comment),
-            _ => None,
-        });
-        Ok(kind?.unwrap_or(ThingKind::Post))
     }
 
     /// Returns the URL of the list with one parameter replaced or removed.
@@ -121,7 +111,9 @@ impl Parameters {
         let time = "a date such as 2026-11-20 or a time such as 2026-11-20T08:00:00Z";
         let cursor = "a link from the previous page";
         Ok(PostFilter {
-            kind: self.kind()?,
+            kind: self
+                .parse("kind", "`posts` or `comments`", ThingKind::of_plural)?
+                .unwrap_or_default(),
             outcome: self.parse("outcome", &outcomes, outcome)?,
             topic: self.get("topic").map(str::to_owned),
             subreddit,
@@ -196,8 +188,8 @@ struct Posts {
     all: String,
     /// `posts` or `comments`.
     listed: &'static str,
-    /// The other of the two, and the URL of its list.
-    others: (&'static str, String),
+    /// The other of the two, and the URL of its list, if there are comments.
+    others: Option<(&'static str, String)>,
     lines: Vec<PostLine>,
     next: Option<String>,
     first: Option<String>,
@@ -261,10 +253,8 @@ pub async fn page(
     ];
     let is_useful =
         |facet: &Facet| facet.values.len() > 1 || facet.values.iter().any(|value| value.chosen);
-    let (listed, others) = match filter.kind {
-        ThingKind::Post => ("posts", "comments"),
-        ThingKind::Comment => ("comments", "posts"),
-    };
+    let link = |others: &str| parameters.link("kind", Some(others));
+    let others = other_kind(&serving.store, filter.kind, link).await?;
     let is_set = |names: &[&str]| names.iter().any(|name| parameters.get(name).is_some());
     let page = Posts {
         // Forms always send the order.
@@ -274,8 +264,8 @@ pub async fn page(
             .any(|name| *name != "kind" && parameters.get(name).is_some()),
         facets: facets.into_iter().filter(is_useful).collect(),
         all: display::thousands(counts.posts),
-        listed,
-        others: (others, parameters.link("kind", Some(others))),
+        listed: filter.kind.plural(),
+        others,
         next: match posts.last() {
             Some(last) if has_more => Some(parameters.next(last)),
             _ => None,

@@ -105,7 +105,7 @@ pub async fn page(
         DisagreementView {
             title: post.map_or_else(
                 || fullname.to_string(),
-                |post| display::single_line(&post.title, SHORT_TITLE * 2),
+                |post| display::single_line(post.title_or_body(), SHORT_TITLE * 2),
             ),
             model: post.map_or_else(String::new, |post| model_words(post, &labels)),
             is_mine: answers.iter().any(|answer| answer.annotator == who),

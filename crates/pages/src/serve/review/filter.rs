@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use crate::display;
+use crate::report::capital;
 use crate::serve::pages::address;
 use topicmill_core::{LabelSet, ThingKind};
 use topicmill_store::{FilterLabel, ReviewFilter};
@@ -34,10 +35,7 @@ impl FilterQuery {
             None if self.label == NO_LABEL => FilterLabel::Missing,
             None => FilterLabel::Any,
         };
-        let kind = match self.kind.as_str() {
-            "comments" => ThingKind::Comment,
-            _ => ThingKind::Post,
-        };
+        let kind = self.kind();
         if (kind, &label) == (ThingKind::Post, &FilterLabel::Any) && low.or(high).is_none() {
             return None;
         }
@@ -47,6 +45,11 @@ impl FilterQuery {
             low: low.unwrap_or(0.0),
             high: high.unwrap_or(1.0),
         })
+    }
+
+    /// Returns the kind of things to review.
+    pub fn kind(&self) -> ThingKind {
+        ThingKind::of_plural(&self.kind).unwrap_or_default()
     }
 
     /// Returns the parameters that are set.
@@ -70,12 +73,9 @@ impl FilterQuery {
 
 /// Describes the posts that a filter selects.
 pub fn describe(filter: &ReviewFilter, set: &LabelSet) -> String {
-    let posts = match filter.kind {
-        ThingKind::Post => "Posts",
-        ThingKind::Comment => "Comments",
-    };
+    let posts = capital(filter.kind.plural());
     let posts = match &filter.label {
-        FilterLabel::Any => posts.to_owned(),
+        FilterLabel::Any => posts,
         FilterLabel::Slug(slug) => {
             let words = set.label(slug).map_or(slug, |label| &label.label);
             format!("{posts} labelled {words}")

@@ -1,7 +1,6 @@
 //! The message about an annotator's previous action.
 
-use super::Review;
-use super::SHORT_TITLE;
+use super::{Review, SHORT_TITLE};
 use crate::display;
 use crate::serve::pages::PageError;
 use topicmill_core::{Fullname, Label, LabelSet};
@@ -66,7 +65,7 @@ pub enum Notice {
     Plain(&'static str),
     /// An answer and the predicted label.
     Answered {
-        /// The post's title.
+        /// The post's title, or the start of the comment.
         title: String,
         /// The answer in words.
         mine: String,
@@ -110,7 +109,7 @@ impl Review {
             return Ok(Notice::Plain(""));
         };
         Ok(Notice::Answered {
-            title: display::single_line(&post.title, SHORT_TITLE),
+            title: display::single_line(post.title_or_body(), SHORT_TITLE),
             mine: label_words(answer.label.as_deref(), &set.labels),
             model: model_words(&post, &set.labels),
             is_right: answer.label == (!post.abstained).then_some(post.label),

@@ -13,8 +13,9 @@ use super::progress::ProgressView;
 use super::queue::{Assignment, NextPost};
 use super::{NAME, Review, Shared, offered};
 use crate::display;
-use crate::serve::pages::{PageError, address, html};
-use topicmill_core::{Fullname, LabelSet, SampleReason, TextHash};
+use crate::report::capital;
+use crate::serve::pages::{PageError, address, html, other_kind};
+use topicmill_core::{Fullname, LabelSet, SampleReason, TextHash, ThingKind};
 use topicmill_store::ReviewPost;
 
 /// Hotkeys for the labels, in order. `n`, `u`, space and 0 are taken.
@@ -84,10 +85,12 @@ struct FilterView {
     kind: String,
     from: String,
     to: String,
-    /// Describes the posts if a filter is set.
+    /// Describes the posts if a filter is set, or there are comments too.
     active: Option<String>,
     /// URL for the page without the filter.
     clear: String,
+    /// The other kind, with the URL for reviewing it, if there are comments.
+    others: Option<(&'static str, String)>,
 }
 
 #[derive(Template)]
@@ -95,6 +98,8 @@ struct FilterView {
 struct ReviewPage {
     token: String,
     who: String,
+    /// `posts` or `comments`.
+    things: &'static str,
     notice: Notice,
     view: View,
     set: String,
@@ -128,7 +133,8 @@ pub async fn page(
     query: Query<PageQuery>,
 ) -> Result<Response, PageError> {
     let who = review.annotator(query.who.as_deref());
-    let Some((target, set)) = review.queue.store.labels().current().await? else {
+    let store = &review.queue.store;
+    let Some((target, set)) = store.labels().current().await? else {
         let who = who.unwrap_or_default();
         return Ok(html(StatusCode::OK, &review.page(who, View::Nothing)));
     };
@@ -149,7 +155,16 @@ pub async fn page(
     let action = (did, query.post.as_deref());
     let notice = review.notice(action, target, &set, &who).await?;
     let fit = review.fit_fragment(&who, &query.filter, &set, progress.posts);
+    let kind = query.filter.kind();
+    let link = |others| {
+        address(
+            "/review",
+            [("as", who.as_str()), ("kind", others)].into_iter(),
+        )
+    };
+    let others = other_kind(store, kind, link).await?;
     let page = ReviewPage {
+        things: kind.plural(),
         notice,
         set: offered(&set),
         has_few: set.labels.len() <= FEW
@@ -164,8 +179,11 @@ pub async fn page(
             kind: query.filter.kind.clone(),
             from: query.filter.from.clone(),
             to: query.filter.to.clone(),
-            active: filter.map(|filter| describe(&filter, &set)),
-            clear: address("/review", [("as", who.as_str())].into_iter()),
+            active: filter
+                .map(|filter| describe(&filter, &set))
+                .or_else(|| others.is_some().then(|| capital(kind.plural()))),
+            clear: link(kind.plural()),
+            others,
         }),
         progress: Some(ProgressView::new(&progress, &who)),
         // An empty fragment is better than no page.
@@ -197,6 +215,7 @@ impl Review {
         ReviewPage {
             token: self.token.clone(),
             who,
+            things: ThingKind::Post.plural(),
             notice: Notice::Plain(""),
             view,
             set: String::new(),

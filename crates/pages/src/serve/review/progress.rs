@@ -38,7 +38,8 @@ impl ReviewQueue {
             disagreements,
             ..
         } = gold::consensus(answers, None);
-        let (quality, _) = quality::measure(&self.store, target, set, Counted::IfWaves).await?;
+        let (quality, _) =
+            quality::measure(&self.store, ThingKind::Post, target, set, Counted::IfWaves).await?;
         Ok(ReviewProgress {
             posts,
             disagreements: disagreements.len(),

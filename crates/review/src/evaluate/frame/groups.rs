@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{ENOUGH_ANSWERS, Estimate, EvaluatedPost, Frame};
 use crate::change::{difference_of_estimates, holm};
-use topicmill_core::{Fullname, LabelSet};
+use topicmill_core::{Fullname, LabelSet, ThingKind};
 use topicmill_store::{FrameCell, Grouping, Store, StoreError, Target};
 
 /// The labels of a group of posts.
@@ -52,10 +52,10 @@ impl Frame {
         &self,
         store: &Store,
         (target, set): (Target, &LabelSet),
-        by: Grouping,
+        (by, kind): (Grouping, ThingKind),
         (posts, rows): (&[Fullname], &[EvaluatedPost]),
     ) -> Result<Vec<GroupShares>, StoreError> {
-        let cells = self.count(store, target, Some(by), None).await?;
+        let cells = self.count(store, (target, kind), Some(by), None).await?;
         let group_of = store.gold().groups(by, posts).await?;
         let mut groups = self.shares_of_groups(set, cells, &group_of, (posts, rows));
         if !by.is_of_time() {
