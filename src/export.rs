@@ -16,7 +16,6 @@ mod write;
 use std::path::PathBuf;
 
 use topicmill_core::{FailureKind, LabelSet, ThingKind, Timestamp};
-use topicmill_review::evaluate::Counted;
 use topicmill_store::{ColumnQuery, Store, StoreError, Target, batch_channel};
 
 use self::card::Facts;
@@ -144,14 +143,14 @@ pub async fn export(
         allow_superuser: terms.allow_superuser || filters.expression.is_none(),
         stop: terms.stop.clone(),
     };
-    // Only the data card of a folder shows shares.
-    let counted = match destination.format {
-        None => Counted::All,
-        Some(_) => Counted::IfWaves,
+    // Only a folder has a data card.
+    let facts = match destination.format {
+        None => Some(Facts::read(store, subject).await?),
+        Some(_) => None,
     };
     let order = write::ExportOrder {
         columns: columns(subject),
-        facts: Facts::read(store, subject, counted).await?,
+        facts,
         to: destination,
     };
     let (into, batches) = batch_channel();

@@ -295,10 +295,11 @@ impl Export {
             });
             output::print_json(&value, OutputFormat::Json)?;
         } else if counts.rows == 0 {
-            tracing::warn!("no post matches the filters: `{path}` has no rows");
+            let kind = self.kind.of();
+            tracing::warn!("no {kind} matches the filters: `{path}` has no rows");
         } else {
             tracing::info!(
-                posts = counts.rows,
+                rows = counts.rows,
                 bytes = counts.bytes,
                 "wrote the data set to `{path}`"
             );

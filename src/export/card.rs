@@ -1,5 +1,6 @@
 //! The data card for a folder: its content, its origin and its terms.
 
+use std::cmp::Reverse;
 use std::fmt::Write;
 use std::fs;
 use std::io;
@@ -8,9 +9,10 @@ use std::path::{Path, PathBuf};
 use super::columns::DatasetColumn;
 use super::counts::Counts;
 use super::{ExportError, Subject};
-use topicmill_core::{ColumnKind, Label, SourceKind, Timestamp, short_hash};
+use topicmill_core::{ColumnKind, Label, SourceKind, ThingKind, Timestamp, short_hash};
 use topicmill_review::REVIEW_COMMAND;
 use topicmill_review::evaluate::Counted;
+use topicmill_review::gold::{self, Alpha};
 use topicmill_review::quality::{self, MeasuredQuality};
 use topicmill_store::{Store, TopicKeywords};
 
@@ -18,55 +20,54 @@ use topicmill_store::{Store, TopicKeywords};
 const SIGN: &str = "This data set was made by topicmill";
 /// Maximum number of labels and topics in the card.
 const MOST_ROWS: usize = 100;
+/// Maximum number of subreddits in the card.
+const MOST_SUBREDDITS: usize = 20;
 
 /// Facts from the database for the card.
 pub(super) struct Facts {
+    subject: Subject,
+    /// The model's name, number format and hash.
     model: String,
-    precision: String,
-    model_hash: String,
-    label_set: String,
-    version: String,
-    mode: String,
-    threshold: f64,
-    labels: Vec<Label>,
-    /// Number of gold labels that the label set was fitted to.
-    fitted_to: Option<u64>,
     /// When all posts had last been compared with Reddit, and with the archive.
     reconciled: [Option<Timestamp>; 2],
     keywords: Vec<TopicKeywords>,
-    quality: MeasuredQuality,
+    /// `None` for comments, of which there are no random samples.
+    quality: Option<MeasuredQuality>,
+    /// The number of labelled posts in the database; 0 without a random sample.
+    labelled: u64,
+    /// The agreement of annotators about things of the data set's kind.
+    alpha: Option<Alpha>,
 }
 
 impl Facts {
-    pub async fn read(
-        store: &Store,
-        subject: &Subject,
-        counted: Counted,
-    ) -> Result<Self, ExportError> {
-        let mut models = store.labels().models().await?.into_iter();
-        let (model, precision, model_hash) = models
-            .find(|(id, _)| *id == subject.target.model)
-            .map(|(_, row)| (row.name, row.precision, row.manifest_hash))
-            .unwrap_or_default();
-        let (set, purging) = (&subject.set, store.purging());
-        let (quality, _) =
-            quality::measure(store, subject.kind, subject.target, set, counted).await?;
+    pub async fn read(store: &Store, subject: &Subject) -> Result<Self, ExportError> {
+        let (target, set, purging) = (subject.target, &subject.set, store.purging());
+        let models = store.labels().models().await?;
+        let model = models.iter().find(|(id, _)| *id == target.model);
+        let (mut quality, mut labelled) = (None, 0);
+        if subject.kind == ThingKind::Post {
+            let (measured, sample) =
+                quality::measure(store, subject.kind, target, set, Counted::All).await?;
+            let size = sample.and_then(|sample| sample.size());
+            labelled = size.map_or(0, |size| size.posts + size.not_covered);
+            quality = Some(measured);
+        }
+        let mut answers = store.gold().answers().await?;
+        answers.retain(|gold| gold.answer.fullname.kind() == subject.kind);
         Ok(Self {
-            model,
-            precision,
-            model_hash: short_hash(&model_hash).to_owned(),
-            label_set: set.name.clone(),
-            version: short_hash(&set.hash()).to_owned(),
-            mode: set.mode.to_string(),
-            threshold: set.threshold,
-            labels: set.labels.clone(),
-            fitted_to: set.fitted.as_ref().map(|fitted| fitted.provenance.answers),
+            subject: subject.clone(),
+            model: model.map_or_else(String::new, |(_, model)| {
+                let hash = short_hash(&model.manifest_hash);
+                format!("{} ({}), hash {hash}", model.name, model.precision)
+            }),
             reconciled: [
                 purging.reconciled_at(SourceKind::Reddit).await?,
                 purging.reconciled_at(SourceKind::ArcticShift).await?,
             ],
             keywords: store.posts().keywords().await?,
             quality,
+            labelled,
+            alpha: gold::alpha(&answers),
         })
     }
 }
@@ -110,37 +111,61 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace(['\n', '\r'], " ")
 }
 
+/// Formats a section with a table; empty without rows.
+fn section<const N: usize>(
+    title: &str,
+    head: [&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+) -> String {
+    let line = |row: [String; N]| format!("| {} |\n", row.map(|text| cell(&text)).join(" | "));
+    let rows: String = rows.map(line).collect();
+    if rows.is_empty() {
+        return rows;
+    }
+    let (head, rule) = (head.join(" | "), "|---".repeat(N));
+    format!("## {title}\n\n| {head} |\n{rule}|\n{rows}\n")
+}
+
 /// Formats the card.
 pub(super) fn text(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
+    let Subject { kind, set, .. } = &facts.subject;
     let mut card = front(counts, columns, facts) + table(counts, facts).as_str();
-    card += &descriptions(&facts.labels);
-    card += &shares(&facts.quality);
-    let tables = [("label", &counts.labels), ("topic", &counts.topics)];
-    for (title, rows) in tables.into_iter().filter(|(_, rows)| !rows.is_empty()) {
-        writeln!(
-            card,
-            "## Posts by {title}\n\n| {title} | posts |\n|---|---|"
-        )
-        .expect(STRING);
-        for (name, posts) in rows.iter().take(MOST_ROWS) {
-            writeln!(card, "| {} | {posts} |", cell(name)).expect(STRING);
-        }
-        if let Some(more @ 1..) = rows.len().checked_sub(MOST_ROWS) {
-            writeln!(card, "| and {more} more | |").expect(STRING);
-        }
-        card.push('\n');
+    let labels = set.labels.iter().map(|label| {
+        let about = label.descriptions.join(" · ");
+        [format!("`{}`", label.slug), label.label.clone(), about]
+    });
+    card += &section("Labels", ["label", "in words", "descriptions"], labels);
+    card += &facts.quality.as_ref().map_or_else(String::new, shares);
+    for (of, counts, most) in [
+        ("label", &counts.labels, MOST_ROWS),
+        ("topic", &counts.topics, MOST_ROWS),
+        ("subreddit", &counts.subreddits, MOST_SUBREDDITS),
+    ] {
+        let mut rows: Vec<(&String, &u64)> = counts.iter().collect();
+        rows.sort_by_key(|(_, number)| Reverse(**number));
+        let others = rows.split_off(most.min(rows.len()));
+        let others = (!others.is_empty()).then(|| {
+            let number: u64 = others.iter().map(|(_, number)| **number).sum();
+            [format!("and {} more", others.len()), number.to_string()]
+        });
+        let rows = rows
+            .iter()
+            .map(|(name, n)| [(*name).clone(), n.to_string()]);
+        let (title, things) = (format!("Number of {kind}s by {of}"), format!("{kind}s"));
+        card += &section(&title, [of, &things], rows.chain(others));
     }
-    card += "## Columns\n\n| column | type | meaning |\n|---|---|---|\n";
-    for column in columns {
-        let (name, kind) = (cell(&column.name), column.kind_name());
-        writeln!(card, "| `{name}` | {kind} | {} |", cell(&column.meaning)).expect(STRING);
-    }
+    let columns = columns.iter().map(|column| {
+        let name = format!("`{}`", column.name);
+        [name, column.kind_name().to_owned(), column.meaning.clone()]
+    });
+    card += &section("Columns", ["column", "type", "meaning"], columns);
     write!(
         card,
-        "\n## Use\n\n```python\nfrom datasets import load_dataset\n\nposts = load_dataset(\"PATH TO THIS FOLDER\", \
+        "## Use\n\n```python\nfrom datasets import load_dataset\n\n{kind}s = load_dataset(\"PATH TO THIS FOLDER\", \
          split=\"train\")\n```\n\nThe texts belong to the people who wrote them. Reddit's terms apply: if you keep a \
-         copy, delete what is deleted on Reddit; `topicmill purge --check-deleted` finds it. To share the posts \
-         without their texts, share their ids, which have no labels (`topicmill export posts.txt --format ids`).\n"
+         copy, delete what is deleted on Reddit; `topicmill purge --check-deleted` finds it. To share the \
+         {kind}s without their texts, share their ids, which have no labels (`topicmill export ids.txt --format ids \
+         --kind {kind}s`).\n"
     )
     .expect(STRING);
     card
@@ -159,6 +184,7 @@ fn front(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
         1_000_000..10_000_000 => "1M<n<10M",
         _ => "10M<n<100M",
     };
+    let Subject { kind, set, .. } = &facts.subject;
     format!(
         "---\npretty_name: {name}\nlicense: other\nlicense_name: reddit-terms\n\
          license_link: https://redditinc.com/policies/data-api-terms\n\
@@ -166,29 +192,56 @@ fn front(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
          tags:\n- reddit\n- topicmill\n\
          dataset_info:\n  features:\n{features}\
          configs:\n- config_name: default\n  data_files:\n  - split: train\n    path: data/train-*.parquet\n---\n\n\
-         # {title}\n\n{SIGN}: Reddit posts, each with the label that a zero-shot model gave it{fit}.\n\n\
+         # {title}\n\n{SIGN}: Reddit {kind}s, each with the label that a zero-shot model gave it{fit}.\n\n\
          Quality of the labels: {quality}\n\n",
-        name = quoted(&facts.label_set),
-        title = cell(&facts.label_set),
-        features = features(columns, &facts.labels),
-        fit = facts.fitted_to.map_or_else(String::new, |answers| format!(
-            ", corrected by a fit to {answers} gold labels (labels are more accurate for the posts with gold labels \
-             than for others)"
+        name = quoted(&set.name),
+        title = cell(&set.name),
+        features = features(columns, &set.labels),
+        fit = set.fitted.as_ref().map_or_else(String::new, |fitted| format!(
+            ", corrected by a fit to {} gold labels of posts (labels are more accurate for these posts than for others)",
+            fitted.provenance.answers
         )),
-        quality = quality_line(&facts.quality),
+        quality = quality_line(counts, facts),
     )
 }
 
-/// Formats the measured quality. It covers all labelled posts in the database; the data set may have only some.
-fn quality_line(quality: &MeasuredQuality) -> String {
-    let sentence = &quality.sentence;
-    if quality.is_estimate() {
-        return format!(
-            "{sentence}. The answers are about a random sample of labelled posts in the database, including posts that \
-             are not in this data set."
-        );
+/// Formats the measured quality and the agreement of annotators. The quality is that of all labelled posts in the
+/// database; the data set may have only some.
+fn quality_line(counts: &Counts, facts: &Facts) -> String {
+    let mut line = match &facts.quality {
+        None => "not measured, because random samples contain posts only; `topicmill labels evaluate --kind comments` \
+                 compares labels with answers about comments."
+            .to_owned(),
+        Some(quality) if quality.is_estimate() => {
+            let part = if counts.rows - counts.unlabelled < facts.labelled {
+                " The answers are about a random sample of labelled posts in the database, including posts that are \
+                 not in this data set."
+            } else {
+                ""
+            };
+            let waves = match &quality.frame {
+                Some(frame) if frame.waves > 1 => format!(
+                    " The figures are weighted by {} waves, because later posts have fewer or more answers per post.",
+                    frame.waves
+                ),
+                _ => String::new(),
+            };
+            format!("{}.{part}{waves}", quality.sentence)
+        }
+        Some(MeasuredQuality { sentence, .. }) => {
+            format!("{sentence} (`{REVIEW_COMMAND}`, then the page `/review`).")
+        }
+    };
+    if let Some(alpha) = facts.alpha {
+        let (posts, kind) = (alpha.posts, facts.subject.kind);
+        write!(
+            line,
+            " Agreement of annotators on {posts} {kind}s: Krippendorff's alpha {:.2} (95 % interval {:.2} to {:.2}).",
+            alpha.value, alpha.low, alpha.high
+        )
+        .expect(STRING);
     }
-    format!("{sentence} (`{REVIEW_COMMAND}`, then the page `/review`).")
+    line
 }
 
 /// Formats the features for the front matter. Labels are declared as classes so that a training script gets their
@@ -235,43 +288,28 @@ fn quoted(text: &str) -> serde_json::Value {
     serde_json::Value::from(text)
 }
 
-/// Formats the labels with their descriptions.
-fn descriptions(labels: &[Label]) -> String {
-    let mut text = "## Labels\n\n| label | in words | descriptions |\n|---|---|---|\n".to_owned();
-    for label in labels {
-        let (slug, words) = (cell(&label.slug), cell(&label.label));
-        let about = cell(&label.descriptions.join(" · "));
-        writeln!(text, "| `{slug}` | {words} | {about} |").expect(STRING);
-    }
-    text + "\n"
-}
-
 /// Formats the labels' shares; empty without estimates.
 fn shares(quality: &MeasuredQuality) -> String {
-    if quality.shares.is_empty() {
-        return String::new();
-    }
-    let frame = quality.frame.as_ref();
-    let posts = match frame.filter(|frame| frame.not_covered > 0) {
-        Some(frame) => format!(
+    let posts = match &quality.frame {
+        Some(frame) if frame.not_covered > 0 => format!(
             "the {} labelled posts that the estimate speaks of",
             frame.posts
         ),
-        None => "the labelled posts in the database".to_owned(),
+        _ => "the labelled posts in the database".to_owned(),
     };
-    let mut text = format!(
-        "## Label shares\n\nOf {posts}: the share with this label (assigned), and the share whose right label it is \
-         (estimated from random answers, with the 95 % interval).\n\n| label | assigned | estimated |\n|---|---|---|\n"
+    let title = format!(
+        "Label shares\n\nOf {posts}: the share with this label (assigned), and the share whose right label it is \
+         (estimated from random answers, with the 95 % interval)."
     );
-    for share in quality.shares.iter().take(MOST_ROWS) {
-        let (label, estimated) = (cell(&share.label), &share.estimated);
+    let rows = quality.shares.iter().take(MOST_ROWS).map(|share| {
+        let estimated = &share.estimated;
         let value = 100.0 * estimated.value.unwrap_or_default();
         let [assigned, low, high] =
             [share.assigned, estimated.low, estimated.high].map(|share| 100.0 * share);
-        let row = format!("| {label} | {assigned:.1} % | {value:.1} % ({low:.1} to {high:.1}) |");
-        writeln!(text, "{row}").expect(STRING);
-    }
-    text + "\n"
+        let estimated = format!("{value:.1} % ({low:.1} to {high:.1})");
+        [share.label.clone(), format!("{assigned:.1} %"), estimated]
+    });
+    section(&title, ["label", "assigned", "estimated"], rows)
 }
 
 /// Formats the summary table.
@@ -282,36 +320,38 @@ fn table(counts: &Counts, facts: &Facts) -> String {
     let [reddit, archive] = facts
         .reconciled
         .map(|at| at.map(|at| at.as_datetime().date_naive()));
+    let Subject { kind, set, .. } = &facts.subject;
     let on_reddit = reddit.map_or_else(
-        || "never: it may contain posts that have been deleted on Reddit since".to_owned(),
+        || format!("never: it may contain {kind}s that have been deleted on Reddit since"),
         |at| at.to_string(),
     );
     let in_archive = archive.map_or_else(String::new, |at| {
-        format!("| last comparison with deletions in Arctic Shift, which reads a post for the last time after 36 hours | {at} |\n")
+        format!("| last comparison with deletions in Arctic Shift, which sees no deletion after 36 hours | {at} |\n")
     });
     let selection =
         |row: &TopicKeywords| format!("| collected for a topic | {} |\n", cell(&row.to_string()));
     let keywords: String = facts.keywords.iter().map(selection).collect();
     format!(
         "| what | value |\n|---|---|\n\
-         | posts | {} |\n| posted | {} to {} |\n{keywords}\
-         | language | not detected: posts may be in any language |\n| model | {} ({}), hash {} |\n\
+         | {kind}s | {} |\n| posted | {} to {} |\n{keywords}\
+         | language | not detected: {kind}s may be in any language |\n| model | {} |\n\
          | label set | {}, version {} |\n\
-         | mode | {} |\n| threshold | {} |\n| posts that belong to none of the labels (`other`) | {} |\n\
-         | posts whose best score is below the threshold (`unsure`) | {} |\n\
-         | posts not labelled yet | {} |\n| last comparison with deletions on Reddit | {on_reddit} |\n{in_archive}\n",
+         | mode | {} |\n| threshold | {} |\n| {kind}s that belong to none of the labels (`other`) | {} |\n\
+         | {kind}s whose best score is below the threshold (`unsure`) | {} |\n\
+         | {kind}s not labelled yet | {} |\n\
+         | {kind}s whose text was deleted after the retention time (`text_purged`) | {} |\n\
+         | last comparison with deletions on Reddit | {on_reddit} |\n{in_archive}\n",
         counts.rows,
         day(counts.first),
         day(counts.last),
         cell(&facts.model),
-        cell(&facts.precision),
-        facts.model_hash,
-        cell(&facts.label_set),
-        facts.version,
-        facts.mode,
-        facts.threshold,
+        cell(&set.name),
+        short_hash(&set.hash()),
+        set.mode,
+        set.threshold,
         counts.other,
         counts.unsure,
         counts.unlabelled,
+        counts.purged,
     )
 }

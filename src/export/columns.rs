@@ -55,13 +55,13 @@ const FIXED: [(&str, ColumnKind, &str); 31] = [
     ("subreddit", Text, "where it was posted"),
     ("topic", Text, "the topic that it was last collected for"),
     ("title", Text, "its title"),
-    ("selftext", Text, "its body; empty for links"),
+    ("selftext", Text, "its body; empty for a link post"),
     ("url", Text, "what a link post points to"),
     ("permalink", Text, "its path on Reddit"),
     (
         "text_purged",
         Boolean,
-        "true if the retention time has passed: title, body and links are then empty",
+        "true if the retention time has passed: text and links are then empty",
     ),
     ("created_at", Time, "when it was posted"),
     (
@@ -75,7 +75,11 @@ const FIXED: [(&str, ColumnKind, &str); 31] = [
         "number of comments, when it was last seen",
     ),
     ("source", Text, "where topicmill read it"),
-    ("label", Text, "the best label; empty if the post gets none"),
+    (
+        "label",
+        Text,
+        "the best label; empty if none fits well enough",
+    ),
     ("label_name", Text, "the label in words"),
     ("score", Number, "the score of the best label, 0 to 1"),
     ("margin", Number, "the best score less the second best"),

@@ -8,9 +8,6 @@ use super::columns::DatasetColumn;
 use topicmill_core::ColumnCell;
 use topicmill_store::ColumnBatch;
 
-/// The columns that are counted.
-const COUNTED: [&str; 4] = ["topic", "created_at", "label", "outcome"];
-
 /// The counts for an export.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Counts {
@@ -22,10 +19,14 @@ pub struct Counts {
     pub unsure: u64,
     /// Number of rows that are not labelled yet.
     pub unlabelled: u64,
+    /// Number of rows whose text was deleted by retention.
+    pub purged: u64,
     /// Number of rows for each label.
     pub labels: BTreeMap<String, u64>,
     /// Number of rows for each topic.
     pub topics: BTreeMap<String, u64>,
+    /// Number of rows for each subreddit.
+    pub subreddits: BTreeMap<String, u64>,
     /// The earliest posting time.
     pub first: Option<DateTime<Utc>>,
     /// The latest posting time.
@@ -35,7 +36,8 @@ pub struct Counts {
 }
 
 /// Increments the count for a name.
-pub(super) fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
+fn count(counts: &mut BTreeMap<String, u64>, name: ColumnCell) {
+    let ColumnCell::Text(name) = name else { return };
     match counts.get_mut(name) {
         Some(n) => *n += 1,
         None => drop(counts.insert(name.to_owned(), 1)),
@@ -45,22 +47,25 @@ pub(super) fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
 impl Counts {
     /// Adds rows with all fixed columns.
     pub(super) fn add(&mut self, batch: &ColumnBatch, columns: &[DatasetColumn]) {
-        let [topics, times, labels, outcomes] = COUNTED.map(|name| {
+        let cells = |name| {
             let place = columns.iter().position(|column| column.name == name);
             batch.columns[place.expect("a column of every export")].cells()
-        });
+        };
+        let names = cells("topic").zip(cells("subreddit"));
+        let states = cells("created_at").zip(cells("text_purged"));
+        let labels = cells("label").zip(cells("outcome"));
         let (mut first, mut last) = (i64::MAX, i64::MIN);
-        let rows = topics.zip(times).zip(labels.zip(outcomes));
-        for ((topic, time), (label, outcome)) in rows {
+        let rows = names.zip(states).zip(labels);
+        for (((topic, subreddit), (time, purged)), (label, outcome)) in rows {
             match (label, outcome) {
-                (ColumnCell::Text(label), _) => count(&mut self.labels, label),
+                (ColumnCell::Text(_), _) => count(&mut self.labels, label),
                 (_, ColumnCell::Text("other")) => self.other += 1,
                 (_, ColumnCell::Text(_)) => self.unsure += 1,
                 _ => self.unlabelled += 1,
             }
-            if let ColumnCell::Text(topic) = topic {
-                count(&mut self.topics, topic);
-            }
+            count(&mut self.topics, topic);
+            count(&mut self.subreddits, subreddit);
+            self.purged += u64::from(purged == ColumnCell::Boolean(true));
             if let ColumnCell::Time(time) = time {
                 (first, last) = (first.min(time), last.max(time));
             }

@@ -17,10 +17,10 @@ use topicmill_store::{BatchReceiver, ColumnBatch};
 /// Approximate number of rows in each file in a folder: a few hundred megabytes of posts. A batch is never divided.
 const ROWS_PER_FILE: u64 = 500_000;
 
-/// A request to export: the columns, the facts for the card, and the destination.
+/// A request to export: the columns, the facts for a folder's card, and the destination.
 pub(super) struct ExportOrder {
     pub columns: Vec<DatasetColumn>,
-    pub facts: Facts,
+    pub facts: Option<Facts>,
     pub to: Destination,
 }
 
@@ -79,7 +79,7 @@ impl<'o> Files<'o> {
     /// Closes the file. In a folder, renames the files as `datasets` expects and writes the data card.
     fn end(mut self, mut counts: Counts) -> io::Result<FinishedDataset> {
         self.sink.take().map_or(Ok(()), DatasetFile::end)?;
-        if let TempOutput::Folder(folder) = &self.made {
+        if let (TempOutput::Folder(folder), Some(facts)) = (&self.made, &self.order.facts) {
             let files = self.number;
             for file in 0..files {
                 let named = format!("data/train-{file:05}-of-{files:05}.parquet");
@@ -88,7 +88,7 @@ impl<'o> Files<'o> {
                     folder.path().join(named),
                 )?;
             }
-            let text = card::text(&counts, &self.order.columns, &self.order.facts);
+            let text = card::text(&counts, &self.order.columns, facts);
             let mut file = File::create_new(folder.path().join("README.md"))?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;

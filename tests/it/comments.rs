@@ -133,6 +133,27 @@ fn comments_are_labelled_once_and_shown_by_their_own_views() {
         for kind in ["posts", "comments"] {
             assert_eq!(evaluated(kind)["posts"], 1, "{kind}");
         }
+        program.ok("export set --kind comments");
+        let card = program.read("set/README.md");
+        for part in [
+            "made by topicmill: Reddit comments,",
+            "labels: not measured,",
+            "| comments | 2 |",
+            "## Number of comments by label\n\n| label | comments |\n",
+            "| food | 2 |",
+            "comments = load_dataset",
+            "--format ids --kind comments`",
+        ] {
+            assert!(card.contains(part), "{part}: {card}");
+        }
+        assert!(
+            !card.contains("% correct") && !card.contains("title"),
+            "{card}"
+        );
+        // Tasks for Label Studio are posts.
+        program
+            .run("export tasks.json --format label-studio --kind comments")
+            .expect_exit(2, "/review");
         // The other figures are of posts.
         let status = program.json("status");
         let backlog = &status["backlog"];

@@ -223,10 +223,9 @@ fn measured_quality_has_the_same_wording_everywhere() {
                 .contains(sentence)
         );
         program.ok("export known --overwrite");
-        assert!(
-            program.read("known/README.md").contains(sentence),
-            "{sentence}"
-        );
+        let card = program.read("known/README.md");
+        assert!(card.contains(sentence), "{sentence}");
+        assert!(!card.contains("not in this data set"), "{card}");
     };
     is_everywhere(&sentence());
 
@@ -313,6 +312,24 @@ fn measured_quality_has_the_same_wording_everywhere() {
             "{row}"
         );
     }
+    // A card of some posts says that the answers are about others too, and each card shows what it contains.
+    program.execute(
+        "UPDATE things SET subreddit = 's' || substr(fullname, -2) WHERE substr(fullname, -2) < '24'",
+    );
+    program.execute(
+        "UPDATE things SET title = '', text_purged_at = collected_at WHERE fullname = 't3_k00003'",
+    );
+    program.ok("export some --where \"subreddit <> 's00'\"");
+    let card = program.read("some/README.md");
+    for part in [
+        "posts that are not in this data set.",
+        "| subreddit | posts |\n|---|---|\n| trial | 66 |\n| s01 | 1 |\n",
+        "| s19 | 1 |\n| and 4 more | 4 |\n\n",
+        "(`text_purged`) | 1 |",
+    ] {
+        assert!(card.contains(part), "{part}: {card}");
+    }
+    program.execute("UPDATE things SET subreddit = 'trial'");
     // A report of a period estimates the shares of its posts.
     let part = report_summary(&program, "--until 2026-09-26 --by subreddit");
     let posts = program.count("labeled_posts WHERE created_at < '2026-09-27'");

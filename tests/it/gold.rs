@@ -520,6 +520,10 @@ fn posts_stored_after_a_random_sample_are_not_covered_until_they_have_answers() 
             "{shares:?}"
         );
         assert_eq!(program.json("status")["quality"]["outcome"], *outcome);
+        program.ok("export set");
+        let card = program.read("set/README.md");
+        assert!(card.contains("weighted by 2 waves"), "{card}");
+        assert!(!card.contains("alpha"), "one annotator: {card}");
         // The exported columns give the same estimates.
         for share in shares.iter().take(LABELS.len()) {
             let found = share_from_export(&program, share["label"].as_str().unwrap());

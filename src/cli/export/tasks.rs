@@ -9,7 +9,7 @@ use tempfile::NamedTempFile;
 
 use super::Export;
 use crate::atomic_file::{self, IfExists};
-use crate::cli::{App, CliError, Exit, OutputFormat, output};
+use crate::cli::{App, CliError, Exit, Kind, OutputFormat, output};
 use crate::export::Subject;
 use topicmill_core::{Fullname, SampleReason};
 use topicmill_review::label_studio::{self, Tasks};
@@ -54,6 +54,7 @@ impl Export {
             )));
         }
         let filters = [
+            ("--kind comments", self.kind == Kind::Comments),
             ("--label", !self.label.is_empty()),
             ("--since", self.since.is_some()),
             ("--until", self.until.is_some()),
@@ -67,7 +68,7 @@ impl Export {
             None => Ok(()),
             Some((flag, _)) => Err(CliError::Usage(format!(
                 "{flag} cannot be used with --format label-studio, which selects closest calls and random posts: leave \
-                 it out"
+                 it out; on the page `/review` of `topicmill serve --review`, you can filter by kind, label and score"
             ))),
         }
     }

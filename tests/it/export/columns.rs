@@ -47,9 +47,18 @@ fn gold_is_exported_and_labels_are_classes_of_the_card() {
         let files: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
         assert_eq!(files, ["train-00000-of-00001.parquet"]);
         let card = program.read("data-set/README.md");
+        let alpha = &program.json("labels gold list")["alpha"];
+        let agreement = format!(
+            "on {} posts: Krippendorff's alpha {:.2} (95 % interval {:.2} to {:.2}).",
+            alpha["posts"],
+            alpha["value"].as_f64().unwrap(),
+            alpha["low"].as_f64().unwrap(),
+            alpha["high"].as_f64().unwrap()
+        );
         for part in [
             "  - split: train\n",
             "- n<1K\n",
+            &agreement,
             "  - name: label\n    dtype:\n      class_label:\n        names:\n          '0': \"gaming\"\n          \
              '1': \"food\"\n  - name",
         ] {
