@@ -48,7 +48,7 @@ pub enum ConfigError {
         detail: String,
     },
     /// An unknown key.
-    #[error("unknown setting `{key}` in {layer}; {hint}")]
+    #[error("unknown setting `{key}` in {layer}{}; {hint}", line_of(.layer, .key))]
     UnknownKey {
         /// `section.key`.
         key: String,

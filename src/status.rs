@@ -67,8 +67,10 @@ pub struct StatusReport {
     pub last_day: Vec<StageRuns>,
     /// Posts per second of the latest run that labelled enough posts.
     pub posts_per_sec: Option<f64>,
-    /// Seconds to label the backlog at that pace.
+    /// Seconds to label the backlog at that pace; `None` if `classify` without flags would not.
     pub seconds_left: Option<u64>,
+    /// Why the pipeline file in the settings cannot be read.
+    pub pipeline_error: Option<String>,
     /// Topics that failed in the latest collection.
     pub failed_topics: Vec<FailedTopic>,
     /// The last runs of schedules, if they failed.
@@ -96,7 +98,7 @@ pub struct StatusReport {
 }
 
 /// Inputs of a [`StatusReport`] other than the database.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct StatusOptions<'a> {
     /// The time of the report.
     pub now: Timestamp,
@@ -108,6 +110,8 @@ pub struct StatusOptions<'a> {
     pub exact: bool,
     /// The pipeline file in the settings and its path; `None` if there is none, or it cannot be read.
     pub pipeline: Option<(&'a Pipeline, &'a Path)>,
+    /// Why the pipeline file in the settings cannot be read.
+    pub pipeline_error: Option<String>,
     /// The label set and the name of the model that `classify` uses without flags; `None` if the settings are invalid.
     pub defaults: Option<(&'a LabelSet, &'a str)>,
 }
@@ -163,10 +167,13 @@ impl StatusReport {
         let latest = (time + MAX_CLOCK_SKEW).into();
         let yesterday = (time - TimeDelta::days(1)).into();
         let outcomes = store.runs().collect_outcomes(RECENT_COLLECT_RUNS).await?;
+        let labels_current = is_default_current(store, options.defaults, &backlog).await?;
+        let pace = posts_per_sec.filter(|_| labels_current);
         let mut report = Self {
             now,
-            seconds_left: posts_per_sec.and_then(|pace| seconds(backlog.unlabelled, pace)),
-            labels_current: is_default_current(store, options.defaults, &backlog).await?,
+            seconds_left: pace.and_then(|pace| seconds(backlog.unlabelled, pace)),
+            labels_current,
+            pipeline_error: options.pipeline_error,
             backlog,
             is_estimate,
             newest: store.status().newest_post(latest).await?,

@@ -53,11 +53,12 @@ GRANT DELETE ON pair_logits, text_vectors TO topicmill_collector;
 -- schedule run: the state of schedules. Each stage also needs its own role's privileges.
 GRANT INSERT, UPDATE ON scheduled_runs TO topicmill_collector, topicmill_worker;
 
--- classify: labels, scores and the backlog, but no posts. UPDATE on one column allows `classify` to lock a post
--- while labelling it.
+-- classify and labels fit: labels, scores and the backlog, but no posts. UPDATE on one column allows both to lock a
+-- post while labelling it.
 GRANT INSERT, UPDATE ON runs, meta, models, label_sets, labels, hypotheses, current_target TO topicmill_worker;
 GRANT INSERT, UPDATE, DELETE ON leases, backlog, classifications, packed_scores, pair_logits, text_vectors, label_vectors
     TO topicmill_worker;
+GRANT INSERT, DELETE ON cross_fitted TO topicmill_worker;
 GRANT UPDATE (checked_at) ON things TO topicmill_worker;
 
 -- serve --review: gold labels.

@@ -22,7 +22,8 @@ use topicmill_store::Access;
 pub struct Serve {
     /// Listen on ADDRESS [default: the setting `serve.listen`, which is 127.0.0.1:8765]
     ///
-    /// ADDRESS is an IP address and a port; port 0 picks a free port. An address other than loopback needs a token.
+    /// ADDRESS is an IP address and a port; port 0 picks a free port. An address other than loopback needs a token, and
+    /// so does a server behind a proxy.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
     /// Require the token in FILE [default: the setting `serve.token`, if set]

@@ -79,7 +79,8 @@ impl Status {
         let store = app.store(Access::ReadOnly).await?;
         let flags = PipelineFlags { pipeline: None };
         let pipeline = app.pipeline(&flags);
-        if let Err(error) = &pipeline {
+        let pipeline_error = pipeline.as_ref().err().map(ToString::to_string);
+        if let Some(error) = pipeline_error.as_ref().filter(|_| !self.check) {
             tracing::warn!("schedules and topics are not compared with the pipeline file: {error}");
         }
         let pipeline = pipeline.ok();
@@ -94,6 +95,7 @@ impl Status {
             max_attempts: app.settings().classify.max_attempts,
             exact: self.exact,
             pipeline: pipeline.as_ref().zip(app.pipeline_path(&flags)),
+            pipeline_error,
             defaults: set.as_ref().map(|set| (set, model.as_str())),
         };
         let report = StatusReport::read(&store, options).await?;

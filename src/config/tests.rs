@@ -119,7 +119,8 @@ fn refusal(file: &str, variables: &[(&str, &str)]) -> String {
 #[test]
 fn errors_name_the_key_and_its_layer_but_no_secret() {
     for (file, variables, expected) in table! {
-        "[reddit]\nclient_secrte = \"x\"\n", &[][..], &["`reddit.client_secrte`", "t.toml", "client_secret,"][..];
+        "[reddit]\nclient_secrte = \"x\"\n", &[][..], &["`reddit.client_secrte`", "t.toml, line 2;", "client_secret,"][..];
+        "\n[databse]\nurl = \"hush\"\n", &[], &["`databse.url`", "t.toml, line 3;"];
         "[database]\nurl_fil = \"hush-hush\"\n", &[],
             &["did you mean `url_file`? [database] has allow_superuser, url, url_file"];
         "[classify]\nworkers = 99999999999999999999\n", &[], &["line 2, column 11"];

@@ -15,7 +15,7 @@ topicmill_backlog_posts Posts that are waiting for a label and are not parked
 topicmill_parked_posts Posts parked after too many failed attempts
 topicmill_oldest_unlabelled_age_seconds How long the oldest post without a label has waited; 0 if none is waiting
 topicmill_newest_post_timestamp_seconds When the last new post was stored
-topicmill_archive_newest_post_timestamp_seconds When the newest post in Arctic Shift was created, as the last run that read it found
+topicmill_archive_newest_post_timestamp_seconds When the newest post of r/AskReddit in Arctic Shift was created, as the last run that read it found
 topicmill_last_good_run_timestamp_seconds When the last successful run of a stage ended: one that did all or part of its work
 topicmill_last_run_failed 1 if the last run of a stage failed or crashed, or the last two did nothing
 topicmill_last_scheduled_run_failed 1 if the last run of a schedule failed

@@ -24,7 +24,7 @@ pub struct Limits {
     /// Report a problem if no collect or import succeeded within AGE
     #[arg(long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
     pub max_age_collect: Option<TimeDelta>,
-    /// Report a problem if the newest post in Arctic Shift was older than AGE, or was last looked up that long ago
+    /// Report a problem if the newest post of r/AskReddit in Arctic Shift was older than AGE, or was looked up that long ago
     #[arg(long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
     pub max_lag: Option<TimeDelta>,
     /// Report a problem if a post has been unlabelled for longer than AGE
@@ -35,8 +35,8 @@ pub struct Limits {
 /// A failed check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// The check: `max_age_post`, `max_age_collect`, `max_age_unlabelled`, `max_lag`, `run_failed`,
-    /// `scheduled_run_failed`, `scheduler_outdated`, `schedule_overdue`, `topic_failed` or `parked`.
+    /// The check: `max_age_post`, `max_age_collect`, `max_age_unlabelled`, `max_lag`, `pipeline_unreadable`,
+    /// `run_failed`, `scheduled_run_failed`, `scheduler_outdated`, `schedule_overdue`, `topic_failed` or `parked`.
     pub check: &'static str,
     /// One line that describes the problem.
     pub problem: String,
@@ -47,8 +47,8 @@ pub struct Problem {
 }
 
 impl Limits {
-    /// Returns the failed checks, the worst first: failed and overdue runs, exceeded ages, failed topics,
-    /// parked posts.
+    /// Returns the failed checks, the worst first: an unreadable pipeline file, failed and overdue runs, exceeded ages,
+    /// failed topics, parked posts.
     pub fn problems(&self, status: &StatusReport) -> Vec<Problem> {
         let failed = |check, problem, ended: Option<Timestamp>| Problem {
             check,
@@ -58,6 +58,10 @@ impl Limits {
         };
         let why = |error: &Option<String>| error.clone().unwrap_or("no reason is recorded".into());
         let mut problems = Vec::new();
+        if let Some(error) = &status.pipeline_error {
+            let text = format!("schedules and topics are not checked: {error}");
+            problems.push(failed("pipeline_unreadable", text, None));
+        }
         for last in status.failed_stages() {
             let (stage, error) = (&last.stage, why(&last.error));
             let verdict = last.problem().unwrap_or_default();
@@ -155,7 +159,7 @@ impl Limits {
                 self.max_lag,
                 status.archive.map(|archive| archive.newest_at),
                 &archive_read,
-                "no run has read Arctic Shift",
+                "no run has read a post of r/AskReddit in Arctic Shift",
             ),
             // With an empty backlog, there is nothing to check.
             oldest.and_then(|oldest| {

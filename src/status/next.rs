@@ -40,10 +40,20 @@ impl StatusReport {
             );
             return wait(why);
         }
-        // Without flags, `classify` might label with another model or label set.
-        if self.labels_current && self.waiting() > 0 {
+        if let Some(error) = &self.pipeline_error {
+            return wait(format!("correct the pipeline file: {error}"));
+        }
+        if self.waiting() > 0 {
             let why = format!("{} posts are waiting for a label", self.waiting());
-            return run("topicmill classify", why);
+            if self.labels_current {
+                return run("topicmill classify", why);
+            }
+            let current = self.backlog.label_set.as_deref().unwrap_or_default();
+            return wait(format!(
+                "{why} of `{current}`, but the settings name a different label set or model: run `topicmill classify \
+                 --make-current` or, if that one's labels are stored, `topicmill labels use`; to keep `{current}`, \
+                 correct `pipeline` and `classify.model`"
+            ));
         }
         if self.labels_current && self.backlog.parked > 0 {
             return run(

@@ -177,6 +177,30 @@ async fn database_roles_work_in_another_schema() {
     users.gone().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_can_fit_labels_and_a_fit_that_fails_leaves_no_label_set() {
+    let Some(database) = postgres() else { return };
+    let program = Program::on(database).with_default_model().labelled(30);
+    let users = Users::of(&program.url(), "fit").await;
+    let gold = program.gold_file("gold.csv", |i| i.is_multiple_of(3).then_some("none"));
+    let import = ["labels", "gold", "import", &gold];
+    users.ran("annotator", &import).expect_exit(0, "");
+    let fit = ["labels", "fit", "--make-current"];
+    let revoke = "REVOKE INSERT ON cross_fitted FROM topicmill_worker";
+    run(&users.owner, revoke).await.unwrap();
+    users.ran("worker", &fit).expect_exit(4, "cross_fitted");
+    assert_eq!(program.count("label_sets"), 1);
+    run(&users.owner, ROLES).await.unwrap();
+    users.ran("annotator", &fit).expect_exit(4, "label_sets");
+    // The second fit replaces the first.
+    for _ in 0..2 {
+        users.ran("worker", &fit).expect_exit(0, "");
+    }
+    assert_eq!(program.count("label_sets"), 2);
+    assert_eq!(program.count("cross_fitted"), 30);
+    users.gone().await;
+}
+
 async fn assert_role_is_limited(users: &Users) {
     let answer = "INSERT INTO gold (fullname, annotator, text_hash, chosen, source, answered_at) \
                   SELECT fullname, 'me', text_hash, 'random', 'review', now() FROM posts LIMIT 1";

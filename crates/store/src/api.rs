@@ -321,9 +321,9 @@ facade! {
     fn ensure_model(&self, model: &ModelRow) -> ModelId;
     /// Returns the key of a label set, inserting the set and its labels if necessary.
     fn ensure_label_set(&self, labels: &LabelSet, now: Timestamp) -> LabelSetId;
-    /// Replaces the stored fit of a label set, which may have a different provenance or be damaged, and the labels that
-    /// fits without each post's answer give the posts.
-    fn replace_fit(&self, id: LabelSetId, set: &LabelSet, crossed: &[CrossFitted]) -> ();
+    /// Stores a fitted label set, its base, and the labels that fits without each post's answer give the posts: all or
+    /// nothing. Replaces the same fit, which may have a different provenance or be damaged.
+    fn save_fit(&self, base: &LabelSet, set: &LabelSet, crossed: &[CrossFitted], now: Timestamp) -> LabelSetId;
     /// Returns the labels that fits without each post's answer give to posts with an unchanged text.
     fn cross_fitted(&self, label_set: LabelSetId) -> HashMap<Fullname, Prediction>;
     /// Returns the keys of hypotheses, in order. Missing hypotheses are inserted.

@@ -256,7 +256,6 @@ impl StoreError {
             | Self::Query(_)
             | Self::NotSqliteToPostgres
             | Self::NotEmpty(_) => FailureKind::Usage,
-            Self::Superuser { .. } => FailureKind::Policy,
             Self::Locked { .. } => FailureKind::Temporary,
             Self::Open { .. }
             | Self::Replaced(_)
@@ -273,6 +272,7 @@ impl StoreError {
             | Self::Pooler(_)
             | Self::NameTaken { .. }
             | Self::Full
+            | Self::Superuser { .. }
             | Self::DiskError(_)
             | Self::Statement { .. }
             | Self::Cancelled { .. }

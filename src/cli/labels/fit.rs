@@ -14,7 +14,7 @@ use crate::pipeline::Context;
 use topicmill_core::{FitTarget, LabelSet, Provenance};
 use topicmill_review::fit::{FittedSet, fit_label_set};
 use topicmill_review::gold::TOPIC;
-use topicmill_store::{Access, LabelSetRow, ModelId, Store, StoreError, Target};
+use topicmill_store::{Access, LabelSetId, LabelSetRow, ModelId, Store, StoreError, Target};
 
 /// Minimum number of gold labels for randomly sampled posts. With fewer, the figures use all gold labels.
 const MIN_RANDOM: usize = 30;
@@ -216,43 +216,37 @@ impl FitLabels {
             );
             return Ok(FitVerdict::MissesTarget);
         }
-        if base.background.is_some() && fitted.none == 0 {
-            tracing::warn!(
-                "no gold label is out of scope, so with this fit hardly any post is `other`: if some posts fit none of \
-                 the labels, label some of them and fit again"
-            );
-        }
-        warn_about_labels(fitted);
-        if !fitted.is_better() {
-            tracing::warn!(
-                answers = fitted.answers,
-                "the gain in log-likelihood on the held-out gold labels is not significant: add gold labels \
-                 and fit again"
-            );
-        }
+        warn_about(fitted);
         let labels = store.labels();
-        labels.ensure_label_set(base, now.into()).await?;
-        let label_set = labels.ensure_label_set(&fitted.set, now.into()).await?;
-        labels.replace_fit(label_set, &fitted.set, crossed).await?;
         let version = fitted.set.hash();
-        if !self.make_current {
+        // What may fail comes before the label set is stored: a failed fit would leave it without labels.
+        let mut engines = None;
+        if self.make_current {
+            if !self.yes {
+                let rows = labels.label_sets().await?;
+                let stored = rows.iter().find(|row| row.hash == version);
+                let label_set = stored.map_or(LabelSetId::NONE, |row| row.id);
+                let model = *model;
+                check_no_label_is_lost(store, Target { model, label_set }).await?;
+            }
+            let (of_thread, flags) = (app.clone(), self.model.clone());
+            engines = Some(run_blocking(move || of_thread.engines(&flags)).await?);
+        }
+        let label_set = labels
+            .save_fit(base, &fitted.set, crossed, now.into())
+            .await?;
+        let Some(engines) = engines else {
             tracing::info!(
                 version = short_hash(&version),
                 "stored as `{}`; add --make-current to label all posts with it and make it the current label set",
                 fitted.set.name
             );
             return Ok(FitVerdict::Stored);
-        }
+        };
         let target = Target {
             model: *model,
             label_set,
         };
-        if !self.yes {
-            check_no_label_is_lost(&context.store, target).await?;
-        }
-        // The model is opened before the label set becomes current: a later failure would leave it without labels.
-        let (of_thread, flags) = (app.clone(), self.model.clone());
-        let engines = run_blocking(move || of_thread.engines(&flags)).await?;
         if !labels.replace_current(*former, target).await? {
             return Err(CliError::Message(
                 Exit::TryAgain,
@@ -314,8 +308,15 @@ impl FitLabels {
     }
 }
 
-/// Warns about labels with few answers, and about labels that too few posts would get.
-fn warn_about_labels(fitted: &FittedSet) {
+/// Warns about a fit without out-of-scope answers, about labels with few answers, about labels that too few posts would
+/// get, and about an insignificant gain.
+fn warn_about(fitted: &FittedSet) {
+    if fitted.set.background.is_some() && fitted.none == 0 {
+        tracing::warn!(
+            "no gold label is out of scope, so with this fit hardly any post is `other`: if some posts fit none of \
+             the labels, label some of them and fit again"
+        );
+    }
     let few: Vec<String> = fitted
         .with_few_answers()
         .map(|label| {
@@ -342,6 +343,13 @@ fn warn_about_labels(fitted: &FittedSet) {
             "with this fit, these labels get less than half of their estimated share of the posts: {}; answer more posts \
              of these labels and fit again",
             rare.join(", ")
+        );
+    }
+    if !fitted.is_better() {
+        tracing::warn!(
+            answers = fitted.answers,
+            "the gain in log-likelihood on the held-out gold labels is not significant: add gold labels \
+             and fit again"
         );
     }
 }

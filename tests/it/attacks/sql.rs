@@ -170,7 +170,7 @@ async fn a_privileged_user_is_rejected_unless_allowed() {
     };
     let query = |url: &str| with(url, ROW);
     let ran = query(&database.url);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
     ran.expect_stderr_all(&["--allow-superuser", "GRANT SELECT", "`topicmill`"]);
     assert!(!ran.stdout.contains('1'), "{}", ran.stdout);
     // `Program` permits superusers through a variable.
@@ -184,7 +184,7 @@ async fn a_privileged_user_is_rejected_unless_allowed() {
     ] {
         let (url, name) = role(&database.url, terms).await;
         let ran = query(&url);
-        assert_eq!(ran.code, 3, "{terms}: {}", ran.stderr);
+        assert_eq!(ran.code, 4, "{terms}: {}", ran.stderr);
         drop_role(&database.url, &name).await;
     }
     // The owner of a database is an ordinary user.

@@ -38,6 +38,22 @@ fn requests_must_be_local_and_name_a_local_host() {
         assert_eq!(under(&format!("{elsewhere}:{port}")), 403, "{elsewhere}");
     }
     assert_eq!(served.raw("GET /posts HTTP/1.0\r\n\r\n").status, 403);
+    // A proxy on this machine makes other machines' requests local.
+    for proxied in [
+        "X-Forwarded-For: 192.0.2.1",
+        "x-real-ip: ::1",
+        "Forwarded: for=192.0.2.1",
+    ] {
+        for path in ["/posts", "/healthz", "/login"] {
+            let refused = served.ask("GET", path, &format!("{proxied}\r\n"));
+            assert_eq!(refused.status, 403, "{proxied}");
+            assert!(
+                refused.body.contains("set `serve.token`"),
+                "{}",
+                refused.body
+            );
+        }
+    }
     let answer = served.get("/posts");
     for header in [
         "content-security-policy: default-src 'self'",
@@ -93,6 +109,8 @@ fn remote_requests_need_the_token() {
     assert_eq!(served.get("/style.css").status, 200);
     let with = |header: &str| served.ask("GET", "/posts", &format!("{header}\r\n")).status;
     assert_eq!(with(&format!("Authorization: Bearer {TOKEN}")), 200);
+    let proxied = format!("X-Forwarded-For: 192.0.2.1\r\nAuthorization: Bearer {TOKEN}");
+    assert_eq!(with(&proxied), 200);
     assert_eq!(with(&format!("Authorization: Bearer {TOKEN}x")), 401);
     assert_eq!(with(&format!("Cookie: topicmill_token={TOKEN}")), 401);
     // The form takes the token once; then the cookie suffices.

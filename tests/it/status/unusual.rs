@@ -14,27 +14,52 @@ pub(super) const TWO: &str = "name = \"two\"\nmode = \"single\"\n\
 #[test]
 fn classify_is_suggested_only_if_it_labels_with_the_current_model_and_label_set() {
     let program = created(sqlite());
-    program.import(&lines(6, 6));
+    program.import(&lines(60, 60));
     let two = program.write("two.toml", TWO);
     let next = |settings: &[(&str, &str)]| {
-        let ran = program.run_with(settings, "status --format json");
-        let mut all: Value = serde_json::from_str(&ran.stdout).unwrap();
-        all["next"]["command"].take()
+        let all = program.run_with(settings, "status --format json").json();
+        let (next, timed) = (&all["next"], all["seconds_left"].is_u64());
+        (next["command"].clone(), next["why"].clone(), timed)
+    };
+    // The reason names what to do, and a wait without an end has no time.
+    let waits = |settings: &[(&str, &str)], reason: &str| {
+        let (command, why, timed) = next(settings);
+        assert_eq!((command, timed), (Value::Null, false), "{why}");
+        assert!(why.as_str().unwrap().contains(reason), "{reason}: {why}");
     };
     let with_file = [("pipeline", two.as_str())];
-    program.ok("classify --pipeline two.toml --limit 2");
-    assert_eq!(next(&with_file), "topicmill classify");
-    assert_eq!(next(&[]), Value::Null, "the settings do not name the file");
+    program.ok("classify --pipeline two.toml --limit 52");
+    let (command, _, timed) = next(&with_file);
+    assert_eq!((command, timed), (json!("topicmill classify"), true));
+    let switch = "8 posts are waiting for a label of `two`, but the settings name a different label set or model: run \
+                  `topicmill classify --make-current`";
+    waits(&[], switch);
     let other = ("classify.model", "models/minilm-reddit-topics");
-    assert_eq!(next(&[with_file[0], other]), Value::Null, "another model");
+    waits(&[with_file[0], other], switch);
     let edited = TWO.replace("video games", "board games");
     program.write("two.toml", edited);
-    assert_eq!(next(&with_file), Value::Null, "the file was edited");
+    waits(&with_file, switch);
+    let screen = program.run_with(&with_file, "status").stdout;
+    assert!(screen.contains("--make-current"), "{screen}");
+    assert!(!answer(&screen, "Waiting").unwrap().contains("/s"));
     program.write("two.toml", "no pipeline");
-    assert_eq!(next(&with_file), Value::Null, "the file is invalid");
+    waits(&with_file, "correct the pipeline file: setting `pipeline`");
     program.write("two.toml", TWO);
     program.ok("classify --pipeline two.toml");
-    assert_eq!(next(&with_file), Value::Null, "no post is waiting");
+    waits(&with_file, "nothing to run");
+}
+
+#[test]
+fn a_monitor_learns_of_a_pipeline_file_that_cannot_be_read() {
+    let program = created(sqlite());
+    program.write("typo.toml", "labels = [\"food\"");
+    for name in ["missing.toml", "typo.toml"] {
+        let ran = program.run_with(&[("pipeline", name)], "status --check");
+        assert_eq!(ran.code, 1, "{}", ran.stderr);
+        assert!(ran.stdout.contains(name), "{}", ran.stdout);
+    }
+    program.write("topicmill.toml", "pipeline = \"missing.toml\"\n");
+    assert_eq!(failed_checks(&program, ""), ["pipeline_unreadable"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

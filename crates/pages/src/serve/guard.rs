@@ -1,8 +1,8 @@
 //! Authorises requests and sets security headers on responses.
 //!
 //! If no token is set, only loopback clients can connect, and the `Host` header must be a loopback name, to prevent DNS
-//! rebinding. If one is set, clients must send it but may use any host name. State-changing requests must be
-//! same-origin.
+//! rebinding. Requests that a proxy forwards are rejected, because their clients may be anywhere. If a token is set,
+//! clients must send it but may use any host name. State-changing requests must be same-origin.
 
 use std::sync::Arc;
 
@@ -26,6 +26,8 @@ const TOKEN_COOKIE: &str = "topicmill_token";
 /// The content security policy: no external resources, no inline scripts, no frames.
 const CONTENT_POLICY: &str = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; \
                               frame-ancestors 'none'";
+/// Headers that a proxy adds to the requests of its clients.
+const PROXY_HEADERS: [&str; 3] = ["x-forwarded-for", "x-real-ip", "forwarded"];
 /// The cache policy, which keeps browsers from caching text that may be purged later.
 const NO_STORE: &str = "no-store";
 
@@ -36,7 +38,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Creates a guard; without a token, it accepts only loopback hosts.
+    /// Creates a guard; without a token, it accepts only loopback hosts, and no request from a proxy.
     pub fn new(token: Option<String>) -> Self {
         Self {
             token: token.map(|token| digest(&token)),
@@ -140,6 +142,10 @@ pub async fn authorize(State(guard): State<Arc<Guard>>, request: Request, next: 
         // HTTP/2 has the host name in the URI.
         .or_else(|| request.uri().authority().map(Authority::as_str));
     let path = request.uri().path().to_owned();
+    if guard.token.is_none() && PROXY_HEADERS.iter().any(|name| headers.contains_key(*name)) {
+        let message = "a proxy forwarded this request, so it may come from anywhere: behind a proxy, set `serve.token`";
+        return error_response(&path, StatusCode::FORBIDDEN, message);
+    }
     if guard.token.is_none() && !host.is_some_and(is_loopback) {
         let message = "this server accepts only loopback host names: open it as http://127.0.0.1 or http://localhost \
                     with its port, or start it with a token";

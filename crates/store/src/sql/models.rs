@@ -40,10 +40,20 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn ensure_label_set(&self, set: &LabelSet, now: Timestamp) -> Result<LabelSetId> {
+        let mut tx = self.begin().await?;
+        let id = Self::ensure_label_set_in(&mut tx, set, now).await?;
+        tx.commit().await.context("record the label set")?;
+        Ok(id)
+    }
+
+    async fn ensure_label_set_in(
+        tx: &mut DB::Connection,
+        set: &LabelSet,
+        now: Timestamp,
+    ) -> Result<LabelSetId> {
         const WHAT: &str = "record the label set";
         let hash = set.hash();
         let background = set.background.as_ref();
-        let mut tx = self.begin().await?;
         let id: LabelSetId = sqlx::query_scalar::<DB, _>(
             "INSERT INTO label_sets \
                (name, hash, template, mode, threshold, temperature, created_at, background, background_topics, fitted) \
@@ -80,18 +90,20 @@ impl<DB: Dialect> SqlStore<DB> {
             insert.push(" ON CONFLICT DO NOTHING");
             insert.build().execute(&mut *tx).await.context(WHAT)?;
         }
-        tx.commit().await.context(WHAT)?;
         Ok(id)
     }
 
-    pub async fn replace_fit(
+    pub async fn save_fit(
         &self,
-        id: LabelSetId,
+        base: &LabelSet,
         set: &LabelSet,
         crossed: &[CrossFitted],
-    ) -> Result<()> {
+        now: Timestamp,
+    ) -> Result<LabelSetId> {
         const WHAT: &str = "record the fit";
         let mut tx = self.begin().await?;
+        Self::ensure_label_set_in(&mut tx, base, now).await?;
+        let id = Self::ensure_label_set_in(&mut tx, set, now).await?;
         sqlx::query::<DB>("UPDATE label_sets SET fitted = $2 WHERE id = $1")
             .bind(id)
             .bind(set.fitted.as_ref().map(json))
@@ -130,7 +142,8 @@ impl<DB: Dialect> SqlStore<DB> {
                 .await
                 .context(WHAT)?;
         }
-        tx.commit().await.context(WHAT)
+        tx.commit().await.context(WHAT)?;
+        Ok(id)
     }
 
     pub async fn cross_fitted(
