@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 use topicmill_core::labels::label_file;
 use topicmill_core::labels::label_file::{DEFAULT_TEMPLATE, LabelFileError};
 use topicmill_core::{Background, FailureKind, Label, LabelSet, Mode};
-use topicmill_score::onnx::Library;
-use topicmill_score::{Device, EngineName, EngineOptions, LabelerError, ModelFolder, OnnxError};
+use topicmill_score::library::Library;
+use topicmill_score::{Device, EngineName, EngineOptions, LabelerError, LoadError, ModelFolder};
 
 use crate::Error;
 
@@ -151,18 +151,18 @@ fn value_error(error: impl std::fmt::Display) -> PyErr {
 }
 
 /// Converts an error in the model or the inference library, with a hint for Python users.
-pub fn onnx_error(error: &OnnxError) -> PyErr {
+pub fn load_error(error: &LoadError) -> PyErr {
     let hint = match error {
-        OnnxError::NotFound {
+        LoadError::NotFound {
             library: Library::OpenVino,
             ..
         } => "; install topicmill[openvino], or use engine=\"onnxruntime\"",
-        OnnxError::NotFound { .. } => {
+        LoadError::NotFound { .. } => {
             "; install the package `onnxruntime` in the same environment as topicmill"
         }
-        OnnxError::CpuOnly(_) => "; use device=\"cpu\", or engine=\"onnxruntime\"",
-        OnnxError::UnsupportedPrecision(_) => "; use engine=\"openvino\", or precision=\"fp32\"",
-        OnnxError::Cuda { .. } => {
+        LoadError::CpuOnly(_) => "; use device=\"cpu\", or engine=\"onnxruntime\"",
+        LoadError::UnsupportedPrecision(_) => "; use engine=\"openvino\", or precision=\"fp32\"",
+        LoadError::Cuda { .. } => {
             "; install topicmill[cuda] in an environment without `onnxruntime`, or use device=\"cpu\""
         }
         _ => "",

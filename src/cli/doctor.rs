@@ -10,8 +10,10 @@ use super::{App, CliError, Exit, OutputFormat, output};
 use crate::bottleneck::{self, Bottleneck};
 use topicmill_core::record::{QuotaLeft, RunCounts};
 use topicmill_core::{SourceKind, Stage, format_duration};
+use topicmill_score::LoadError;
 use topicmill_score::device::EngineName;
-use topicmill_score::onnx::{FoundBy, OnnxError, load_runtime};
+use topicmill_score::library::FoundBy;
+use topicmill_score::onnx::load_runtime;
 use topicmill_score::openvino::load_openvino;
 use topicmill_sources::Source;
 use topicmill_sources::arctic_shift::ArcticShift;
@@ -127,7 +129,7 @@ fn openvino(app: &App) -> Option<Finding> {
     let set = &app.settings().classify;
     let wanted = set.engine == EngineName::OpenVino || set.precision.as_deref() == Some("bf16");
     let found = load_openvino(app.openvino().as_deref());
-    if !wanted && matches!(found, Err(OnnxError::NotFound { .. })) {
+    if !wanted && matches!(found, Err(LoadError::NotFound { .. })) {
         return None;
     }
     let found = found.map_err(CliError::from).map(|runtime| {

@@ -18,7 +18,7 @@ use super::app::{DEFAULT_MODEL, run_blocking};
 use super::{App, CliError, Exit, OutputFormat, output};
 use crate::engines::find_model;
 use topicmill_score::folder::{ModelFolder, Processor};
-use topicmill_score::onnx::library::{
+use topicmill_score::library::{
     Library, NATIVE, NATIVE_OPENVINO, data_folder, prefix_of, system_folder,
 };
 use topicmill_score::onnx::load_runtime;
