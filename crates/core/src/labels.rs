@@ -7,10 +7,8 @@ pub mod label_file;
 mod slug;
 
 use std::collections::HashMap;
-use std::fmt;
-use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 pub use self::background::{Background, BackgroundError, BackgroundTopic};
@@ -25,30 +23,16 @@ const CLASS_TEMPLATE: &str = "class {}";
 /// The end of the name of a label set that `labels calibrate` wrote.
 pub const CALIBRATED: &str = "-calibrated";
 
-/// Scoring mode: the function that turns logits into scores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// One label per text: softmax of the entailment logits over the labels. Scores sum to 1.
-    Single,
-    /// Any number of labels per text, each scored independently: softmax of (contradiction, entailment) for an NLI
-    /// model, and a sigmoid for other models.
-    Multi,
-    /// The logits of a classifier, unchanged, for a regression.
-    Raw,
-}
-
-impl Mode {
-    /// All modes.
-    pub const ALL: &[Self] = &[Self::Single, Self::Multi, Self::Raw];
-
-    /// Returns `single`, `multi` or `raw`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Single => "single",
-            Self::Multi => "multi",
-            Self::Raw => "raw",
-        }
+string_enum! {
+    /// Scoring mode: the function that turns logits into scores.
+    Mode {
+        /// One label per text: softmax of the entailment logits over the labels. Scores sum to 1.
+        Single = "single",
+        /// Any number of labels per text, each scored independently: softmax of (contradiction, entailment) for an NLI
+        /// model, and a sigmoid for other models.
+        Multi = "multi",
+        /// The logits of a classifier, unchanged, for a regression.
+        Raw = "raw",
     }
 }
 
@@ -59,28 +43,6 @@ impl From<HeadFunction> for Mode {
             HeadFunction::Sigmoid => Self::Multi,
             HeadFunction::Identity => Self::Raw,
         }
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-/// An error for text that is not a mode name.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a mode: use `single`, `multi` or `raw`")]
-pub struct ModeError(String);
-
-impl FromStr for Mode {
-    type Err = ModeError;
-
-    fn from_str(text: &str) -> Result<Self, ModeError> {
-        let mut modes = Self::ALL.iter().copied();
-        modes
-            .find(|mode| mode.as_str() == text)
-            .ok_or_else(|| ModeError(text.to_owned()))
     }
 }
 
