@@ -68,19 +68,14 @@ impl Settings {
                 }
                 set
             }
-            (None, Some(labels), _) => LabelSet {
-                name: "python".to_owned(),
-                template: folder
-                    .template
-                    .clone()
-                    .unwrap_or_else(|| DEFAULT_TEMPLATE.to_owned()),
-                mode: Mode::Single,
-                threshold: 0.0,
-                temperature: 1.0,
-                labels: labels.iter().map(label).collect(),
-                background: Background::default_for(&folder.kind),
-                fitted: None,
-            },
+            (None, Some(labels), _) => {
+                let template = folder.template.as_deref().unwrap_or(DEFAULT_TEMPLATE);
+                let labels = labels.iter().map(label).collect();
+                LabelSet {
+                    background: Background::default_for(&folder.kind),
+                    ..LabelSet::new("python".to_owned(), template.to_owned(), labels)
+                }
+            }
             (None, None, Some(head)) => LabelSet::of_classifier(&folder.name, head),
             (None, None, None) => label_file::read(DEFAULT_LABELS, "", no_file)
                 .expect("the program's own pipeline file can be read"),
@@ -139,9 +134,8 @@ fn label((label, descriptions): &(String, Vec<String>)) -> Label {
     let mut descriptions = descriptions.clone();
     descriptions.retain(|text| !text.trim().is_empty());
     Label {
-        slug: label.clone(),
-        label: label.clone(),
         descriptions,
+        ..Label::new(label)
     }
 }
 

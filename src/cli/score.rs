@@ -15,7 +15,7 @@ use crate::score_files::{
     self, FileJob, FilesError, Reading, ScoredRows, WINDOW_PAIRS, Writing, score_files,
 };
 use crate::telemetry::Progress;
-use topicmill_core::{Background, Label, LabelSet, Mode};
+use topicmill_core::{Background, Label, LabelSet};
 use topicmill_score::LabelerError;
 use topicmill_tables::bytes;
 
@@ -212,25 +212,15 @@ impl Score {
         if self.labels.is_empty() {
             return Ok(app.pipeline(&self.pipeline)?.label_set);
         }
-        let label = |text: &String| Label {
-            slug: text.clone(),
-            label: text.clone(),
-            descriptions: Vec::new(),
-        };
+        let labels = self.labels.iter().map(|text| Label::new(text)).collect();
         Ok(LabelSet {
-            name: "command line".into(),
-            template: self.template.clone(),
-            mode: Mode::Single,
-            threshold: 0.0,
-            temperature: 1.0,
-            labels: self.labels.iter().map(label).collect(),
             background: match (&self.background, app.model_kind(&self.model)) {
                 (Some(named), _) => background(named, Path::new(""))
                     .map_err(|error| CliError::Usage(format!("--background `{named}`: {error}")))?,
                 (None, Some((_, kind))) => Background::default_for(&kind),
                 (None, None) => None,
             },
-            fitted: None,
+            ..LabelSet::new("command line".into(), self.template.clone(), labels)
         })
     }
 }

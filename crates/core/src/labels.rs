@@ -65,6 +65,17 @@ pub struct Label {
     pub descriptions: Vec<String>,
 }
 
+impl Label {
+    /// Creates a label whose slug is its text, without descriptions.
+    pub fn new(text: &str) -> Self {
+        Self {
+            slug: text.to_owned(),
+            label: text.to_owned(),
+            descriptions: Vec::new(),
+        }
+    }
+}
+
 /// Versioned labels with all the settings that determine a post's label, given its logits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelSet {
@@ -132,6 +143,20 @@ pub enum LabelSetError {
 }
 
 impl LabelSet {
+    /// Creates a label set in mode single, without a threshold, a temperature or a background.
+    pub fn new(name: String, template: String, labels: Vec<Label>) -> Self {
+        Self {
+            name,
+            template,
+            mode: Mode::Single,
+            threshold: 0.0,
+            temperature: 1.0,
+            labels,
+            background: None,
+            fitted: None,
+        }
+    }
+
     /// Validates the fields.
     ///
     /// # Errors
@@ -207,21 +232,13 @@ impl LabelSet {
         faults
     }
 
-    /// Returns true if this label set is a calibrated copy of `original`: its name ends with [`CALIBRATED`], the
-    /// original's does not, and only the threshold, the temperature and the background's weight may differ.
+    /// Returns true if this label set is a calibrated copy of `original`, which has no fit: its name ends with
+    /// [`CALIBRATED`], the original's does not, and only the threshold, the temperature and the background's weight may
+    /// differ.
     pub fn is_calibrated_copy_of(&self, original: &Self) -> bool {
-        let uncalibrated = |set: &Self| Self {
-            threshold: 0.0,
-            temperature: 1.0,
-            background: set.background.clone().map(|background| Background {
-                weight: 1.0,
-                ..background
-            }),
-            ..set.clone()
-        };
         self.name.ends_with(CALIBRATED)
             && !original.name.ends_with(CALIBRATED)
-            && uncalibrated(self).hash() == uncalibrated(original).hash()
+            && self.has_same_logits(original)
     }
 
     /// Returns true if `other` turns the same model output into the same logits, except for the background's
@@ -279,25 +296,14 @@ impl LabelSet {
         }
         hex(&Sha256::digest(content.as_bytes()))
     }
-}
 
-impl LabelSet {
     /// Returns the label set of a classifier, with the mode that transformers would use.
     pub fn of_classifier(name: &str, head: &ClassifierHead) -> Self {
-        let label = |label: &String| Label {
-            slug: label.clone(),
-            label: label.clone(),
-            descriptions: Vec::new(),
-        };
+        let labels = head.labels.iter().map(|label| Label::new(label));
+        let (name, template) = (name.to_owned(), CLASS_TEMPLATE.to_owned());
         Self {
-            name: name.to_owned(),
-            template: CLASS_TEMPLATE.to_owned(),
             mode: head.function.into(),
-            threshold: 0.0,
-            temperature: 1.0,
-            labels: head.labels.iter().map(label).collect(),
-            background: None,
-            fitted: None,
+            ..Self::new(name, template, labels.collect())
         }
     }
 

@@ -9,7 +9,7 @@ use crate::atomic_file::IfExists;
 use crate::cli::output;
 use crate::cli::{App, CliError, Exit};
 use crate::pipeline_file::{Pipeline, REDDIT, slug};
-use topicmill_core::{Background, Label, LabelSet, Listing, Mode};
+use topicmill_core::{Background, Label, LabelSet, Listing};
 use topicmill_store::Access;
 
 /// The name of the label set if it is written to stdout.
@@ -78,22 +78,16 @@ impl New {
             }
             labels.push(Label {
                 slug: free_slug(words, &labels),
-                label: words.to_owned(),
-                descriptions: Vec::new(),
+                ..Label::new(words)
             });
         }
         if labels.is_empty() {
             labels = examples();
         }
+        let template = "This text is about {}.".to_owned();
         Ok(LabelSet {
-            name: self.name(),
-            template: "This text is about {}.".to_owned(),
-            mode: Mode::Single,
-            threshold: 0.0,
-            temperature: 1.0,
-            labels,
             background: default_background(),
-            fitted: None,
+            ..LabelSet::new(self.name(), template, labels)
         })
     }
 }
