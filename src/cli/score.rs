@@ -9,7 +9,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use super::app::{App, ModelFlags, PipelineFlags, SmallFlags, run_blocking};
 use super::backlog::warn_about_identical_labels;
 use super::signals::BLOCKED_TIMEOUT;
-use super::{CliError, Exit};
+use super::{CliError, Exit, check_stdin};
 use crate::pipeline_file::background;
 use crate::score_files::{
     self, FileJob, FilesError, Reading, ScoredRows, WINDOW_PAIRS, Writing, score_files,
@@ -138,10 +138,7 @@ impl Score {
             set.labels.len()
         );
         let output = self.files.pop().expect("clap requires two or more files");
-        let stdin = self.files.iter().filter(|path| bytes::is_stdin(path));
-        if stdin.count() > 1 {
-            return Err(CliError::Usage("stdin (`-`) can be read only once".into()));
-        }
+        check_stdin(&self.files)?;
         let mut inputs = Vec::new();
         for path in &self.files {
             inputs.extend(score_files::expand_paths(path)?);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{NamedSet, STDOUT, write_file};
+use super::{NamedSet, STDOUT, free_name, write_file};
 use crate::atomic_file::IfExists;
 use crate::cli::output;
 use crate::cli::{App, CliError, Exit};
@@ -172,11 +172,7 @@ fn free_slug(words: &str, labels: &[Label]) -> String {
         made if made.is_empty() => "label".to_owned(),
         made => made,
     };
-    let numbered = (2..).map(|n| format!("{base}-{n}"));
-    std::iter::once(base.clone())
-        .chain(numbered)
-        .find(|slug| labels.iter().all(|label| label.slug != *slug))
-        .expect("the numbered slugs are unlimited")
+    free_name(&base, |slug| labels.iter().all(|label| label.slug != slug))
 }
 
 pub(super) fn toml_string(text: &str) -> String {
