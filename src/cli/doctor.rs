@@ -5,6 +5,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::app::{ModelFlags, PipelineFlags};
+use super::output::counted;
 use super::source::SourceFlag;
 use super::{App, CliError, Exit, OutputFormat, output};
 use crate::bottleneck::{self, Bottleneck};
@@ -181,14 +182,17 @@ fn pipeline(app: &App, flags: &PipelineFlags) -> Result<String, CliError> {
             format!("{}, as set in {origin}", path.display())
         }
     };
-    let (name, labels) = (&pipeline.name, pipeline.label_set.labels.len());
+    let (name, labels) = (&pipeline.name, pipeline.label_set.labels.len() as u64);
     let read = pipeline
         .topics
         .iter()
         .filter(|topic| !topic.subreddits.is_empty());
+    let (labels, topics) = (
+        counted(labels, "label"),
+        counted(read.count() as u64, "topic"),
+    );
     Ok(format!(
-        "{name} ({file}): {labels} labels, {} topics with subreddits",
-        read.count()
+        "{name} ({file}): {labels}, {topics} with subreddits"
     ))
 }
 
