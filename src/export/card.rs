@@ -1,6 +1,5 @@
 //! The data card for a folder: its content, its origin and its terms.
 
-use std::fmt::Write;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -116,37 +115,30 @@ pub(super) fn text(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) ->
     card += &shares(&facts.quality);
     let tables = [("label", &counts.labels), ("topic", &counts.topics)];
     for (title, rows) in tables.into_iter().filter(|(_, rows)| !rows.is_empty()) {
-        writeln!(
-            card,
-            "## Posts by {title}\n\n| {title} | posts |\n|---|---|"
-        )
-        .expect(STRING);
+        card.extend([format!(
+            "## Posts by {title}\n\n| {title} | posts |\n|---|---|\n"
+        )]);
         for (name, posts) in rows.iter().take(MOST_ROWS) {
-            writeln!(card, "| {} | {posts} |", cell(name)).expect(STRING);
+            card.extend([format!("| {} | {posts} |\n", cell(name))]);
         }
         if let Some(more @ 1..) = rows.len().checked_sub(MOST_ROWS) {
-            writeln!(card, "| and {more} more | |").expect(STRING);
+            card.extend([format!("| and {more} more | |\n")]);
         }
         card.push('\n');
     }
     card += "## Columns\n\n| column | type | meaning |\n|---|---|---|\n";
     for column in columns {
-        let (name, kind) = (cell(&column.name), column.kind_name());
-        writeln!(card, "| `{name}` | {kind} | {} |", cell(&column.meaning)).expect(STRING);
+        let (name, meaning) = (cell(&column.name), cell(&column.meaning));
+        card.extend([format!(
+            "| `{name}` | {} | {meaning} |\n",
+            column.kind_name()
+        )]);
     }
-    write!(
-        card,
-        "\n## Use\n\n```python\nfrom datasets import load_dataset\n\nposts = load_dataset(\"PATH TO THIS FOLDER\", \
+    card + "\n## Use\n\n```python\nfrom datasets import load_dataset\n\nposts = load_dataset(\"PATH TO THIS FOLDER\", \
          split=\"train\")\n```\n\nThe texts belong to the people who wrote them. Reddit's terms apply: if you keep a \
          copy, delete what is deleted on Reddit; `topicmill purge --check-deleted` finds it. To share the posts \
          without their texts, share their ids, which have no labels (`topicmill export posts.txt --format ids`).\n"
-    )
-    .expect(STRING);
-    card
 }
-
-/// The `expect` message for a write to a string.
-const STRING: &str = "writing to a string cannot fail";
 
 /// Formats the YAML front matter, the title and the introduction.
 fn front(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
@@ -193,40 +185,27 @@ fn quality_line(quality: &MeasuredQuality) -> String {
 /// Formats the features for the front matter. Labels are declared as classes so that a training script gets their
 /// numbers.
 fn features(columns: &[DatasetColumn], labels: &[Label]) -> String {
-    let mut text = String::new();
-    for column in columns {
-        let outcomes: &[&str] = match column.name.as_str() {
-            "label" => &[],
-            "outcome" => &["other", "unsure"],
-            name => {
-                let kind = match column.kind {
-                    ColumnKind::Text | ColumnKind::Hex => "string",
-                    ColumnKind::Integer => "int64",
-                    ColumnKind::Number => "float64",
-                    ColumnKind::Boolean => "bool",
-                    ColumnKind::Time => "timestamp[ms, tz=UTC]",
-                    ColumnKind::Vector => {
-                        writeln!(text, "  - name: {}\n    list: float32", quoted(name))
-                            .expect(STRING);
-                        continue;
-                    }
-                };
-                writeln!(text, "  - name: {}\n    dtype: {kind}", quoted(name)).expect(STRING);
-                continue;
-            }
-        };
-        let name = &column.name;
-        writeln!(
-            text,
-            "  - name: {name}\n    dtype:\n      class_label:\n        names:"
-        )
-        .expect(STRING);
+    let classes = |column: &str, outcomes: &[&str]| {
         let names = labels.iter().map(|label| label.slug.as_str());
-        for (class, name) in names.chain(outcomes.iter().copied()).enumerate() {
-            writeln!(text, "          '{class}': {}", quoted(name)).expect(STRING);
-        }
-    }
-    text
+        let names = names.chain(outcomes.iter().copied()).enumerate();
+        let names = names.map(|(class, name)| format!("          '{class}': {}\n", quoted(name)));
+        let names: String = names.collect();
+        format!("  - name: {column}\n    dtype:\n      class_label:\n        names:\n{names}")
+    };
+    let feature = |column: &DatasetColumn| {
+        let kind = match (column.name.as_str(), column.kind) {
+            ("label", _) => return classes("label", &[]),
+            ("outcome", _) => return classes("outcome", &["other", "unsure"]),
+            (_, ColumnKind::Text | ColumnKind::Hex) => "dtype: string",
+            (_, ColumnKind::Integer) => "dtype: int64",
+            (_, ColumnKind::Number) => "dtype: float64",
+            (_, ColumnKind::Boolean) => "dtype: bool",
+            (_, ColumnKind::Time) => "dtype: timestamp[ms, tz=UTC]",
+            (_, ColumnKind::Vector) => "list: float32",
+        };
+        format!("  - name: {}\n    {kind}\n", quoted(&column.name))
+    };
+    columns.iter().map(feature).collect()
 }
 
 /// Quotes a YAML string, which may be any JSON string.
@@ -236,13 +215,13 @@ fn quoted(text: &str) -> serde_json::Value {
 
 /// Formats the labels with their descriptions.
 fn descriptions(labels: &[Label]) -> String {
-    let mut text = "## Labels\n\n| label | in words | descriptions |\n|---|---|---|\n".to_owned();
-    for label in labels {
+    let row = |label: &Label| {
         let (slug, words) = (cell(&label.slug), cell(&label.label));
         let about = cell(&label.descriptions.join(" · "));
-        writeln!(text, "| `{slug}` | {words} | {about} |").expect(STRING);
-    }
-    text + "\n"
+        format!("| `{slug}` | {words} | {about} |\n")
+    };
+    let rows: String = labels.iter().map(row).collect();
+    format!("## Labels\n\n| label | in words | descriptions |\n|---|---|---|\n{rows}\n")
 }
 
 /// Formats the labels' shares; empty without estimates.
@@ -267,8 +246,9 @@ fn shares(quality: &MeasuredQuality) -> String {
         let value = 100.0 * estimated.value.unwrap_or_default();
         let [assigned, low, high] =
             [share.assigned, estimated.low, estimated.high].map(|share| 100.0 * share);
-        let row = format!("| {label} | {assigned:.1} % | {value:.1} % ({low:.1} to {high:.1}) |");
-        writeln!(text, "{row}").expect(STRING);
+        text.extend([format!(
+            "| {label} | {assigned:.1} % | {value:.1} % ({low:.1} to {high:.1}) |\n"
+        )]);
     }
     text + "\n"
 }
