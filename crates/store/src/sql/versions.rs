@@ -275,16 +275,8 @@ impl<DB: Dialect> SqlStore<DB> {
         sample: u32,
     ) -> Result<WorkEstimate> {
         const WHAT: &str = "read a sample of unlabelled texts";
-        let Cost {
-            posts,
-            texts,
-            pairs_stored,
-            pairs_missing,
-            posts_without_inference,
-            ..
-        } = self
-            .cost(sought.model, sought.label_set, &sought.hypotheses)
-            .await?;
+        let cost = self.cost(sought.model, sought.label_set, &sought.hypotheses);
+        let cost = cost.await?;
         let target = Target {
             model: sought.model.unwrap_or(ModelId::NONE),
             label_set: sought.label_set.unwrap_or(LabelSetId::NONE),
@@ -309,11 +301,7 @@ impl<DB: Dialect> SqlStore<DB> {
             Ok((hash, thing_text(&fullname, &title, &selftext)))
         };
         Ok(WorkEstimate {
-            posts,
-            texts,
-            missing_pairs: pairs_missing,
-            stored_pairs: pairs_stored,
-            posts_without_inference,
+            cost,
             sample: rows.iter().map(decode).collect::<Result<_>>()?,
         })
     }
