@@ -9,7 +9,6 @@ mod card;
 mod columns;
 mod counts;
 mod file;
-mod folder;
 mod parquet;
 mod write;
 

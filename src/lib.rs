@@ -32,6 +32,7 @@
 pub const VERSION: &str = env!("TOPICMILL_VERSION");
 
 pub mod atomic_file;
+pub mod atomic_folder;
 pub mod backup;
 pub mod bottleneck;
 pub mod classify;

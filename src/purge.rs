@@ -99,8 +99,8 @@ pub async fn purge(
 }
 
 /// Rewrites the files of a SQLite database, so that no bytes of this purge or an earlier one remain. The tables of a
-/// PostgreSQL server are shared, and are only rewritten on request.
-/// Returns true if bytes of purged data may remain in them.
+/// PostgreSQL server are shared, and are only rewritten on request. Returns true if bytes of purged data may remain in
+/// them.
 async fn rewrite(run: &Run<'_>, leave_file: bool) -> Result<bool, StoreError> {
     if !run.store.purging().is_rewrite_due().await? {
         return Ok(false);

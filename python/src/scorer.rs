@@ -7,12 +7,12 @@ use pyo3::prelude::*;
 use rayon::ThreadPoolBuilder;
 use topicmill_score::batch::batch_tokens_for;
 use topicmill_score::labeler::Completion;
-use topicmill_score::onnx::Library;
+use topicmill_score::library::Library;
 use topicmill_score::{EngineName, Labeler, LabelerError, OpenedEngine};
 
 use crate::Error;
 use crate::rows::{Model, Rows, Vectors};
-use crate::settings::{Settings, labeler_error, onnx_error};
+use crate::settings::{Settings, labeler_error, load_error};
 use crate::texts::Texts;
 
 /// A model with prepared labels. Immutable and thread-safe; concurrent calls wait for each other.
@@ -237,7 +237,7 @@ fn load(settings: &Settings) -> PyResult<Scorer> {
     let options = settings.engine()?;
     let precision = settings.precision.as_deref();
     let opened = OpenedEngine::open(&settings.model, precision, &options);
-    let (folder, opened) = opened.map_err(|error| onnx_error(&error))?;
+    let (folder, opened) = opened.map_err(|error| load_error(&error))?;
     let set = settings.label_set(&folder)?;
     let (chosen, threads) = (opened.chosen, opened.threads);
     let mut about = About {

@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 use topicmill_core::labels::label_file;
 use topicmill_core::labels::label_file::{DEFAULT_TEMPLATE, LabelFileError};
 use topicmill_core::{Background, FailureKind, Label, LabelSet, Mode};
-use topicmill_score::onnx::Library;
-use topicmill_score::{Device, EngineName, EngineOptions, LabelerError, ModelFolder, OnnxError};
+use topicmill_score::library::Library;
+use topicmill_score::{Device, EngineName, EngineOptions, LabelerError, LoadError, ModelFolder};
 
 use crate::Error;
 
@@ -68,19 +68,14 @@ impl Settings {
                 }
                 set
             }
-            (None, Some(labels), _) => LabelSet {
-                name: "python".to_owned(),
-                template: folder
-                    .template
-                    .clone()
-                    .unwrap_or_else(|| DEFAULT_TEMPLATE.to_owned()),
-                mode: Mode::Single,
-                threshold: 0.0,
-                temperature: 1.0,
-                labels: labels.iter().map(label).collect(),
-                background: Background::default_for(&folder.kind),
-                fitted: None,
-            },
+            (None, Some(labels), _) => {
+                let template = folder.template.as_deref().unwrap_or(DEFAULT_TEMPLATE);
+                let labels = labels.iter().map(label).collect();
+                LabelSet {
+                    background: Background::default_for(&folder.kind),
+                    ..LabelSet::new("python".to_owned(), template.to_owned(), labels)
+                }
+            }
             (None, None, Some(head)) => LabelSet::of_classifier(&folder.name, head),
             (None, None, None) => label_file::read(DEFAULT_LABELS, "", no_file)
                 .expect("the program's own pipeline file can be read"),
@@ -139,9 +134,8 @@ fn label((label, descriptions): &(String, Vec<String>)) -> Label {
     let mut descriptions = descriptions.clone();
     descriptions.retain(|text| !text.trim().is_empty());
     Label {
-        slug: label.clone(),
-        label: label.clone(),
         descriptions,
+        ..Label::new(label)
     }
 }
 
@@ -151,18 +145,18 @@ fn value_error(error: impl std::fmt::Display) -> PyErr {
 }
 
 /// Converts an error in the model or the inference library, with a hint for Python users.
-pub fn onnx_error(error: &OnnxError) -> PyErr {
+pub fn load_error(error: &LoadError) -> PyErr {
     let hint = match error {
-        OnnxError::NotFound {
+        LoadError::NotFound {
             library: Library::OpenVino,
             ..
         } => "; install topicmill[openvino], or use engine=\"onnxruntime\"",
-        OnnxError::NotFound { .. } => {
+        LoadError::NotFound { .. } => {
             "; install the package `onnxruntime` in the same environment as topicmill"
         }
-        OnnxError::CpuOnly(_) => "; use device=\"cpu\", or engine=\"onnxruntime\"",
-        OnnxError::UnsupportedPrecision(_) => "; use engine=\"openvino\", or precision=\"fp32\"",
-        OnnxError::Cuda { .. } => {
+        LoadError::CpuOnly(_) => "; use device=\"cpu\", or engine=\"onnxruntime\"",
+        LoadError::UnsupportedPrecision(_) => "; use engine=\"openvino\", or precision=\"fp32\"",
+        LoadError::Cuda { .. } => {
             "; install topicmill[cuda] in an environment without `onnxruntime`, or use device=\"cpu\""
         }
         _ => "",

@@ -57,7 +57,7 @@ pub async fn dry_run(
     }
     let texts = missing.sample.iter().map(|(_, text)| text.clone());
     let texts: Vec<String> = texts.collect();
-    let (clock, count) = (clock.clone(), missing.texts);
+    let (clock, count) = (clock.clone(), missing.cost.texts);
     let cost = blocking(move || {
         estimate::cost(&mut models.large, &prepared, &clock, &texts, &pairs, count)
     });

@@ -28,7 +28,7 @@ use topicmill_core::clock::{SharedClock, SystemClock};
 use topicmill_core::record::RunSettings;
 use topicmill_core::{LabelSet, Listing, Mode, SourceKind};
 use topicmill_http::{ClientSettings, Timeouts};
-use topicmill_score::onnx::library;
+use topicmill_score::library;
 use topicmill_sources::SourceSettings;
 use topicmill_sources::arctic_shift::ArcticShiftSettings;
 use topicmill_sources::reddit::{Reddit, RedditSettings};

@@ -110,9 +110,10 @@ impl Classify {
 }
 
 fn table(pass: Pass, missing: &WorkEstimate, cost: &EstimatedCost) -> Table {
-    let (unit, ready) = (pass.unit(), missing.posts_without_inference);
-    let to_compute = pass.count(missing.missing_pairs);
-    let computed = pass.count(missing.stored_pairs);
+    let (unit, missing) = (pass.unit(), &missing.cost);
+    let to_compute = pass.count(missing.pairs_missing);
+    let computed = pass.count(missing.pairs_stored);
+    let ready = missing.posts_without_inference;
     let mut rows = vec![
         ("posts without a label".to_owned(), json!(missing.posts)),
         ("distinct texts in these posts".into(), json!(missing.texts)),

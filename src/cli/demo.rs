@@ -68,8 +68,7 @@ impl Demo {
         let table = context.store.query(query).await?;
         let report = write_report(app, &context.store, url).await?;
         context.store.close().await?;
-        let bars = output::with_bars(&table, "agreement");
-        output::print(&output::aligned_table(&bars))?;
+        output::print(&output::aligned_table(&table))?;
         output::print(&total(&table))?;
         output::print(&next_steps(url, report.as_deref()))?;
         Ok(labelled)

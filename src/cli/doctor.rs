@@ -5,13 +5,16 @@ use clap::Args;
 use serde_json::json;
 
 use super::app::{ModelFlags, PipelineFlags};
+use super::output::counted;
 use super::source::SourceFlag;
 use super::{App, CliError, Exit, OutputFormat, output};
 use crate::bottleneck::{self, Bottleneck};
 use topicmill_core::record::{QuotaLeft, RunCounts};
 use topicmill_core::{SourceKind, Stage, format_duration};
+use topicmill_score::LoadError;
 use topicmill_score::device::EngineName;
-use topicmill_score::onnx::{FoundBy, OnnxError, load_runtime};
+use topicmill_score::library::FoundBy;
+use topicmill_score::onnx::load_runtime;
 use topicmill_score::openvino::load_openvino;
 use topicmill_sources::Source;
 use topicmill_sources::arctic_shift::ArcticShift;
@@ -127,7 +130,7 @@ fn openvino(app: &App) -> Option<Finding> {
     let set = &app.settings().classify;
     let wanted = set.engine == EngineName::OpenVino || set.precision.as_deref() == Some("bf16");
     let found = load_openvino(app.openvino().as_deref());
-    if !wanted && matches!(found, Err(OnnxError::NotFound { .. })) {
+    if !wanted && matches!(found, Err(LoadError::NotFound { .. })) {
         return None;
     }
     let found = found.map_err(CliError::from).map(|runtime| {
@@ -179,14 +182,17 @@ fn pipeline(app: &App, flags: &PipelineFlags) -> Result<String, CliError> {
             format!("{}, as set in {origin}", path.display())
         }
     };
-    let (name, labels) = (&pipeline.name, pipeline.label_set.labels.len());
+    let (name, labels) = (&pipeline.name, pipeline.label_set.labels.len() as u64);
     let read = pipeline
         .topics
         .iter()
         .filter(|topic| !topic.subreddits.is_empty());
+    let (labels, topics) = (
+        counted(labels, "label"),
+        counted(read.count() as u64, "topic"),
+    );
     Ok(format!(
-        "{name} ({file}): {labels} labels, {} topics with subreddits",
-        read.count()
+        "{name} ({file}): {labels}, {topics} with subreddits"
     ))
 }
 

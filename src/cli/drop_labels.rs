@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use clap::Args;
 
-use super::output::{print_err, thousands};
+use super::output::{counted, print_err};
 use super::{App, CliError, Exit};
 use crate::telemetry::{IS_PROMPTING, Progress, nonzero};
 use topicmill_store::{DropTarget, HypothesisId, Store};
@@ -46,8 +46,8 @@ pub async fn run(
         return Err(CliError::Message(
             Exit::TryAgain,
             format!(
-                "cannot drop {name}: a worker is labelling {} posts with it; stop the worker, or wait until it is done",
-                thousands(dependents.claimed)
+                "cannot drop {name}: a worker is labelling {} with it; stop the worker, or wait until it is done",
+                counted(dependents.claimed, "post")
             ),
         ));
     }
@@ -63,8 +63,8 @@ pub async fn run(
             ),
         ));
     }
-    let count = thousands(dependents.labels);
-    if !confirm(flags.yes, &format!("drop {name} with {count} labels"))? {
+    let labels_of_it = counted(dependents.labels, "label");
+    if !confirm(flags.yes, &format!("drop {name} with {labels_of_it}"))? {
         tracing::info!("nothing was dropped");
         return Ok(Exit::Done);
     }

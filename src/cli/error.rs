@@ -17,10 +17,10 @@ use crate::score_files::FilesError;
 use topicmill_core::FailureKind;
 use topicmill_pages::serve::ServeError;
 use topicmill_review::gold::GoldError;
+use topicmill_score::LoadError;
 use topicmill_score::device::DeviceError;
 use topicmill_score::folder::ModelError;
 use topicmill_score::labeler::LabelerError;
-use topicmill_score::onnx::OnnxError;
 use topicmill_sources::SourceError;
 use topicmill_sources::file::dump::FileError;
 use topicmill_store::StoreError;
@@ -133,8 +133,8 @@ pub enum CliError {
     Store(#[from] StoreError),
     #[error("{0}{hint}", hint = hints::for_model(.0))]
     Model(#[from] ModelError),
-    #[error("{0}{hint}", hint = hints::for_onnx(.0))]
-    Onnx(#[from] OnnxError),
+    #[error("{0}{hint}", hint = hints::for_loading(.0))]
+    Load(#[from] LoadError),
     #[error("{0}{hint}", hint = hints::for_engines(.0))]
     Engines(EnginesError),
     #[error(transparent)]
@@ -169,7 +169,7 @@ pub enum CliError {
 impl From<EnginesError> for CliError {
     fn from(error: EnginesError) -> Self {
         match error {
-            EnginesError::Onnx(error) => Self::Onnx(error),
+            EnginesError::Load(error) => Self::Load(error),
             EnginesError::Labeler(error) => Self::Labeler(error),
             EnginesError::Folder(error) => Self::Model(error),
             error => Self::Engines(error),
@@ -209,7 +209,7 @@ impl CliError {
             | Self::Usage(_) => FailureKind::Usage,
             Self::Write { .. } => FailureKind::Unfinished,
             Self::Model(_) => FailureKind::Model,
-            Self::Onnx(error) => error.kind(),
+            Self::Load(error) => error.kind(),
             Self::Labeler(error) => error.kind(),
             Self::Stage(error) => error.kind(),
             Self::Export(error) => error.kind(),

@@ -5,8 +5,8 @@
 
 use std::io;
 
-use topicmill_score::onnx::Library;
-use topicmill_score::{EngineError, LabelerError, ModelError, OnnxError, TextError};
+use topicmill_score::library::Library;
+use topicmill_score::{EngineError, LabelerError, LoadError, ModelError, TextError};
 
 use crate::atomic_file::is_full;
 use crate::engines::EnginesError;
@@ -31,52 +31,48 @@ pub fn for_model(error: &ModelError) -> &'static str {
     }
 }
 
-pub fn for_onnx(error: &OnnxError) -> &'static str {
+pub fn for_loading(error: &LoadError) -> &'static str {
+    use Library::{OnnxRuntime, OpenVino};
     match error {
-        OnnxError::NotFound {
-            library: Library::OpenVino,
-            ..
-        }
-        | OnnxError::Load {
-            library: Library::OpenVino,
-            ..
-        } => {
-            "; install it with `topicmill setup --openvino`, set `openvino.library` to a library that you have, or \
-             remove the setting `classify.engine`"
-        }
-        OnnxError::NotFound { .. } | OnnxError::Load { .. } => {
-            "; install it with `topicmill setup`, or set `onnxruntime.library` to a library that you have"
-        }
-        OnnxError::Dependency { .. } => {
+        LoadError::NotFound { library, .. } | LoadError::Load { library, .. } => match library {
+            OnnxRuntime => {
+                "; install it with `topicmill setup`, or set `onnxruntime.library` to a library that you have"
+            }
+            OpenVino => {
+                "; install it with `topicmill setup --openvino`, set `openvino.library` to a library that you have, or \
+                 remove the setting `classify.engine`"
+            }
+        },
+        LoadError::Missing { library, .. } => match library {
+            OnnxRuntime => {
+                "; correct `onnxruntime.library` or `ORT_DYLIB_PATH`, or remove it and run `topicmill setup`"
+            }
+            OpenVino => {
+                "; correct `openvino.library`, or remove it and run `topicmill setup --openvino`"
+            }
+        },
+        LoadError::Dependency { .. } => {
             "; install it with your package manager (Debian and Ubuntu: `apt install libstdc++6` for `libstdc++.so.6`)"
         }
-        OnnxError::Missing {
-            library: Library::OpenVino,
-            ..
-        } => "; correct `openvino.library`, or remove it and run `topicmill setup --openvino`",
-        OnnxError::Compile { .. }
-        | OnnxError::Start {
-            library: Library::OpenVino,
-            ..
+        LoadError::Compile { .. }
+        | LoadError::Start {
+            library: OpenVino, ..
         } => "; try the setting `classify.engine = \"onnxruntime\"`",
-        OnnxError::CpuOnly(_) => {
+        LoadError::CpuOnly(_) => {
             ": use `--device cpu`, or set `classify.engine` to \"onnxruntime\""
         }
-        OnnxError::UnsupportedPrecision(_) => {
+        LoadError::UnsupportedPrecision(_) => {
             ": set `classify.engine` to \"openvino\", or use `--precision fp32`"
         }
-        OnnxError::Missing { .. } => {
-            "; correct `onnxruntime.library` or `ORT_DYLIB_PATH`, or remove it and run `topicmill setup`"
-        }
-        OnnxError::Cuda { .. } => {
+        LoadError::Cuda { .. } => {
             ", and name its library with `onnxruntime.library`, or use `--device cpu`"
         }
-        OnnxError::Memory { .. } => {
+        LoadError::Memory { .. } => {
             ", reduce `classify.workers`, or use a smaller model or --precision int8"
         }
-        OnnxError::Mismatch { .. } => ", or see `topicmill model verify`",
-        OnnxError::Run { source, .. } => for_engine(source),
-        OnnxError::Folder(error) => for_model(error),
+        LoadError::Mismatch { .. } => ", or see `topicmill model verify`",
+        LoadError::Run { source, .. } => for_engine(source),
+        LoadError::Folder(error) => for_model(error),
         _ => "",
     }
 }
@@ -84,7 +80,7 @@ pub fn for_onnx(error: &OnnxError) -> &'static str {
 pub fn for_engines(error: &EnginesError) -> &'static str {
     match error {
         // Never reached: `From<EnginesError>` turns these into other variants of `CliError`.
-        EnginesError::Onnx(_) | EnginesError::Labeler(_) | EnginesError::Folder(_) => "",
+        EnginesError::Load(_) | EnginesError::Labeler(_) | EnginesError::Folder(_) => "",
         EnginesError::OnePass(_) => ": name an NLI model with --model",
         EnginesError::Itself(_) => ": name a smaller model with --small-model",
     }

@@ -11,7 +11,7 @@ use super::doctor::is_missing_file;
 use super::output::{self, OutputFormat};
 use super::purge::read_ids;
 use super::source::{self, SourceFlag};
-use super::{CliError, Exit, Kind};
+use super::{CliError, Exit, Kind, check_stdin};
 use crate::collect::{RefillPlan, preview};
 use crate::pipeline::{Context, ImportOrder};
 use crate::telemetry::{Progress, nonzero};
@@ -23,7 +23,7 @@ use topicmill_sources::file::table::DefaultValue;
 use topicmill_sources::file::{FileOptions, dump};
 use topicmill_sources::page::Rejected;
 use topicmill_store::Access;
-use topicmill_tables::bytes;
+use topicmill_tables::TableFormat;
 
 /// Number of posts of each file that --dry-run prints.
 const PREVIEWED: usize = 3;
@@ -110,13 +110,13 @@ enum ImportFormat {
 
 impl ImportFormat {
     /// Returns the table format that this format is read as; `None` for ids.
-    fn table_format(self) -> Option<topicmill_tables::TableFormat> {
+    fn table_format(self) -> Option<TableFormat> {
         match self {
-            Self::Listing | Self::Json => Some(topicmill_tables::TableFormat::Json),
-            Self::Ndjson | Self::Dump => Some(topicmill_tables::TableFormat::Ndjson),
-            Self::Csv => Some(topicmill_tables::TableFormat::Csv),
-            Self::Tsv => Some(topicmill_tables::TableFormat::Tsv),
-            Self::Parquet => Some(topicmill_tables::TableFormat::Parquet),
+            Self::Listing | Self::Json => Some(TableFormat::Json),
+            Self::Ndjson | Self::Dump => Some(TableFormat::Ndjson),
+            Self::Csv => Some(TableFormat::Csv),
+            Self::Tsv => Some(TableFormat::Tsv),
+            Self::Parquet => Some(TableFormat::Parquet),
             Self::Ids => None,
         }
     }
@@ -132,10 +132,7 @@ impl Import {
             let text = "--refresh and --source need --format ids";
             return Err(CliError::Usage(text.into()));
         }
-        let stdins = self.files.iter().filter(|path| bytes::is_stdin(path));
-        if stdins.count() > 1 {
-            return Err(CliError::Usage("stdin (`-`) can be read only once".into()));
-        }
+        check_stdin(&self.files)?;
         let reading = FileOptions {
             format: self.format.and_then(ImportFormat::table_format),
             is_dump: self.is_dump(),

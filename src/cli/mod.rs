@@ -52,7 +52,16 @@ use self::output::OutputFormat;
 use crate::telemetry::{self, LogFormat};
 use topicmill_core::{ThingKind, redact_url};
 use topicmill_store::is_cancelled;
-use topicmill_tables::panics;
+use topicmill_tables::{bytes, panics};
+
+/// Rejects a list of files that names stdin twice.
+fn check_stdin(files: &[PathBuf]) -> Result<(), CliError> {
+    let stdins = files.iter().filter(|path| bytes::is_stdin(path));
+    if stdins.count() > 1 {
+        return Err(CliError::Usage("stdin (`-`) can be read only once".into()));
+    }
+    Ok(())
+}
 
 /// Values of `--kind`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]

@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-pub use self::tables::{aligned_table, with_bars, wrapped_table};
+pub use self::tables::{aligned_table, wrapped_table};
 use super::{CliError, terminal};
 use crate::telemetry::{self, LogFormat, sanitize};
 pub use topicmill_pages::display::{counted, thousands};

@@ -9,13 +9,13 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use super::app::{App, ModelFlags, PipelineFlags, SmallFlags, run_blocking};
 use super::backlog::warn_about_identical_labels;
 use super::signals::BLOCKED_TIMEOUT;
-use super::{CliError, Exit};
+use super::{CliError, Exit, check_stdin};
 use crate::pipeline_file::background;
 use crate::score_files::{
     self, FileJob, FilesError, Reading, ScoredRows, WINDOW_PAIRS, Writing, score_files,
 };
 use crate::telemetry::Progress;
-use topicmill_core::{Background, Label, LabelSet, Mode};
+use topicmill_core::{Background, Label, LabelSet};
 use topicmill_score::LabelerError;
 use topicmill_tables::bytes;
 
@@ -138,10 +138,7 @@ impl Score {
             set.labels.len()
         );
         let output = self.files.pop().expect("clap requires two or more files");
-        let stdin = self.files.iter().filter(|path| bytes::is_stdin(path));
-        if stdin.count() > 1 {
-            return Err(CliError::Usage("stdin (`-`) can be read only once".into()));
-        }
+        check_stdin(&self.files)?;
         let mut inputs = Vec::new();
         for path in &self.files {
             inputs.extend(score_files::expand_paths(path)?);
@@ -212,25 +209,15 @@ impl Score {
         if self.labels.is_empty() {
             return Ok(app.pipeline(&self.pipeline)?.label_set);
         }
-        let label = |text: &String| Label {
-            slug: text.clone(),
-            label: text.clone(),
-            descriptions: Vec::new(),
-        };
+        let labels = self.labels.iter().map(|text| Label::new(text)).collect();
         Ok(LabelSet {
-            name: "command line".into(),
-            template: self.template.clone(),
-            mode: Mode::Single,
-            threshold: 0.0,
-            temperature: 1.0,
-            labels: self.labels.iter().map(label).collect(),
             background: match (&self.background, app.model_kind(&self.model)) {
                 (Some(named), _) => background(named, Path::new(""))
                     .map_err(|error| CliError::Usage(format!("--background `{named}`: {error}")))?,
                 (None, Some((_, kind))) => Background::default_for(&kind),
                 (None, None) => None,
             },
-            fitted: None,
+            ..LabelSet::new("command line".into(), self.template.clone(), labels)
         })
     }
 }

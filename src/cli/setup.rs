@@ -4,8 +4,6 @@
 //! are taken from Python wheels. Each part is installed atomically: unpacked into a staging folder, then renamed into
 //! place.
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{fs, io};
@@ -16,9 +14,11 @@ use tempfile::TempDir;
 
 use super::app::{DEFAULT_MODEL, run_blocking};
 use super::{App, CliError, Exit, OutputFormat, output};
+use crate::atomic_file::IfExists;
+use crate::atomic_folder::{persist, temp_folder};
 use crate::engines::find_model;
 use topicmill_score::folder::{ModelFolder, Processor};
-use topicmill_score::onnx::library::{
+use topicmill_score::library::{
     Library, NATIVE, NATIVE_OPENVINO, data_folder, prefix_of, system_folder,
 };
 use topicmill_score::onnx::load_runtime;
@@ -161,7 +161,8 @@ impl Setup {
             Library::OnnxRuntime => (NATIVE, "onnxruntime/capi"),
             Library::OpenVino => (NATIVE_OPENVINO, "openvino/libs"),
         };
-        let staging = staging_folder(data, name)?;
+        let folder = data.join(name);
+        let staging = staging_folder(&folder)?;
         self.fetch(library, staging.path())?;
         if !staging.path().join(inside).is_dir() {
             let text = format!(
@@ -170,8 +171,7 @@ impl Setup {
             );
             return Err(CliError::Message(Exit::Model, text));
         }
-        let folder = data.join(name);
-        commit(staging, &folder)?;
+        persist(&staging, &folder, IfExists::Replace).map_err(CliError::writing(&folder))?;
         let place = library.find_below(data).unwrap_or(folder);
         tracing::info!(library = %place.display(), "installed {library}");
         Ok(installed("fetched", place))
@@ -259,12 +259,12 @@ impl Setup {
         let name = named.file_name().unwrap_or_default();
         let models = data.join("models");
         fs::create_dir_all(&models).map_err(CliError::writing(&models))?;
-        let staging = staging_folder(&models, &name.to_string_lossy())?;
+        let to = models.join(name);
+        let staging = staging_folder(&to)?;
         copy_files(from, staging.path())?;
         // The copy is checked too, because the files may have changed while they were copied.
         ModelFolder::open_for(staging.path(), Processor::Cpu, None)?;
-        let to = models.join(name);
-        commit(staging, &to)?;
+        persist(&staging, &to, IfExists::Replace).map_err(CliError::writing(&to))?;
         Ok(installed("copied", to))
     }
 }
@@ -299,37 +299,8 @@ fn has_pip(program: &str) -> bool {
 }
 
 /// Creates an empty folder next to the target. Dropping it deletes it.
-fn staging_folder(folder: &Path, name: &str) -> Result<TempDir, CliError> {
-    tempfile::Builder::new()
-        .prefix(&format!(".{name}."))
-        .suffix(".partial")
-        .permissions(Permissions::from_mode(0o755))
-        .tempdir_in(folder)
-        .map_err(CliError::writing(folder))
-}
-
-/// Renames a staging folder into place. The previous folder is moved away first, and restored on failure.
-fn commit(staging: TempDir, place: &Path) -> Result<(), CliError> {
-    // A rename cannot replace a folder that is not empty.
-    let old = staging.path().with_extension("old");
-    let had = place.exists();
-    let moved = || {
-        if had {
-            fs::rename(place, &old)?;
-        }
-        fs::rename(staging.path(), place).inspect_err(|_| {
-            let _ = fs::rename(&old, place);
-        })?;
-        if had {
-            fs::remove_dir_all(&old)
-        } else {
-            Ok(())
-        }
-    };
-    moved().map_err(CliError::writing(place))?;
-    // It has been renamed, so there is nothing to delete.
-    let _ = staging.keep();
-    Ok(())
+fn staging_folder(place: &Path) -> Result<TempDir, CliError> {
+    temp_folder(place, 0o755).map_err(CliError::writing(place))
 }
 
 fn reading(path: &Path) -> impl FnOnce(io::Error) -> CliError {

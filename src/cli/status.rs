@@ -4,6 +4,7 @@ mod render;
 
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -11,6 +12,7 @@ use super::app::{ModelFlags, PipelineFlags};
 use super::{App, CliError, Exit, OutputFormat, output};
 use crate::engines::find_model;
 use crate::status::{Limits, Problem, StatusOptions, StatusReport};
+use topicmill_core::parse_duration;
 use topicmill_score::folder;
 use topicmill_store::{Access, LabellingState, StoreError, Table};
 
@@ -35,10 +37,28 @@ pub struct Status {
     #[arg(help_heading = "Check", long)]
     check: bool,
     #[command(flatten)]
-    limits: Limits,
+    limits: LimitFlags,
     /// Set the output format; json prints everything in one object
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Check")]
+#[expect(clippy::struct_field_names, reason = "the names of flags")]
+struct LimitFlags {
+    /// Report a problem if no new post was stored within AGE, like 30m, 2h or 1d
+    #[arg(long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
+    max_age_post: Option<TimeDelta>,
+    /// Report a problem if no collect or import succeeded within AGE
+    #[arg(long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
+    max_age_collect: Option<TimeDelta>,
+    /// Report a problem if the newest post of r/AskReddit in Arctic Shift was older than AGE, or was looked up that long ago
+    #[arg(long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
+    max_lag: Option<TimeDelta>,
+    /// Report a problem if a post has been unlabelled for longer than AGE
+    #[arg(long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
+    max_age_unlabelled: Option<TimeDelta>,
 }
 
 impl Status {
@@ -104,7 +124,13 @@ impl Status {
     }
 
     fn check(&self, status: &StatusReport) -> Result<Exit, CliError> {
-        let problems = self.limits.problems(status);
+        let limits = Limits {
+            post: self.limits.max_age_post,
+            collect: self.limits.max_age_collect,
+            lag: self.limits.max_lag,
+            unlabelled: self.limits.max_age_unlabelled,
+        };
+        let problems = limits.problems(status);
         match self.format {
             OutputFormat::Table if problems.is_empty() => output::print("ok\n")?,
             OutputFormat::Table => {

@@ -1,4 +1,4 @@
-//! Terminal layout: the width of the terminal and of text, truncation and bars.
+//! Terminal layout: the width of the terminal and of text, and truncation.
 //!
 //! Text must not contain control characters (see `telemetry::sanitize`). In a pipe or a file, nothing is truncated.
 
@@ -70,20 +70,6 @@ pub fn cut(text: &str, room: usize) -> Cow<'_, str> {
     }
 }
 
-/// Draws a share of 0 to 1 as a bar of up to `room` columns, to an eighth of a column.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a bar is no wider than a terminal"
-)]
-pub fn bar(share: f64, room: usize) -> String {
-    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    let share = if share.is_nan() { 0.0 } else { share };
-    let share = share.clamp(0.0, 1.0);
-    let eighths = (share * room as f64 * 8.0).round() as usize;
-    format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,13 +104,5 @@ mod tests {
         );
         assert!(text.ends_with("algo and a long title"), "{text}");
         assert!(columns(&cut(&heap, 10)) <= 10);
-    }
-
-    #[test]
-    fn bar_length_is_proportional_to_the_share() {
-        assert_eq!(bar(0.5, 10), "█████");
-        assert_eq!(bar(0.55, 10), "█████▌");
-        assert_eq!(bar(2.0, 4), "████");
-        assert_eq!(bar(0.0, 10) + bar(f64::NAN, 4).as_str(), "");
     }
 }

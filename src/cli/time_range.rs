@@ -13,37 +13,25 @@ pub fn parse_range(
     until: Option<&str>,
     now: DateTime<Utc>,
 ) -> Result<Option<TimeRange>, CliError> {
-    let Some(since_text) = since else {
+    let ([Some(start), end], Some(since)) = (parse_times(since, until, now)?, since) else {
         return Ok(None);
     };
-    let (since, end) = (parse_since(since_text, now)?, parse_until(until, now)?);
-    if since >= now {
-        let text = format!("--since {since_text} is not in the past, so no post can match");
+    if start >= now.into() {
+        let text = format!("--since {since} is not in the past, so no post can match");
         return Err(CliError::Usage(text));
     }
     if let (Some(end), Some(until)) = (end, until)
-        && end <= since
+        && end <= start
     {
         let text =
-            format!("--until {until} is not later than --since {since_text}, so no post can match");
+            format!("--until {until} is not later than --since {since}, so no post can match");
         return Err(CliError::Usage(text));
     }
-    if end.is_some_and(|end| end > now) {
+    if end > Some(now.into()) {
         tracing::info!("--until is in the future: reading posts up to now");
     }
-    Ok(Some(TimeRange {
-        since: since.into(),
-        until: end.map(Timestamp::from),
-    }))
-}
-
-fn parse_since(text: &str, now: DateTime<Utc>) -> Result<DateTime<Utc>, CliError> {
-    parse_time("--since", text, now, 0)
-}
-
-fn parse_until(text: Option<&str>, now: DateTime<Utc>) -> Result<Option<DateTime<Utc>>, CliError> {
-    text.map(|text| parse_time("--until", text, now, 1))
-        .transpose()
+    let (since, until) = (start, end);
+    Ok(Some(TimeRange { since, until }))
 }
 
 /// Parses `--since` and `--until` of `report` and `export`.
@@ -52,8 +40,11 @@ pub fn parse_times(
     until: Option<&str>,
     now: DateTime<Utc>,
 ) -> Result<[Option<Timestamp>; 2], CliError> {
-    let since = since.map(|text| parse_since(text, now)).transpose()?;
-    Ok([since, parse_until(until, now)?].map(|time| time.map(Timestamp::from)))
+    let parse = |flag, text: Option<&str>, days| {
+        text.map(|text| parse_time(flag, text, now, days).map(Timestamp::from))
+            .transpose()
+    };
+    Ok([parse("--since", since, 0)?, parse("--until", until, 1)?])
 }
 
 /// Parses a time. A day becomes the midnight `days` days after its start.

@@ -133,7 +133,7 @@ fn errors_name_the_key_and_its_layer_but_no_secret() {
         "# A comment\n[collect]\nlimit = 3\nlisting = \"worst\"\n", &[],
             &["setting `collect.listing` in", "t.toml, line 4: `worst` is neither auto nor", "hot, new"];
         "", &[("TOPICMILL__CLASSIFY__MODE", "triple")],
-            &["$TOPICMILL__CLASSIFY__MODE: `triple` is not a mode: use `single`"];
+            &["$TOPICMILL__CLASSIFY__MODE: `triple` is not one of single, multi, raw"];
         "", &[("TOPICMILL__LOG__FORMAT", "xml")],
             &["$TOPICMILL__LOG__FORMAT: unknown variant `xml`, expected `text` or `json`"];
         "[[classify]]\nworkers = 3\n", &[], &["`classify` is a section, written [classify], with batch_tokens,"];

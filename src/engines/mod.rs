@@ -8,12 +8,12 @@ pub mod estimate;
 use std::path::{Path, PathBuf};
 
 use topicmill_core::ModelKind;
+use topicmill_score::DeviceChoice;
 use topicmill_score::batch::batch_tokens_for;
 use topicmill_score::folder::Processor;
-use topicmill_score::onnx::DeviceChoice;
-use topicmill_score::onnx::library::{PROGRAM_ANCESTORS, data_folder};
+use topicmill_score::library::{PROGRAM_ANCESTORS, data_folder};
 use topicmill_score::{
-    Device, EngineOptions, Labeler, LabelerError, ModelError, ModelFolder, Models, OnnxError,
+    Device, EngineOptions, Labeler, LabelerError, LoadError, ModelError, ModelFolder, Models,
     OpenedEngine, Shortlist,
 };
 
@@ -24,7 +24,7 @@ use crate::gpu::{Residency, check_residency};
 pub enum EnginesError {
     /// An error of the model, its folder, or ONNX Runtime.
     #[error(transparent)]
-    Onnx(#[from] OnnxError),
+    Load(#[from] LoadError),
     /// An error of the tokenizer.
     #[error(transparent)]
     Labeler(#[from] LabelerError),
@@ -187,7 +187,7 @@ fn check_model_on_gpu(
     folder: &ModelFolder,
     chosen: &DeviceChoice,
     requested: Device,
-) -> Result<(), OnnxError> {
+) -> Result<(), LoadError> {
     let Device::Cuda(device) = chosen.device else {
         return Ok(());
     };
@@ -208,7 +208,7 @@ fn check_model_on_gpu(
             tracing::warn!("{} may not be in use: {detail}", chosen.device);
             Ok(())
         }
-        Residency::NotResident => Err(OnnxError::Cuda {
+        Residency::NotResident => Err(LoadError::Cuda {
             device,
             detail: detail.to_owned(),
         }),

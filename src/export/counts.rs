@@ -53,9 +53,8 @@ impl Counts {
         };
         let names = cells("topic").zip(cells("subreddit"));
         let states = cells("created_at").zip(cells("text_purged"));
-        let labels = cells("label").zip(cells("outcome"));
         let (mut first, mut last) = (i64::MAX, i64::MIN);
-        let rows = names.zip(states).zip(labels);
+        let rows = names.zip(states).zip(cells("label").zip(cells("outcome")));
         for (((topic, subreddit), (time, purged)), (label, outcome)) in rows {
             match (label, outcome) {
                 (ColumnCell::Text(_), _) => count(&mut self.labels, label),

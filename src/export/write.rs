@@ -9,9 +9,9 @@ use tempfile::{NamedTempFile, TempDir};
 use super::card::{self, Facts};
 use super::counts::Counts;
 use super::file::DatasetFile;
-use super::folder;
 use super::{DatasetColumn, Destination, ExportError};
 use crate::atomic_file::{self, IfExists};
+use crate::atomic_folder;
 use topicmill_store::{BatchReceiver, ColumnBatch};
 
 /// Approximate number of rows in each file in a folder: a few hundred megabytes of posts. A batch is never divided.
@@ -143,7 +143,7 @@ impl TempOutput {
         if to.format.is_some() {
             return atomic_file::temp_file(&to.path).map(Self::File);
         }
-        let made = folder::temp_folder(&to.path)?;
+        let made = atomic_folder::temp_folder(&to.path, 0o777)?;
         fs::create_dir(made.path().join("data"))?;
         Ok(Self::Folder(made))
     }
@@ -211,5 +211,5 @@ fn persist_folder(made: &TempDir, path: &Path, overwrite: bool) -> io::Result<()
             )));
         }
     }
-    folder::persist(made, path, IfExists::from_overwrite(overwrite))
+    atomic_folder::persist(made, path, IfExists::from_overwrite(overwrite))
 }

@@ -14,6 +14,8 @@ const REMEMBERED_IDS: usize = 1 << 20;
 
 /// Writes the input columns as members of a JSON object, renamed if they collide with output columns.
 pub(super) struct KeptColumns {
+    /// Names that no further input column may have in the output: those of the added columns and of earlier input
+    /// columns.
     reserved: HashSet<String>,
     /// The JSON name in the output, by input name.
     names: HashMap<Arc<str>, String>,
@@ -40,6 +42,7 @@ impl KeptColumns {
                     |name: &str| self.reserved.contains(name) || (number.is_some() && name == "id");
                 let free = free_name(name, is_ours, |name| row.cell(name).is_some());
                 self.names.insert(name.clone(), json::quoted(&free));
+                self.reserved.insert(free);
             }
             if !out.is_empty() {
                 out.push(',');

@@ -4,9 +4,7 @@ use chrono::TimeDelta;
 use serde::Serialize;
 
 use super::StatusReport;
-use topicmill_core::{
-    MAX_CLOCK_SKEW, Outcome, Stage, Timestamp, format_duration, format_setting, parse_duration,
-};
+use topicmill_core::{MAX_CLOCK_SKEW, Stage, Timestamp, counted, format_duration, format_setting};
 
 /// Minimum time since the first failure of a topic for a problem; shorter failures are often temporary.
 const TOPIC_FAILED_FOR: TimeDelta = TimeDelta::days(1);
@@ -14,22 +12,17 @@ const TOPIC_FAILED_FOR: TimeDelta = TimeDelta::days(1);
 /// The warning that a scheduler follows earlier schedules.
 pub const OUTDATED: &str = "the schedules in the pipeline file have changed since `topicmill schedule run` read them: restart it";
 
-/// Maximum ages, as flags of `status`; `None` disables a check.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::Args)]
-#[command(next_help_heading = "Check")]
+/// Maximum ages; `None` disables a check.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Report a problem if no new post was stored within AGE, like 30m, 2h or 1d
-    #[arg(long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
-    pub max_age_post: Option<TimeDelta>,
-    /// Report a problem if no collect or import succeeded within AGE
-    #[arg(long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
-    pub max_age_collect: Option<TimeDelta>,
-    /// Report a problem if the newest post of r/AskReddit in Arctic Shift was older than AGE, or was looked up that long ago
-    #[arg(long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
-    pub max_lag: Option<TimeDelta>,
-    /// Report a problem if a post has been unlabelled for longer than AGE
-    #[arg(long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
-    pub max_age_unlabelled: Option<TimeDelta>,
+    /// Of the newest post, since it was stored.
+    pub post: Option<TimeDelta>,
+    /// Of the last `collect` or `import` that succeeded.
+    pub collect: Option<TimeDelta>,
+    /// Of the newest post in Arctic Shift, and of its measurement.
+    pub lag: Option<TimeDelta>,
+    /// Of the oldest unlabelled post, since it was stored.
+    pub unlabelled: Option<TimeDelta>,
 }
 
 /// A failed check.
@@ -87,8 +80,7 @@ impl Limits {
                 continue;
             }
             let since = topic.since.as_datetime().format("%Y-%m-%d %H:%M UTC");
-            let outcome: Option<Outcome> = topic.outcome.parse().ok();
-            let advice = if outcome.is_some_and(Outcome::is_subreddit_specific) {
+            let advice = if topic.outcome.is_subreddit_specific() {
                 "check its subreddits in the pipeline file"
             } else {
                 "`topicmill doctor` checks the source"
@@ -101,8 +93,9 @@ impl Limits {
         }
         let posts = status.backlog.parked;
         if posts > 0 {
+            let count = counted(posts.unsigned_abs(), "post");
             let text = format!(
-                "{posts} posts are parked after repeated failures: `topicmill classify --select failed` retries them"
+                "{count} parked after repeated failures: `topicmill classify --select failed` retries them"
             );
             problems.push(failed("parked", text, None));
         }
@@ -140,7 +133,7 @@ impl Limits {
             too_old(
                 status,
                 "max_age_collect",
-                self.max_age_collect,
+                self.collect,
                 last_good,
                 ended,
                 &never_collected,
@@ -148,7 +141,7 @@ impl Limits {
             too_old(
                 status,
                 "max_age_post",
-                self.max_age_post,
+                self.post,
                 status.newest.collected_at,
                 "the last new post was stored",
                 &never_stored,
@@ -156,7 +149,7 @@ impl Limits {
             too_old(
                 status,
                 "max_lag",
-                self.max_lag,
+                self.lag,
                 status.archive.map(|archive| archive.newest_at),
                 &archive_read,
                 "no run has read a post of r/AskReddit in Arctic Shift",
@@ -166,7 +159,7 @@ impl Limits {
                 too_old(
                     status,
                     "max_age_unlabelled",
-                    self.max_age_unlabelled,
+                    self.unlabelled,
                     Some(oldest),
                     "the oldest unlabelled post was stored",
                     "",

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use topicmill_core::{Outcome, Timestamp};
@@ -15,13 +15,23 @@ pub struct FailedTopic {
     /// The first subreddit that failed.
     pub subreddit: String,
     /// The kind of failure.
-    pub outcome: String,
+    pub outcome: Outcome,
     /// The error message.
     pub detail: Option<String>,
     /// The start of the first consecutive failed run.
     pub since: Timestamp,
     /// The number of consecutive failed runs.
     pub runs: u64,
+}
+
+/// The fields of a [`TopicReport`](topicmill_core::TopicReport) that are read from a run record.
+#[derive(Deserialize)]
+struct Report<'r> {
+    topic: &'r str,
+    #[serde(default)]
+    subreddit: &'r str,
+    outcome: Outcome,
+    detail: Option<String>,
 }
 
 /// Returns the topics that failed in their latest collection; `runs` are sorted from newest to oldest.
@@ -31,22 +41,19 @@ pub(super) fn failed(runs: &[(Timestamp, Value)]) -> Vec<FailedTopic> {
     let mut worked: BTreeSet<&str> = BTreeSet::new();
     for (began, outcomes) in runs {
         let mut seen: BTreeMap<&str, Option<FailedTopic>> = BTreeMap::new();
-        for report in outcomes.as_array().into_iter().flatten() {
-            let text = |field: &str| report.get(field).and_then(Value::as_str);
-            let (Some(topic), Some(outcome)) = (text("topic"), text("outcome")) else {
-                continue;
-            };
+        let reports = outcomes.as_array().into_iter().flatten();
+        for report in reports.filter_map(|report| Report::deserialize(report).ok()) {
             // A stopped run does not count for or against the topic.
-            if outcome == Outcome::Stopped.as_str() {
+            if report.outcome == Outcome::Stopped {
                 continue;
             }
-            let failure = seen.entry(topic).or_default();
-            if outcome != Outcome::Ok.as_str() && failure.is_none() {
+            let failure = seen.entry(report.topic).or_default();
+            if report.outcome != Outcome::Ok && failure.is_none() {
                 *failure = Some(FailedTopic {
-                    topic: topic.to_owned(),
-                    subreddit: text("subreddit").unwrap_or_default().to_owned(),
-                    outcome: outcome.to_owned(),
-                    detail: text("detail").map(str::to_owned),
+                    topic: report.topic.to_owned(),
+                    subreddit: report.subreddit.to_owned(),
+                    outcome: report.outcome,
+                    detail: report.detail,
                     since: *began,
                     runs: 1,
                 });

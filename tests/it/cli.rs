@@ -159,7 +159,7 @@ const MISUSE: &[(&str, i32, &str)] = &table! {
     "import empty.ndjson", 2, "is empty";
     "classify --model nowhere", 5, "nowhere";
     "classify --device tpu", 2, "tpu";
-    "classify --mode triple", 2, "`triple` is not a mode";
+    "classify --mode triple", 2, "`triple` is not one of single, multi, raw";
     "classify --device cuda", 5, "CUDA";
     "classify --pipeline missing.toml", 2, "missing.toml";
     "classify --pipeline text.ndjson", 2, "text.ndjson";

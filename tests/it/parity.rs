@@ -11,7 +11,7 @@ use serde::Deserialize;
 use topicmill_core::{LabelSet, Mode};
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::{
-    Device, EngineName, EngineOptions, Labeler, OnnxEngine, OnnxError, OpenedEngine, TextResult,
+    Device, EngineName, EngineOptions, Labeler, LoadError, OnnxEngine, OpenedEngine, TextResult,
 };
 
 use crate::support::builders;
@@ -268,7 +268,7 @@ fn a_missing_gpu_is_an_error() {
     };
     let error = OnnxEngine::open(&model, None, &options).unwrap_err();
     assert!(
-        matches!(error, OnnxError::Cuda { device: 99, .. }),
+        matches!(error, LoadError::Cuda { device: 99, .. }),
         "{error}"
     );
     let (_, engine) = OnnxEngine::open(&model, None, &EngineOptions::default()).unwrap();

@@ -7,10 +7,8 @@ pub mod label_file;
 mod slug;
 
 use std::collections::HashMap;
-use std::fmt;
-use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 pub use self::background::{Background, BackgroundError, BackgroundTopic};
@@ -25,30 +23,16 @@ const CLASS_TEMPLATE: &str = "class {}";
 /// The end of the name of a label set that `labels calibrate` wrote.
 pub const CALIBRATED: &str = "-calibrated";
 
-/// Scoring mode: the function that turns logits into scores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// One label per text: softmax of the entailment logits over the labels. Scores sum to 1.
-    Single,
-    /// Any number of labels per text, each scored independently: softmax of (contradiction, entailment) for an NLI
-    /// model, and a sigmoid for other models.
-    Multi,
-    /// The logits of a classifier, unchanged, for a regression.
-    Raw,
-}
-
-impl Mode {
-    /// All modes.
-    pub const ALL: &[Self] = &[Self::Single, Self::Multi, Self::Raw];
-
-    /// Returns `single`, `multi` or `raw`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Single => "single",
-            Self::Multi => "multi",
-            Self::Raw => "raw",
-        }
+string_enum! {
+    /// Scoring mode: the function that turns logits into scores.
+    Mode {
+        /// One label per text: softmax of the entailment logits over the labels. Scores sum to 1.
+        Single = "single",
+        /// Any number of labels per text, each scored independently: softmax of (contradiction, entailment) for an NLI
+        /// model, and a sigmoid for other models.
+        Multi = "multi",
+        /// The logits of a classifier, unchanged, for a regression.
+        Raw = "raw",
     }
 }
 
@@ -59,28 +43,6 @@ impl From<HeadFunction> for Mode {
             HeadFunction::Sigmoid => Self::Multi,
             HeadFunction::Identity => Self::Raw,
         }
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-/// An error for text that is not a mode name.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a mode: use `single`, `multi` or `raw`")]
-pub struct ModeError(String);
-
-impl FromStr for Mode {
-    type Err = ModeError;
-
-    fn from_str(text: &str) -> Result<Self, ModeError> {
-        let mut modes = Self::ALL.iter().copied();
-        modes
-            .find(|mode| mode.as_str() == text)
-            .ok_or_else(|| ModeError(text.to_owned()))
     }
 }
 
@@ -101,6 +63,17 @@ pub struct Label {
     pub label: String,
     /// Plain-language descriptions, for embedding models; may be empty.
     pub descriptions: Vec<String>,
+}
+
+impl Label {
+    /// Creates a label whose slug is its text, without descriptions.
+    pub fn new(text: &str) -> Self {
+        Self {
+            slug: text.to_owned(),
+            label: text.to_owned(),
+            descriptions: Vec::new(),
+        }
+    }
 }
 
 /// Versioned labels with all the settings that determine a post's label, given its logits.
@@ -170,6 +143,20 @@ pub enum LabelSetError {
 }
 
 impl LabelSet {
+    /// Creates a label set in mode single, without a threshold, a temperature or a background.
+    pub fn new(name: String, template: String, labels: Vec<Label>) -> Self {
+        Self {
+            name,
+            template,
+            mode: Mode::Single,
+            threshold: 0.0,
+            temperature: 1.0,
+            labels,
+            background: None,
+            fitted: None,
+        }
+    }
+
     /// Validates the fields.
     ///
     /// # Errors
@@ -245,21 +232,13 @@ impl LabelSet {
         faults
     }
 
-    /// Returns true if this label set is a calibrated copy of `original`: its name ends with [`CALIBRATED`], the
-    /// original's does not, and only the threshold, the temperature and the background's weight may differ.
+    /// Returns true if this label set is a calibrated copy of `original`, which has no fit: its name ends with
+    /// [`CALIBRATED`], the original's does not, and only the threshold, the temperature and the background's weight may
+    /// differ.
     pub fn is_calibrated_copy_of(&self, original: &Self) -> bool {
-        let uncalibrated = |set: &Self| Self {
-            threshold: 0.0,
-            temperature: 1.0,
-            background: set.background.clone().map(|background| Background {
-                weight: 1.0,
-                ..background
-            }),
-            ..set.clone()
-        };
         self.name.ends_with(CALIBRATED)
             && !original.name.ends_with(CALIBRATED)
-            && uncalibrated(self).hash() == uncalibrated(original).hash()
+            && self.has_same_logits(original)
     }
 
     /// Returns true if `other` turns the same model output into the same logits, except for the background's
@@ -317,25 +296,14 @@ impl LabelSet {
         }
         hex(&Sha256::digest(content.as_bytes()))
     }
-}
 
-impl LabelSet {
     /// Returns the label set of a classifier, with the mode that transformers would use.
     pub fn of_classifier(name: &str, head: &ClassifierHead) -> Self {
-        let label = |label: &String| Label {
-            slug: label.clone(),
-            label: label.clone(),
-            descriptions: Vec::new(),
-        };
+        let labels = head.labels.iter().map(|label| Label::new(label));
+        let (name, template) = (name.to_owned(), CLASS_TEMPLATE.to_owned());
         Self {
-            name: name.to_owned(),
-            template: CLASS_TEMPLATE.to_owned(),
             mode: head.function.into(),
-            threshold: 0.0,
-            temperature: 1.0,
-            labels: head.labels.iter().map(label).collect(),
-            background: None,
-            fitted: None,
+            ..Self::new(name, template, labels.collect())
         }
     }
 

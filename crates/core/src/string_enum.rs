@@ -1,6 +1,7 @@
 //! Declares enums whose variants are spelled the same in the database, the configuration and JSON.
 
 /// Declares an enum with `ALL`, `as_str`, `Display`, `FromStr` and serde, all with the same spelling.
+#[macro_export]
 macro_rules! string_enum {
     ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
         $(#[$meta])*
@@ -41,6 +42,8 @@ macro_rules! string_enum {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{found}` is not one of {}", expected.join(", "))]
 pub struct UnknownVariant {
-    pub(super) found: String,
-    pub(super) expected: &'static [&'static str],
+    /// The text.
+    pub found: String,
+    /// The spellings of all variants.
+    pub expected: &'static [&'static str],
 }

@@ -95,15 +95,22 @@ impl Quota {
         let QuotaReservation { wait, is_throttled } = (shared.reserve)(terms)
             .await
             .map_err(QuotaError::SharedQuota)?;
-        if wait.is_zero() {
-            return Ok(());
-        }
         let cause = if is_throttled {
             WaitCause::RetryAfter
         } else {
             WaitCause::OwnPace
         };
-        self.pause(wait, cause).await
+        self.pause(wait, cause).await?;
+        // A response may have throttled the client during that wait. The permits are already taken, so nothing else is
+        // checked again.
+        loop {
+            let now = self.clock.elapsed();
+            let throttled = self.pace().throttled_until.saturating_sub(now);
+            if throttled.is_zero() {
+                return Ok(());
+            }
+            self.pause(throttled, WaitCause::RetryAfter).await?;
+        }
     }
 
     /// Takes a permit if both limits allow it now; otherwise returns the wait until the next check.
@@ -123,11 +130,14 @@ impl Quota {
         Ok(())
     }
 
-    /// Waits.
+    /// Waits, unless the duration is zero.
     ///
     /// # Errors
     /// When the wait exceeds the budget.
     pub(crate) async fn pause(&self, wait: Duration, cause: WaitCause) -> Result<(), QuotaError> {
+        if wait.is_zero() {
+            return Ok(());
+        }
         self.check_budget(wait)?;
         self.meter.count_wait(cause, wait);
         self.clock.sleep(wait).await;
@@ -240,17 +250,15 @@ impl Pace {
     }
 
     /// Updates the window. A response does not count requests that were sent after its own request, so within a window,
-    /// the lower number of remaining requests applies.
+    /// the lower number of remaining requests and the higher number of used ones apply.
     fn observe(&mut self, left: f64, used: f64, ends: Duration) {
-        let fewest = match self.window {
-            Some(known) if known.ends.abs_diff(ends) <= SAME_WINDOW => left.min(known.left),
-            _ => left,
+        let (left, used) = match self.window {
+            Some(known) if known.ends.abs_diff(ends) <= SAME_WINDOW => {
+                (left.min(known.left), used.max(known.used))
+            }
+            _ => (left, used),
         };
-        self.window = Some(QuotaWindow {
-            left: fewest,
-            used,
-            ends,
-        });
+        self.window = Some(QuotaWindow { left, used, ends });
     }
 }
 
@@ -385,6 +393,37 @@ mod tests {
             *throttled.lock().unwrap(),
             [36 * SECOND, SECOND, 4 * SECOND]
         );
+    }
+
+    #[tokio::test]
+    async fn a_throttle_during_the_wait_for_the_shared_quota_is_obeyed() {
+        let (clock, quota) = quota(100);
+        let quota = Arc::new(quota);
+        let throttled = quota.clone();
+        let (wait, is_throttled) = (5 * SECOND, false);
+        quota.share_with(SharedQuota {
+            reserve: Box::new(move |_| {
+                let quota = throttled.clone();
+                Box::pin(async move {
+                    quota.throttle(20 * SECOND).await.unwrap();
+                    Ok(QuotaReservation { wait, is_throttled })
+                })
+            }),
+            throttle: Box::new(|_| Box::pin(async { Ok(()) })),
+        });
+        quota.acquire().await.unwrap();
+        assert_eq!(clock.sleeps(), [5 * SECOND, 15 * SECOND]);
+    }
+
+    #[tokio::test]
+    async fn a_late_response_does_not_end_the_pacing() {
+        let (clock, quota) = quota(100);
+        quota.observe(&headers("10", "10", "100")).await.unwrap();
+        quota.acquire().await.unwrap();
+        // Sent before that permit was taken.
+        quota.observe(&headers("10", "9", "100")).await.unwrap();
+        quota.acquire().await.unwrap();
+        assert_eq!(clock.sleeps().len(), 1);
     }
 
     #[tokio::test]

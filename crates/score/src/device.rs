@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use topicmill_core::string_enum;
 
 /// Device to compute on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -17,49 +17,17 @@ pub enum Device {
     Cuda(u16),
 }
 
-/// Inference library.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EngineName {
-    /// ONNX Runtime, or OpenVINO if only OpenVINO supports the precision.
-    #[default]
-    Auto,
-    /// ONNX Runtime.
-    OnnxRuntime,
-    /// OpenVINO.
-    OpenVino,
-}
-
-/// An error for text that is not an engine name.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not an engine: use `auto`, `onnxruntime` or `openvino`")]
-pub struct EngineNameError(String);
-
-impl FromStr for EngineName {
-    type Err = EngineNameError;
-
-    fn from_str(text: &str) -> Result<Self, EngineNameError> {
-        [Self::Auto, Self::OnnxRuntime, Self::OpenVino]
-            .into_iter()
-            .find(|name| name.as_str() == text)
-            .ok_or_else(|| EngineNameError(text.to_owned()))
-    }
-}
-
-impl EngineName {
-    /// Returns the name used in flags and settings.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::OnnxRuntime => "onnxruntime",
-            Self::OpenVino => "openvino",
-        }
-    }
-}
-
-impl fmt::Display for EngineName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+string_enum! {
+    /// Inference library.
+    #[derive(Default)]
+    EngineName {
+        /// ONNX Runtime, or OpenVINO if only OpenVINO supports the precision.
+        #[default]
+        Auto = "auto",
+        /// ONNX Runtime.
+        OnnxRuntime = "onnxruntime",
+        /// OpenVINO.
+        OpenVino = "openvino",
     }
 }
 

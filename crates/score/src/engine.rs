@@ -76,6 +76,38 @@ pub enum EngineError {
     Run(String),
 }
 
+impl EngineError {
+    /// Returns the error for a batch that a runtime failed to compute with this message.
+    pub(crate) fn from_message(message: &str, batch: &Batch) -> Self {
+        if is_out_of_memory(message) {
+            Self::OutOfMemory {
+                rows: batch.rows(),
+                width: batch.width,
+                detail: message.to_owned(),
+            }
+        } else {
+            Self::Run(message.to_owned())
+        }
+    }
+}
+
+/// Recognises out-of-memory errors by their text, because the runtimes have no error code for them.
+pub(crate) fn is_out_of_memory(message: &str) -> bool {
+    const SIGNS: &[&str] = &[
+        "failed to allocate memory",
+        "cannot allocate memory",
+        "failed to map segment from shared object",
+        "out of memory",
+        "bad_alloc",
+        "cublas_status_alloc_failed",
+        "cudnn_status_alloc_failed",
+        "cudaerrormemoryallocation",
+    ];
+    let lower = message.to_lowercase();
+    // On a file system that is mounted `noexec`, loaders fail with `failed to map segment … not permitted`.
+    SIGNS.iter().any(|sign| lower.contains(sign)) && !lower.contains("not permitted")
+}
+
 /// Runs batches. Synchronous, and owned by the thread that feeds it.
 pub trait Engine: Send {
     /// Runs one batch.
@@ -96,5 +128,39 @@ pub trait Engine: Send {
     /// Returns true if each new batch shape costs time or memory, as on a GPU; the labeler then uses few shapes.
     fn wants_few_shapes(&self) -> bool {
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn out_of_memory_is_recognised_by_the_message() {
+        let batch = Batch {
+            ids: vec![1, 2],
+            type_ids: vec![0, 0],
+            lens: vec![2],
+            width: 2,
+        };
+        for message in [
+            "Non-zero status code: BFCArena::AllocateRawInternal Failed to allocate memory for requested buffer of \
+             size 99",
+            "CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED ; GPU=0",
+            "CUDA failure 2: out of memory ; GPU=0",
+            "std::bad_alloc",
+        ] {
+            assert!(
+                matches!(
+                    EngineError::from_message(message, &batch),
+                    EngineError::OutOfMemory { .. }
+                ),
+                "{message}"
+            );
+        }
+        assert!(matches!(
+            EngineError::from_message("indices element out of data bounds", &batch),
+            EngineError::Run(_)
+        ));
     }
 }

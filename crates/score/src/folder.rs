@@ -21,7 +21,6 @@ pub mod manifest;
 mod names;
 mod rounding;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -37,7 +36,7 @@ use self::manifest::{GraphSpec, Manifest};
 use self::names::external_data;
 pub use self::names::{is_external_data, select_graph};
 pub use self::rounding::Rounding;
-use topicmill_core::{ModelKind, hex};
+use topicmill_core::{ModelKind, hex, string_enum};
 
 /// Reason to reject a GLiClass model without a manifest.
 const GLICLASS_EXPORT: &str = "a GLiClass model needs `manifest.toml`, because a graph exported elsewhere may read a \
@@ -48,28 +47,13 @@ const GLICLASS_EXPORT: &str = "a GLiClass model needs `manifest.toml`, because a
 pub const MANIFEST_FILE: &str = "manifest.toml";
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 
-/// Processor that a graph is built for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Processor {
-    /// The CPU.
-    Cpu,
-    /// A GPU with CUDA.
-    Cuda,
-}
-
-impl Processor {
-    /// Returns the name used in the manifest.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Cuda => "cuda",
-        }
-    }
-}
-
-impl fmt::Display for Processor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+string_enum! {
+    /// Processor that a graph is built for.
+    Processor {
+        /// The CPU.
+        Cpu = "cpu",
+        /// A GPU with CUDA.
+        Cuda = "cuda",
     }
 }
 

@@ -10,6 +10,7 @@ use super::engine::{Engine, EngineError};
 use super::fixed;
 use super::folder::ModelFolder;
 use crate::folder::manifest::{GraphSpec, Vector};
+use crate::loading::LoadError;
 use topicmill_core::score::{Evidence, entailment_probability};
 use topicmill_core::{Mode, ModelKind, PairLogits};
 
@@ -28,6 +29,36 @@ impl MaxErrors {
         Self {
             logits: self.logits.max(other.logits),
             scores: self.scores.max(other.scores),
+        }
+    }
+}
+
+/// Checks an engine against the reference vectors of its manifest, if there is one.
+pub(crate) fn check_against_manifest(
+    engine: &mut dyn Engine,
+    folder: &ModelFolder,
+) -> Result<(), LoadError> {
+    let Some(spec) = &folder.spec else {
+        return Ok(());
+    };
+    let path = folder.graph.clone();
+    let tolerance = folder.tolerance(spec);
+    match check_batch(engine, folder, spec, &spec.vectors) {
+        Err(source) => Err(LoadError::Run { path, source }),
+        Ok(errors) if errors.logits > tolerance => {
+            let detail = format!(
+                "its logits differ by {:.1e} from those in `manifest.toml`; the tolerance is {tolerance:.1e}",
+                errors.logits
+            );
+            Err(LoadError::Mismatch(path, detail))
+        }
+        Ok(errors) => {
+            tracing::debug!(
+                error = errors.logits,
+                tolerance,
+                "the graph matches its manifest"
+            );
+            Ok(())
         }
     }
 }

@@ -17,7 +17,7 @@
 //! - [`folder`]: the model folder, its manifest and its hashes.
 //! - [`text`]: tokenises texts.
 //! - [`batch`]: plans batches within a token budget. `contract`: builds a graph's input tensors.
-//! - [`device`]: names of devices and libraries. [`engine`]: the trait that runs a batch. [`onnx`]: ONNX Runtime, the
+//! - [`device`]: names of devices and libraries. [`library`]: finds a library. `loading`: options and errors. [`engine`]: the trait that runs a batch. [`onnx`]: ONNX Runtime, the
 //!   only module that uses the `ort` crate. [`openvino`]: OpenVINO. [`opened`]: opens either of the two. `ports`: checks
 //!   a graph's inputs and outputs. `fixed`: pads batches to a fixed shape. [`graph_check`]: compares a graph with its
 //!   reference logits.
@@ -37,6 +37,8 @@ mod fixed;
 pub mod folder;
 pub mod graph_check;
 pub mod labeler;
+pub mod library;
+mod loading;
 pub mod onnx;
 pub mod opened;
 pub mod openvino;
@@ -50,7 +52,8 @@ pub use self::device::{Device, EngineName};
 pub use self::engine::{Engine, EngineError};
 pub use self::folder::{ModelError, ModelFolder};
 pub use self::labeler::{Labeler, LabelerError, TextError, TextResult};
-pub use self::onnx::{EngineOptions, OnnxEngine, OnnxError};
+pub use self::loading::{DeviceChoice, EngineOptions, LoadError};
+pub use self::onnx::OnnxEngine;
 pub use self::opened::OpenedEngine;
 pub use self::openvino::OpenVinoEngine;
 pub use self::shortlist::{Models, Shortlist};

@@ -1,55 +1,29 @@
 //! ONNX Runtime as an [`Engine`]. No other module uses the `ort` crate.
 //!
-//! The library is loaded once per process, always from a path that [`library`] finds, because `ort` panics if its own
+//! The library is loaded once per process, always from a path that [`library`](crate::library) finds, because `ort` panics if its own
 //! search fails. A session computes one batch at a time.
 
-mod error;
-pub mod library;
 mod nvidia;
 mod runtime;
 mod session;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ort::session::{Session, SessionInputValue};
 use ort::value::TensorRef;
 
-pub use self::error::OnnxError;
-pub(crate) use self::error::load_error;
-pub use self::library::{FoundBy, Library};
 pub use self::runtime::{Runtime, load_runtime};
 use self::session::{GraphSource, ports_of};
 use super::batch::Batch;
 use super::contract::{Numbers, Tensor};
-use super::device::{Device, EngineName};
+use super::device::Device;
 use super::engine::{Engine, EngineError, Logits};
-use super::graph_check;
+use super::graph_check::check_against_manifest;
 use super::ports::{Feed, output_of};
 use crate::folder::{ModelError, ModelFolder, Processor};
-
-/// Options for loading a model.
-#[derive(Debug, Clone, Default)]
-pub struct EngineOptions {
-    /// The device to compute on.
-    pub device: Device,
-    /// Number of threads that compute a batch on a CPU; `None` for one per available core.
-    pub threads: Option<usize>,
-    /// Path to the ONNX Runtime library; `None` to search for it, see [`library`].
-    pub library: Option<PathBuf>,
-    /// The inference library.
-    pub engine: EngineName,
-    /// Path to the OpenVINO library; `None` to search for it.
-    pub openvino: Option<PathBuf>,
-}
-
-/// The device of a loaded model, and the reason why it was chosen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeviceChoice {
-    /// Never [`Device::Auto`].
-    pub device: Device,
-    /// User-facing reason: `as requested`, `no CUDA in this ONNX Runtime`, …
-    pub reason: String,
-}
+use crate::library::Library;
+use crate::loading::{DeviceChoice, EngineOptions, LoadError};
+use crate::opened::OpenedEngine;
 
 /// A graph in an ONNX Runtime session.
 #[derive(Debug)]
@@ -68,12 +42,12 @@ impl OnnxEngine {
     /// works and there is a graph for it, otherwise the CPU.
     ///
     /// # Errors
-    /// See [`OnnxError`].
+    /// See [`LoadError`].
     pub fn open(
         dir: &Path,
         precision: Option<&str>,
         options: &EngineOptions,
-    ) -> Result<(ModelFolder, Self), OnnxError> {
+    ) -> Result<(ModelFolder, Self), LoadError> {
         let runtime = load_runtime(options.library.as_deref())?;
         let ((folder, mut engine), chosen) = load_on_device(runtime, options.device, |device| {
             let processor = match device {
@@ -93,11 +67,11 @@ impl OnnxEngine {
     /// [`Device::Auto`].
     ///
     /// # Errors
-    /// See [`OnnxError`].
+    /// See [`LoadError`].
     pub fn load_unchecked(
         folder: &ModelFolder,
         options: &EngineOptions,
-    ) -> Result<Self, OnnxError> {
+    ) -> Result<Self, LoadError> {
         let runtime = load_runtime(options.library.as_deref())?;
         Self::on(runtime, folder, options.device, options)
     }
@@ -107,22 +81,21 @@ impl OnnxEngine {
         folder: &ModelFolder,
         device: Device,
         options: &EngineOptions,
-    ) -> Result<Self, OnnxError> {
+    ) -> Result<Self, LoadError> {
         if !folder.rounding.is_exact() {
-            return Err(OnnxError::UnsupportedPrecision(folder.rounding));
+            return Err(LoadError::UnsupportedPrecision(folder.rounding));
         }
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let spec = folder.spec.as_ref();
         let source = GraphSource {
             graph: folder.graph.clone(),
             entries: spec.map_or_else(Vec::new, |spec| {
                 spec.graph.session.clone().into_iter().collect()
             }),
-            threads: options.threads.filter(|n| *n > 0).unwrap_or_else(cores),
+            threads: options.thread_count(),
             whole_on_gpu: spec.is_some_and(|spec| spec.graph.is_whole_on_gpu()),
         };
         let session = source.session(runtime, device)?;
-        let contract = |detail| OnnxError::Contract(folder.graph.clone(), detail);
+        let contract = |detail| LoadError::Contract(folder.graph.clone(), detail);
         Ok(Self {
             runtime,
             chosen: DeviceChoice {
@@ -136,19 +109,21 @@ impl OnnxEngine {
         })
     }
 
-    /// Returns the number of threads that compute a batch.
-    pub(crate) fn threads(&self) -> usize {
-        self.source.threads
-    }
-
-    /// Returns the library and its version.
-    pub(crate) fn fingerprint(&self) -> String {
-        self.runtime.fingerprint()
-    }
-
     /// Returns the device and the reason why it was chosen.
     pub fn chosen(&self) -> &DeviceChoice {
         &self.chosen
+    }
+}
+
+impl From<OnnxEngine> for OpenedEngine {
+    fn from(engine: OnnxEngine) -> Self {
+        Self {
+            library: Library::OnnxRuntime,
+            chosen: engine.chosen.clone(),
+            threads: engine.source.threads,
+            runtime: engine.runtime.fingerprint(),
+            engine: Box::new(engine),
+        }
     }
 }
 
@@ -160,7 +135,7 @@ impl Engine for OnnxEngine {
             )
         })?;
         let tensors = self.feed.tensors(batch)?;
-        let failed = |error: ort::Error| classify_error(&error.to_string(), batch);
+        let failed = |error: ort::Error| EngineError::from_message(&error.to_string(), batch);
         let mut values: Vec<(&str, SessionInputValue<'_>)> = Vec::with_capacity(tensors.len());
         for (name, Tensor { shape, numbers }) in &tensors {
             let shape = shape.clone();
@@ -203,81 +178,22 @@ impl Engine for OnnxEngine {
     }
 }
 
-/// Checks an engine against the reference vectors of its manifest, if there is one.
-pub(crate) fn check_against_manifest(
-    engine: &mut dyn Engine,
-    folder: &ModelFolder,
-) -> Result<(), OnnxError> {
-    let Some(spec) = &folder.spec else {
-        return Ok(());
-    };
-    let path = folder.graph.clone();
-    let tolerance = folder.tolerance(spec);
-    match graph_check::check_batch(engine, folder, spec, &spec.vectors) {
-        Err(source) => Err(OnnxError::Run { path, source }),
-        Ok(errors) if errors.logits > tolerance => {
-            let detail = format!(
-                "its logits differ by {:.1e} from those in `manifest.toml`; the tolerance is {tolerance:.1e}",
-                errors.logits
-            );
-            Err(OnnxError::Mismatch(path, detail))
-        }
-        Ok(errors) => {
-            tracing::debug!(
-                error = errors.logits,
-                tolerance,
-                "the graph matches its manifest"
-            );
-            Ok(())
-        }
-    }
-}
-
-/// Recognises out-of-memory errors by their text, because the runtime has no error code for them.
-pub(crate) fn is_out_of_memory(message: &str) -> bool {
-    const SIGNS: &[&str] = &[
-        "failed to allocate memory",
-        "cannot allocate memory",
-        "failed to map segment from shared object",
-        "out of memory",
-        "bad_alloc",
-        "cublas_status_alloc_failed",
-        "cudnn_status_alloc_failed",
-        "cudaerrormemoryallocation",
-    ];
-    let lower = message.to_lowercase();
-    // On a file system that is mounted `noexec`, loaders fail with `failed to map segment … not permitted`.
-    SIGNS.iter().any(|sign| lower.contains(sign)) && !lower.contains("not permitted")
-}
-
-pub(crate) fn classify_error(message: &str, batch: &Batch) -> EngineError {
-    if is_out_of_memory(message) {
-        EngineError::OutOfMemory {
-            rows: batch.rows(),
-            width: batch.width,
-            detail: message.to_owned(),
-        }
-    } else {
-        EngineError::Run(message.to_owned())
-    }
-}
-
 /// Loads on the given device. [`Device::Auto`] tries a GPU first and returns the reason if it is not used.
 fn load_on_device<T>(
     runtime: &Runtime,
     device: Device,
-    load: impl Fn(Device) -> Result<T, OnnxError>,
-) -> Result<(T, DeviceChoice), OnnxError> {
+    load: impl Fn(Device) -> Result<T, LoadError>,
+) -> Result<(T, DeviceChoice), LoadError> {
     let (device, reason) = match device {
         // Checked before loading, because the runtime logs an error on a failed attempt.
         Device::Auto if !runtime.has_cuda() => {
             (Device::Cpu, "no CUDA in this ONNX Runtime".to_owned())
         }
         Device::Auto => match load(Device::Cuda(0)) {
-            Err(OnnxError::Cuda { detail, .. }) => {
+            Err(LoadError::Cuda { detail, .. }) => {
                 (Device::Cpu, format!("CUDA cannot be used: {detail}"))
             }
-            Err(OnnxError::Folder(ModelError::NoGraph(_))) => {
+            Err(LoadError::Folder(ModelError::NoGraph(_))) => {
                 (Device::Cpu, "its folder has no graph for CUDA".to_owned())
             }
             loaded => {
@@ -297,36 +213,6 @@ fn load_on_device<T>(
 mod tests {
     use super::runtime::strip_location;
     use super::session::cuda_provider;
-    use super::*;
-
-    #[test]
-    fn out_of_memory_is_recognised_by_the_message() {
-        let batch = Batch {
-            ids: vec![1, 2],
-            type_ids: vec![0, 0],
-            lens: vec![2],
-            width: 2,
-        };
-        for message in [
-            "Non-zero status code: BFCArena::AllocateRawInternal Failed to allocate memory for requested buffer of \
-             size 99",
-            "CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED ; GPU=0",
-            "CUDA failure 2: out of memory ; GPU=0",
-            "std::bad_alloc",
-        ] {
-            assert!(
-                matches!(
-                    classify_error(message, &batch),
-                    EngineError::OutOfMemory { .. }
-                ),
-                "{message}"
-            );
-        }
-        assert!(matches!(
-            classify_error("indices element out of data bounds", &batch),
-            EngineError::Run(_)
-        ));
-    }
 
     #[test]
     fn tf32_is_disabled_on_a_gpu() {

@@ -8,8 +8,9 @@ use std::path::Path;
 use crate::device::{Device, EngineName};
 use crate::engine::Engine;
 use crate::folder::{ModelFolder, Rounding};
-use crate::onnx::library::Library;
-use crate::onnx::{DeviceChoice, EngineOptions, OnnxEngine, OnnxError};
+use crate::library::Library;
+use crate::loading::{DeviceChoice, EngineOptions, LoadError};
+use crate::onnx::OnnxEngine;
 use crate::openvino::OpenVinoEngine;
 
 /// A loaded engine of either library, and what it runs on.
@@ -30,12 +31,12 @@ impl OpenedEngine {
     /// Opens a folder with the graph for the device and loads the graph.
     ///
     /// # Errors
-    /// See [`OnnxError`].
+    /// See [`LoadError`].
     pub fn open(
         dir: &Path,
         precision: Option<&str>,
         options: &EngineOptions,
-    ) -> Result<(ModelFolder, Self), OnnxError> {
+    ) -> Result<(ModelFolder, Self), LoadError> {
         let onnx = || {
             let opened = OnnxEngine::open(dir, precision, options);
             opened.map(|(folder, engine)| (folder, engine.into()))
@@ -55,11 +56,11 @@ impl OpenedEngine {
     /// [`Device::Auto`].
     ///
     /// # Errors
-    /// See [`OnnxError`].
+    /// See [`LoadError`].
     pub fn load_unchecked(
         folder: &ModelFolder,
         options: &EngineOptions,
-    ) -> Result<Self, OnnxError> {
+    ) -> Result<Self, LoadError> {
         let by_openvino = match options.engine {
             EngineName::Auto => !folder.rounding.is_exact(),
             named => named == EngineName::OpenVino,
@@ -68,34 +69,6 @@ impl OpenedEngine {
             OpenVinoEngine::load_unchecked(folder, options).map(Self::from)
         } else {
             OnnxEngine::load_unchecked(folder, options).map(Self::from)
-        }
-    }
-}
-
-impl From<OnnxEngine> for OpenedEngine {
-    fn from(engine: OnnxEngine) -> Self {
-        Self {
-            library: Library::OnnxRuntime,
-            chosen: engine.chosen().clone(),
-            threads: engine.threads(),
-            runtime: engine.fingerprint(),
-            engine: Box::new(engine),
-        }
-    }
-}
-
-impl From<OpenVinoEngine> for OpenedEngine {
-    fn from(engine: OpenVinoEngine) -> Self {
-        let runtime = engine.fingerprint();
-        Self {
-            library: Library::OpenVino,
-            chosen: DeviceChoice {
-                device: Device::Cpu,
-                reason: runtime.clone(),
-            },
-            threads: engine.threads(),
-            runtime,
-            engine: Box::new(engine),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! OpenVINO runs the graphs of the same model folders as ONNX Runtime, but only on CPUs: in float32, or on request in a
 //! [reduced precision](Rounding). The library is loaded on first use, once per process, from the path found by
-//! [`library`](crate::onnx::library).
+//! [`library`](crate::library).
 //!
 //! By default OpenVINO reduces the precision itself: to bfloat16 if the CPU supports it, and to 8-bit activations for
 //! 8-bit weights. A score would then depend on its batch, so both settings are always set explicitly.
@@ -21,9 +21,10 @@ use crate::contract::{Input, Numbers, Tensor};
 use crate::device::Device;
 use crate::engine::{Engine, EngineError, Logits};
 use crate::folder::{ModelFolder, Processor, Rounding};
-use crate::onnx::{
-    EngineOptions, OnnxError, check_against_manifest, classify_error, is_out_of_memory,
-};
+use crate::graph_check::check_against_manifest;
+use crate::library::Library;
+use crate::loading::{DeviceChoice, EngineOptions, LoadError};
+use crate::opened::OpenedEngine;
 use crate::ports::{Feed, NamedTensor, Port, output_of, wanted_output};
 
 /// A graph compiled by OpenVINO for this CPU.
@@ -59,12 +60,12 @@ impl OpenVinoEngine {
     /// Opens a folder with its graph for CPUs and loads the graph.
     ///
     /// # Errors
-    /// See [`OnnxError`].
+    /// See [`LoadError`].
     pub fn open(
         dir: &Path,
         precision: Option<&str>,
         options: &EngineOptions,
-    ) -> Result<(ModelFolder, Self), OnnxError> {
+    ) -> Result<(ModelFolder, Self), LoadError> {
         let folder = ModelFolder::open_for(dir, Processor::Cpu, precision)?;
         let mut engine = Self::load_unchecked(&folder, options)?;
         check_against_manifest(&mut engine, &folder)?;
@@ -74,19 +75,18 @@ impl OpenVinoEngine {
     /// Loads the graph of an open folder without checking it against its manifest.
     ///
     /// # Errors
-    /// See [`OnnxError`].
+    /// See [`LoadError`].
     pub fn load_unchecked(
         folder: &ModelFolder,
         options: &EngineOptions,
-    ) -> Result<Self, OnnxError> {
+    ) -> Result<Self, LoadError> {
         if let device @ Device::Cuda(_) = options.device {
-            return Err(OnnxError::CpuOnly(device));
+            return Err(LoadError::CpuOnly(device));
         }
         let runtime = load_openvino(options.openvino.as_deref())?;
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let source = GraphSource {
             graph: folder.graph.clone(),
-            threads: options.threads.filter(|n| *n > 0).unwrap_or_else(cores),
+            threads: options.thread_count(),
             rounding: folder.rounding,
         };
         if source.rounding.is_bf16() && !runtime.has_bf16() {
@@ -95,7 +95,7 @@ impl OpenVinoEngine {
             );
         }
         let compiled = source.compile(runtime)?;
-        let contract = |detail| OnnxError::Contract(folder.graph.clone(), detail);
+        let contract = |detail| LoadError::Contract(folder.graph.clone(), detail);
         let ports = compiled
             .ports(folder)
             .map_err(|error| contract(error_line(&error)))?;
@@ -114,15 +114,21 @@ impl OpenVinoEngine {
             source,
         })
     }
+}
 
-    /// Returns the number of threads that compute a batch.
-    pub(crate) fn threads(&self) -> usize {
-        self.source.threads
-    }
-
-    /// Returns the library and its version.
-    pub(crate) fn fingerprint(&self) -> String {
-        self.runtime.fingerprint()
+impl From<OpenVinoEngine> for OpenedEngine {
+    fn from(engine: OpenVinoEngine) -> Self {
+        let runtime = engine.runtime.fingerprint();
+        Self {
+            library: Library::OpenVino,
+            chosen: DeviceChoice {
+                device: Device::Cpu,
+                reason: runtime.clone(),
+            },
+            threads: engine.source.threads,
+            runtime,
+            engine: Box::new(engine),
+        }
     }
 }
 
@@ -135,7 +141,8 @@ impl Engine for OpenVinoEngine {
         })?;
         let tensors = self.feed.tensors(batch)?;
         let output = compiled.run(&tensors, &self.output);
-        let (dims, data) = output.map_err(|error| classify_error(&error_line(&error), batch))?;
+        let (dims, data) =
+            output.map_err(|error| EngineError::from_message(&error_line(&error), batch))?;
         Logits::shaped(&dims, data)
     }
 
@@ -152,7 +159,7 @@ impl Engine for OpenVinoEngine {
 }
 
 impl GraphSource {
-    fn compile(&self, runtime: &OpenVino) -> Result<Compiled, OnnxError> {
+    fn compile(&self, runtime: &OpenVino) -> Result<Compiled, LoadError> {
         let compiled = self.graph.to_str().map_or_else(
             || Err("its path is not valid UTF-8".to_owned()),
             |path| {
@@ -164,14 +171,7 @@ impl GraphSource {
                 compile().map_err(|error| error_line(&error))
             },
         );
-        compiled.map_err(|detail| {
-            let path = self.graph.clone();
-            if is_out_of_memory(&detail) {
-                OnnxError::Memory(path, detail)
-            } else {
-                OnnxError::Compile(path, detail)
-            }
-        })
+        compiled.map_err(|detail| LoadError::of_file(&self.graph, detail, LoadError::Compile))
     }
 }
 

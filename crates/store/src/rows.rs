@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{HypothesisId, LabelSetId, Lease, ModelId, RunId, Target};
+use super::{Cost, HypothesisId, LabelSetId, Lease, ModelId, RunId, Target};
 use topicmill_core::score::LabelOutcome;
 use topicmill_core::{
     Fullname, Listing, Mode, PairLogits, PurgeReason, ReadyPost, RunStatus, Scores, SourceKind,
@@ -235,15 +235,7 @@ pub struct ExistingTarget {
 /// The work of labelling the remaining posts under a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkEstimate {
-    pub posts: u64,
-    /// Distinct texts of these posts.
-    pub texts: u64,
-    /// Text-label pairs without stored logits.
-    pub missing_pairs: u64,
-    /// Text-label pairs with stored logits.
-    pub stored_pairs: u64,
-    /// Posts that need no inference.
-    pub posts_without_inference: u64,
+    pub cost: Cost,
     /// A random sample of the texts, as models read them.
     pub sample: Vec<(TextHash, String)>,
 }

@@ -19,6 +19,7 @@ pub use self::write::{CsvWriter, cell_text, to_csv, value_text};
 use super::bytes::TextReader;
 use super::lines::last_row;
 use super::{Cell, NOT_UTF8, Row, Rows, TableError};
+use topicmill_core::counted;
 
 /// Maximum number of characters of a column name that a problem message shows.
 const MAX_NAME_CHARS: usize = 40;
@@ -123,7 +124,8 @@ impl Rows for Csv {
                 self.ended = true;
                 let problem =
                     "has a quote that is not closed: everything after it became one value";
-                let has_open_quote = self.is_long && self.reader.get_ref().quotes % 2 == 1;
+                // The library does not report it.
+                let has_open_quote = self.is_long && self.reader.get_ref().is_open();
                 return Ok(has_open_quote.then(|| Row::broken(line, problem)));
             }
             Ok(true) => {}
@@ -155,10 +157,8 @@ impl Rows for Csv {
         if self.reader.get_mut().has_bare_quote(end) {
             problem = Some(BARE_QUOTE.to_owned());
         } else if len != expected {
-            problem = Some(format!(
-                "has {len} value{}, but the header has {expected}",
-                if len == 1 { "" } else { "s" }
-            ));
+            let values = counted(len as u64, "value");
+            problem = Some(format!("has {values}, but the header has {expected}"));
         }
         Ok(Some(Row {
             line: self.line(),

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::side::{Side, split_model};
 use super::{Printout, cost, rows_from_objects, settings};
-use crate::cli::output::{key_value_table, thousands};
+use crate::cli::output::{counted, key_value_table, thousands};
 use crate::cli::{App, CliError, Exit, OutputFormat, output};
 use crate::telemetry::Progress;
 use topicmill_core::labels::hypothesis::Pass;
@@ -214,7 +214,7 @@ fn add_moves(found: &mut Printout, compared: &Comparison, without_fit: Option<&C
 fn labels_table(changes: &[LabelChange<'_>]) -> Table {
     let words = |label: &Label| match label.descriptions.len() {
         0 => label.label.clone(),
-        n => format!("{} (+{n} descriptions)", label.label),
+        n => format!("{} (+{})", label.label, counted(n as u64, "description")),
     };
     let rows = changes.iter().map(|label| {
         let (first, second) = (label.a.map(words), label.b.map(words));

@@ -5,7 +5,9 @@ use serde_json::json;
 
 use super::figures::{labels_table, quality_table};
 use super::rescoring::{NeededOutput, Rescoring};
-use super::{NamedSet, Printout, ResolveFlags, WhichModel, find_stored_model, short_hash};
+use super::{
+    NamedSet, Printout, ResolveFlags, WhichModel, find_stored_model, free_name, short_hash,
+};
 use crate::classify::check_no_label_is_lost;
 use crate::cli::app::{ModelFlags, run_blocking};
 use crate::cli::output::counted;
@@ -171,7 +173,7 @@ impl FitLabels {
                 self.gold
             ))
         })?;
-        fitted.set.name = free_name(store, &base, &fitted).await?;
+        fitted.set.name = name_of(store, &base, &fitted).await?;
         Ok(LabelSetFit {
             base,
             fitted,
@@ -355,18 +357,13 @@ fn warn_about(fitted: &FittedSet) {
 }
 
 /// Returns the name of a fit: the base's name and the number of answers, with a number if another fit has this name.
-async fn free_name(store: &Store, base: &LabelSet, fitted: &FittedSet) -> Result<String, CliError> {
+async fn name_of(store: &Store, base: &LabelSet, fitted: &FittedSet) -> Result<String, CliError> {
     let rows = store.labels().label_sets().await?;
-    let (name, hash) = (
-        format!("{}-fit{}", base.name, fitted.answers),
-        fitted.set.hash(),
-    );
-    let is_free = |name: &String| rows.iter().all(|row| row.name != *name || row.hash == hash);
-    let numbered = (2..).map(|number| format!("{name}-{number}"));
-    let mut names = std::iter::once(name.clone()).chain(numbered);
-    Ok(names
-        .find(is_free)
-        .expect("there are finitely many label sets"))
+    let hash = fitted.set.hash();
+    let name = format!("{}-fit{}", base.name, fitted.answers);
+    Ok(free_name(&name, |name| {
+        rows.iter().all(|row| row.name != name || row.hash == hash)
+    }))
 }
 
 /// Returns the target of the latest fit with this label set's name, if it is a fit of a different version: a change to

@@ -6,6 +6,7 @@ mod list;
 use clap::{Args, Subcommand};
 
 use crate::cli::drop_labels::confirm;
+use crate::cli::output::counted;
 use crate::cli::{App, CliError, Exit};
 use topicmill_core::{Fullname, FullnameError};
 use topicmill_store::{Access, ForgottenGold, StoredGold};
@@ -70,11 +71,8 @@ impl Remove {
             answer.annotator == self.annotator
                 && post.as_ref().is_none_or(|post| *post == answer.fullname)
         });
-        let what = format!(
-            "delete {} gold labels of annotator `{}`",
-            answers.len(),
-            self.annotator
-        );
+        let count = counted(answers.len() as u64, "gold label");
+        let what = format!("delete {count} of annotator `{}`", self.annotator);
         if !answers.is_empty() && !confirm(self.yes, &what)? {
             tracing::info!("nothing was deleted");
             return Ok(Exit::Done);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Printout;
 use super::figures::{estimate, p_value, slug};
-use crate::cli::output;
+use crate::cli::output::{self, counted};
 use topicmill_core::LabelSet;
 use topicmill_review::change::SIGNIFICANCE;
 use topicmill_review::evaluate::{
@@ -59,7 +59,7 @@ pub fn add_groups(set: &LabelSet, by: Grouping, groups: &[GroupShares], found: &
     let table = output::table([by.name()].into_iter().chain(columns), rows);
     let more = match groups.len().saturating_sub(SHOWN) {
         0 => String::new(),
-        more => format!(" {more} more groups: --format json."),
+        more => format!(" {}: --format json.", counted(more as u64, "more group")),
     };
     let heading = format!(
         "Shares by {}. With under {ENOUGH_ANSWERS} random answers in a group, a share is only assigned, not \

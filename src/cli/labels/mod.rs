@@ -366,6 +366,15 @@ pub(super) fn named_model<'a>(
     }))
 }
 
+/// Returns a name, with a number if it is not free.
+fn free_name(name: &str, is_free: impl Fn(&str) -> bool) -> String {
+    let numbered = (2..).map(|number| format!("{name}-{number}"));
+    let mut names = std::iter::once(name.to_owned()).chain(numbered);
+    names
+        .find(|name| is_free(name))
+        .expect("only finitely many names are taken")
+}
+
 fn join_or_none(words: impl Iterator<Item = String>) -> String {
     match words.collect::<Vec<_>>().as_slice() {
         [] => "none".to_owned(),

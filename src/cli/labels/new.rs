@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{NamedSet, STDOUT, write_file};
+use super::{NamedSet, STDOUT, free_name, write_file};
 use crate::atomic_file::IfExists;
 use crate::cli::output;
 use crate::cli::{App, CliError, Exit};
 use crate::pipeline_file::{Pipeline, REDDIT, slug};
-use topicmill_core::{Background, Label, LabelSet, Listing, Mode};
+use topicmill_core::{Background, Label, LabelSet, Listing};
 use topicmill_store::Access;
 
 /// The name of the label set if it is written to stdout.
@@ -78,22 +78,16 @@ impl New {
             }
             labels.push(Label {
                 slug: free_slug(words, &labels),
-                label: words.to_owned(),
-                descriptions: Vec::new(),
+                ..Label::new(words)
             });
         }
         if labels.is_empty() {
             labels = examples();
         }
+        let template = "This text is about {}.".to_owned();
         Ok(LabelSet {
-            name: self.name(),
-            template: "This text is about {}.".to_owned(),
-            mode: Mode::Single,
-            threshold: 0.0,
-            temperature: 1.0,
-            labels,
             background: default_background(),
-            fitted: None,
+            ..LabelSet::new(self.name(), template, labels)
         })
     }
 }
@@ -178,11 +172,7 @@ fn free_slug(words: &str, labels: &[Label]) -> String {
         made if made.is_empty() => "label".to_owned(),
         made => made,
     };
-    let numbered = (2..).map(|n| format!("{base}-{n}"));
-    std::iter::once(base.clone())
-        .chain(numbered)
-        .find(|slug| labels.iter().all(|label| label.slug != *slug))
-        .expect("the numbered slugs are unlimited")
+    free_name(&base, |slug| labels.iter().all(|label| label.slug != slug))
 }
 
 pub(super) fn toml_string(text: &str) -> String {

@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use super::rescoring::Rescoring;
 use super::{NamedSet, WhichModel, find_stored_model, named_model, settings_json, short_hash};
 use crate::cli::CliError;
-use crate::cli::app::{App, ModelFlags};
-use crate::run::StageError;
+use crate::cli::app::{App, ModelFlags, run_blocking};
 use crate::telemetry::Progress;
 use topicmill_core::reddit::thing_text;
 use topicmill_core::{Fullname, LabelSet};
@@ -197,20 +196,16 @@ impl Side {
             let texts: Vec<String> = posts.iter().map(text).collect();
             let (set, stop) = (self.set.clone(), app.stop.clone());
             // Inference blocks its thread, and must not block the signal handler.
-            let scored = tokio::task::spawn_blocking(move || {
+            let scored = run_blocking(move || {
+                let prepared = labeler.prepare(&set)?;
                 let stop = || stop.is_cancelled();
-                let scored = labeler
-                    .prepare(&set)
-                    .and_then(|prepared| labeler.score_all(&prepared, &texts, &[], &stop));
-                (labeler, scored)
+                let scored = labeler.score_all(&prepared, &texts, &[], &stop)?;
+                Ok((labeler, scored))
             });
-            let ended = scored
-                .await
-                .map_err(|error| StageError::Thread(error.to_string()))?;
-            labeler = ended.0;
-            let Some(results) = ended.1? else {
+            let (returned, Some(results)) = scored.await? else {
                 return Ok(None);
             };
+            labeler = returned;
             bar.add(names.len() as u64);
             for (post, result) in posts.into_iter().zip(results) {
                 // A text that cannot be scored has no label.

@@ -15,7 +15,7 @@ use topicmill_score::folder::manifest::{Graph, Manifest};
 use topicmill_score::graph_check::{self, MaxErrors};
 use topicmill_score::text::Encoder;
 use topicmill_score::{
-    Device, EngineOptions, Labeler, LabelerError, ModelFolder, OnnxError, OpenedEngine,
+    Device, EngineOptions, Labeler, LabelerError, LoadError, ModelFolder, OpenedEngine,
 };
 
 #[derive(Debug, Args)]
@@ -122,11 +122,11 @@ fn graph_row(
             (state.to_owned(), true)
         }
         Some(Ok(_)) => ("ok".to_owned(), false),
-        Some(Err(CliError::Onnx(OnnxError::Cuda { detail, .. }))) => {
+        Some(Err(CliError::Load(LoadError::Cuda { detail, .. }))) => {
             (format!("not run: {detail}"), false)
         }
         // The engine does not support GPUs.
-        Some(Err(CliError::Onnx(error @ OnnxError::CpuOnly(_)))) => {
+        Some(Err(CliError::Load(error @ LoadError::CpuOnly(_)))) => {
             (format!("not run: {error}"), false)
         }
         Some(Err(error)) => (error.to_string(), true),

@@ -1,4 +1,4 @@
-//! Formats human-readable tables: columns that fit the terminal, right-aligned numbers, bars.
+//! Formats human-readable tables: columns that fit the terminal, right-aligned numbers.
 //!
 //! The input is the values of a query. The output contains no control characters. On a terminal, each row is one line;
 //! in a pipe or a file, text is not truncated.
@@ -15,13 +15,6 @@ use topicmill_tables::csv::value_text;
 
 /// The minimum width of truncated text, so that it can still be recognised.
 const READABLE: usize = 12;
-
-/// The maximum width of a bar.
-const LONGEST_BAR: usize = 24;
-/// The minimum width of a bar.
-const SHORTEST_BAR: usize = 6;
-/// The maximum width of a table with bars: in a wider table, bars are too far from the name of their row.
-const WIDEST_WITH_BARS: usize = 100;
 
 /// A delimiter of width 0 after the hyphens of a slug or path, so that it is wrapped there.
 const BREAK: char = '\u{200b}';
@@ -143,35 +136,6 @@ fn as_lists(table: &Table, decimals: &[usize], width: usize) -> String {
         lines(&list)
     });
     lists.collect::<Vec<_>>().join("\n")
-}
-
-/// Adds a column of bars for the shares in the `shares` column, if there is room for it.
-pub fn with_bars(table: &Table, shares: &str) -> Table {
-    let mut widened = table.clone();
-    let Some(column) = table.columns.iter().position(|name| name == shares) else {
-        return widened;
-    };
-    let decimals = all_decimals(table);
-    let wide = |(column, name): (usize, &String)| {
-        let cells = table.rows.iter().map(|row| {
-            let text = cell_text(&row[column], decimals[column]);
-            terminal::columns(&text)
-        });
-        cells.max().unwrap_or(0).max(terminal::columns(name)) + 3
-    };
-    let table_width = table.columns.iter().enumerate().map(wide).sum::<usize>();
-    let width = terminal::width().unwrap_or(terminal::DEFAULT_WIDTH);
-    let room = width.min(WIDEST_WITH_BARS).saturating_sub(table_width + 1);
-    let room = room.min(LONGEST_BAR);
-    if room < SHORTEST_BAR {
-        return widened;
-    }
-    widened.columns.push(String::new());
-    for row in &mut widened.rows {
-        let share = row[column].as_f64().unwrap_or(0.0);
-        row.push(terminal::bar(share, room).into());
-    }
-    widened
 }
 
 fn all_decimals(table: &Table) -> Vec<usize> {
@@ -375,14 +339,5 @@ mod tests {
                 assert!(terminal::columns(line) <= width, "{line}");
             }
         }
-    }
-
-    #[test]
-    fn a_bar_column_is_appended_for_the_shares() {
-        let table = with_bars(&sample(), "score");
-        assert_eq!(table.columns.len(), 4);
-        assert_eq!(table.rows[0][3], "█".repeat(LONGEST_BAR / 2));
-        assert_eq!(table.rows[1][3], "", "no share, no bar");
-        assert_eq!(with_bars(&sample(), "no such").columns.len(), 3);
     }
 }

@@ -40,6 +40,22 @@ fn json_lines_and_arrays_are_read_and_numbers_keep_every_digit() {
 }
 
 #[test]
+fn a_renamed_column_does_not_take_the_name_of_a_later_one() {
+    let program = Program::new();
+    let rows = "{\"text\": \"chicken\", \"score\": 1}\n\
+        {\"text\": \"goal\", \"score\": 2, \"input_score\": 3}\n";
+    program.write("in.ndjson", rows);
+    ok(&program, "in.ndjson out.ndjson");
+    let written = program.read("out.ndjson");
+    assert_eq!(written.matches("\"input_score\":").count(), 2, "{written}");
+    let rows = program.read_lines("out.ndjson");
+    assert_eq!(
+        [&rows[1]["input_score"], &rows[1]["input_input_score"]],
+        [&json!(2), &json!(3)]
+    );
+}
+
+#[test]
 fn parquet_keeps_its_types_and_row_groups() {
     let program = Program::new();
     let posts = repository("tests/it/fixtures/typed.parquet");

@@ -100,7 +100,7 @@ pub fn keys(kind: &ModelKind, set: &LabelSet) -> Vec<String> {
     let is_learned = learned(kind, set).is_some();
     let mut groups = groups(kind, set);
     if matches!(kind, ModelKind::Gliclass(_)) {
-        name_set(&mut groups);
+        add_positions(&mut groups);
     }
     groups
         .into_iter()
@@ -161,7 +161,7 @@ impl Pass {
 }
 
 /// Adds each label's position and a hash of the set to its texts, because a GLiClass model's logits depend on both.
-fn name_set(groups: &mut [Vec<Vec<String>>]) {
+fn add_positions(groups: &mut [Vec<Vec<String>>]) {
     let words: Vec<&[String]> = groups.iter().flatten().map(Vec::as_slice).collect();
     let set = hex(&Sha256::digest(to_json(&words))[..16]);
     for (place, texts) in (1..).zip(groups.iter_mut().flatten()) {

@@ -44,14 +44,18 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else {
         return 0.0;
     };
-    let place = share * float(last);
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "an index of the list"
-    )]
+    interpolated(sorted, share * float(last))
+}
+
+/// Returns the value at a place between two indices of a list, by linear interpolation.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "an index of the list"
+)]
+pub(super) fn interpolated(sorted: &[f64], place: f64) -> f64 {
     let below = place.floor() as usize;
-    let above = (below + 1).min(last);
+    let above = (below + 1).min(sorted.len() - 1);
     sorted[below] + (sorted[above] - sorted[below]) * (place - float(below))
 }
 

@@ -8,6 +8,7 @@
 
 use statrs::function::beta::inv_beta_reg;
 
+use super::intervals::interpolated;
 use super::{Estimate, float};
 
 /// Number of equally likely values that stand for a distribution. 0.025 and 0.975 are the levels of two of them.
@@ -105,12 +106,5 @@ fn levels(n: usize) -> impl Iterator<Item = f64> {
 fn quantile(sorted: &[f64], level: f64) -> f64 {
     let last = sorted.len() - 1;
     let place = (level * float(sorted.len()) - 0.5).clamp(0.0, float(last));
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "an index of the list"
-    )]
-    let below = place.floor() as usize;
-    let above = (below + 1).min(last);
-    sorted[below] + (sorted[above] - sorted[below]) * (place - float(below))
+    interpolated(sorted, place)
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::library::entries;
+use crate::library::entries;
 
 /// Returns the library folders of NVIDIA's wheels next to the wheel of `library`; no loader searches them.
 pub(super) fn nvidia_folders(library: &Path) -> Vec<PathBuf> {

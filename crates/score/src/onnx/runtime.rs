@@ -8,9 +8,8 @@ use ort::environment::Environment;
 use ort::ep::{self, ExecutionProvider};
 use ort::logging::LogLevel;
 
-use super::error::load_error;
-use super::library::{FoundBy, Library, Loaded, locate_and_load};
-use super::{OnnxError, is_out_of_memory};
+use crate::library::{FoundBy, Library, Loaded, locate_and_load};
+use crate::loading::LoadError;
 
 const LIBRARY: Library = Library::OnnxRuntime;
 
@@ -52,8 +51,8 @@ impl Runtime {
 /// does in `main`, because the API call does not turn off all telemetry.
 ///
 /// # Errors
-/// [`OnnxError::NotFound`], [`OnnxError::Missing`], [`OnnxError::Load`], [`OnnxError::Start`].
-pub fn load_runtime(asked: Option<&Path>) -> Result<&'static Runtime, OnnxError> {
+/// [`LoadError::NotFound`], [`LoadError::Missing`], [`LoadError::Load`], [`LoadError::Start`].
+pub fn load_runtime(asked: Option<&Path>) -> Result<&'static Runtime, LoadError> {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     // `OnceLock` has no stable fallible initialiser, so a lock prevents two threads from loading the library
     // concurrently.
@@ -71,7 +70,7 @@ pub fn load_runtime(asked: Option<&Path>) -> Result<&'static Runtime, OnnxError>
         {
             let detail =
                 format!("the system does not show the path of the program ({error}): mount /proc");
-            return Err(load_error(LIBRARY, path, detail));
+            return Err(LoadError::of_library(LIBRARY, path, detail));
         }
         ort::init_from(path).map_err(|error| {
             // The `Display` of a failed dlopen omits the loader's message.
@@ -82,7 +81,7 @@ pub fn load_runtime(asked: Option<&Path>) -> Result<&'static Runtime, OnnxError>
                 _ => None,
             };
             let detail = message.unwrap_or_else(|| error.to_string());
-            load_error(LIBRARY, path, detail)
+            LoadError::of_library(LIBRARY, path, detail)
         })
     };
     let Loaded {
@@ -91,15 +90,11 @@ pub fn load_runtime(asked: Option<&Path>) -> Result<&'static Runtime, OnnxError>
         found_by,
     } = locate_and_load(LIBRARY, asked, variable, load)?;
     let start = |e: ort::Error| {
-        let (path, detail) = (library.clone(), strip_location(&e.to_string()));
-        if is_out_of_memory(&detail) {
-            OnnxError::Memory(path, detail)
-        } else {
-            OnnxError::Start {
-                library: LIBRARY,
-                detail,
-            }
-        }
+        let detail = strip_location(&e.to_string());
+        LoadError::of_file(&library, detail, |_, detail| LoadError::Start {
+            library: LIBRARY,
+            detail,
+        })
     };
     let environment = builder
         .with_name("topicmill")

@@ -9,8 +9,8 @@ use ort::value::{Outlet, TensorElementType, ValueType};
 
 use super::nvidia::nvidia_folders;
 use super::runtime::{Runtime, strip_location};
-use super::{OnnxError, is_out_of_memory};
 use crate::device::Device;
+use crate::loading::LoadError;
 use crate::ports::Port;
 
 /// Parameters of a session, kept to rebuild it.
@@ -28,12 +28,12 @@ pub(super) struct GraphSource {
 const NO_KERNEL: &str = "fallback to CPU EP has been explicitly disabled";
 
 impl GraphSource {
-    pub fn session(&self, runtime: &Runtime, device: Device) -> Result<Session, OnnxError> {
+    pub fn session(&self, runtime: &Runtime, device: Device) -> Result<Session, LoadError> {
         let Device::Cuda(number) = device else {
             let built = self.build(runtime, None);
             return built.map_err(|e| graph_error(&self.graph, &strip_location(&e.to_string())));
         };
-        let missing = cuda::preload(runtime).map_err(|detail| OnnxError::Cuda {
+        let missing = cuda::preload(runtime).map_err(|detail| LoadError::Cuda {
             device: number,
             detail,
         })?;
@@ -57,7 +57,7 @@ impl GraphSource {
                 format!("{message}; {missing} {verb} missing next to ONNX Runtime and in the system's library path: \
                          install CUDA 13 and cuDNN 9, for example with `pip install onnxruntime-gpu[cuda,cudnn]`")
             };
-            OnnxError::Cuda {
+            LoadError::Cuda {
                 device: number,
                 detail,
             }
@@ -102,15 +102,11 @@ pub(super) fn cuda_provider(number: u16) -> ep::CUDA {
 }
 
 /// Reports a graph that does not load, without the path in the runtime's message.
-pub(super) fn graph_error(graph: &Path, message: &str) -> OnnxError {
+pub(super) fn graph_error(graph: &Path, message: &str) -> LoadError {
     let preface = format!("Load model from {} failed:", graph.display());
     let detail = message.strip_prefix(&preface).unwrap_or(message);
-    let (path, detail) = (graph.to_owned(), detail.trim_end_matches('.').to_owned());
-    if is_out_of_memory(message) {
-        OnnxError::Memory(path, detail)
-    } else {
-        OnnxError::Graph(path, detail)
-    }
+    let detail = detail.trim_end_matches('.').to_owned();
+    LoadError::of_file(graph, detail, LoadError::Graph)
 }
 
 /// Returns the inputs or outputs of a session.

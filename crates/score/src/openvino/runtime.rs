@@ -7,8 +7,8 @@ use ::openvino::{CompiledModel, Core, DeviceType, InferenceError, PropertyKey, R
 use openvino_sys::library as c_library;
 
 use crate::folder::Rounding;
-use crate::onnx::library::{FoundBy, Library, locate_and_load};
-use crate::onnx::{OnnxError, load_error};
+use crate::library::{FoundBy, Library, locate_and_load};
+use crate::loading::LoadError;
 
 const LIBRARY: Library = Library::OpenVino;
 /// A function that every version of the library exports; it identifies the file.
@@ -90,8 +90,8 @@ const KERNEL_CACHE_SHAPES: &str = "128";
 /// the first call loaded.
 ///
 /// # Errors
-/// [`OnnxError::NotFound`], [`OnnxError::Missing`], [`OnnxError::Load`], [`OnnxError::Start`].
-pub fn load_openvino(asked: Option<&Path>) -> Result<&'static OpenVino, OnnxError> {
+/// [`LoadError::NotFound`], [`LoadError::Missing`], [`LoadError::Load`], [`LoadError::Start`].
+pub fn load_openvino(asked: Option<&Path>) -> Result<&'static OpenVino, LoadError> {
     static RUNTIME: OnceLock<OpenVino> = OnceLock::new();
     // `OnceLock` has no stable fallible initialiser, so a lock prevents two threads from loading the library
     // concurrently.
@@ -121,15 +121,15 @@ pub fn load_openvino(asked: Option<&Path>) -> Result<&'static OpenVino, OnnxErro
     }))
 }
 
-fn start(detail: &str) -> OnnxError {
-    OnnxError::Start {
+fn start(detail: &str) -> LoadError {
+    LoadError::Start {
         library: LIBRARY,
         detail: detail.lines().last().unwrap_or_default().trim().to_owned(),
     }
 }
 
-fn load(path: &Path) -> Result<(), OnnxError> {
-    let wrong = |detail: String| load_error(LIBRARY, path, detail);
+fn load(path: &Path) -> Result<(), LoadError> {
+    let wrong = |detail: String| LoadError::of_library(LIBRARY, path, detail);
     // The crate accepts any library and panics at the first missing function.
     if path.is_file() {
         let bytes = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use super::*;
 use crate::batch::MIN_ROWS;
 use crate::labeler::Labeler;
+use crate::library::Library;
 use crate::onnx::OnnxEngine;
-use crate::onnx::library::Library;
 use topicmill_core::test_examples::set;
 
 const MODELS: [&str; 4] = [
@@ -177,7 +177,7 @@ fn a_damaged_graph_is_reported_in_one_sentence() {
             .unwrap();
         let message = error.to_string();
         assert!(
-            matches!(error, OnnxError::Compile { .. }),
+            matches!(error, LoadError::Compile { .. }),
             "{what}: {message}"
         );
         assert!(

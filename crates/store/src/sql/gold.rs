@@ -554,24 +554,17 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<Vec<ReviewPost>> {
         // Used to restore the order of `posts`, in which they are reviewed: IN does not keep it.
         let mut found: HashMap<Fullname, ReviewPost> = HashMap::with_capacity(posts.len());
-        for chunk in posts.chunks(ROWS_A_STATEMENT) {
-            let mut select = QueryBuilder::<DB>::new(
-                "SELECT p.subreddit, p.title, p.selftext, p.url, p.permalink, p.created_at, c.label, c.score, \
-                        c.abstained, p.fullname, p.text_hash \
-                   FROM things p JOIN classifications c ON c.fullname = p.fullname AND c.text_hash = p.text_hash \
-                    AND c.model_id = ",
-            );
-            select
-                .push_bind(target.model)
-                .push(" AND c.label_set_id = ");
-            select.push_bind(target.label_set);
-            select.push(" WHERE p.has_text AND p.fullname IN (");
-            push_list(&mut select, chunk.iter().map(Fullname::as_str));
-            let rows = select.build().fetch_all(&self.pool).await;
-            for row in rows.context("read posts to review")? {
-                let post = Self::review_post(row)?;
-                found.insert(post.fullname.clone(), post);
-            }
+        let select = format!(
+            "SELECT p.subreddit, p.title, p.selftext, p.url, p.permalink, p.created_at, c.label, c.score, \
+                    c.abstained, p.fullname, p.text_hash \
+               FROM things p JOIN classifications c ON c.fullname = p.fullname AND c.text_hash = p.text_hash \
+                AND c.model_id = {} AND c.label_set_id = {} WHERE p.has_text AND p.fullname IN (",
+            target.model, target.label_set
+        );
+        let names = posts.iter().map(Fullname::as_str).collect();
+        for row in self.rows_in(&select, names, "read posts to review").await? {
+            let post = Self::review_post(row)?;
+            found.insert(post.fullname.clone(), post);
         }
         Ok(posts.iter().filter_map(|name| found.remove(name)).collect())
     }

@@ -107,8 +107,9 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("lock the label set")
     }
 
-    /// Selects the results whose posts' text is still the scored one, in order of fullname, and locks these posts. A post whose text retention deleted keeps the hash; a lease on it ended with the deletion, so only results from
-    /// stored vectors are written for it.
+    /// Selects the results whose posts' text is still the scored one, in order of fullname, and locks these posts. A post
+    /// whose text retention deleted keeps the hash; a lease on it ended with the deletion, so only results from stored
+    /// vectors are written for it.
     async fn lock_unchanged_posts<'c>(
         tx: &mut Transaction<'static, DB>,
         done: &[&'c Classified],
@@ -185,21 +186,15 @@ impl<DB: Dialect> SqlStore<DB> {
         target: Target,
         posts: &[Locked<'_>],
     ) -> Result<HashSet<Fullname>> {
-        let mut select = QueryBuilder::<DB>::new(
-            "SELECT p.fullname FROM things p WHERE ((SELECT c.text_hash FROM classifications c WHERE c.model_id = ",
-        );
-        select
-            .push_bind(target.model)
-            .push(" AND c.label_set_id = ")
-            .push_bind(target.label_set)
-            .push(
-                " AND c.fullname = p.fullname) = p.text_hash \
-                   OR (SELECT b.fullname FROM backlog b WHERE b.model_id = ",
-            )
-            .push_bind(target.model)
-            .push(" AND b.label_set_id = ")
-            .push_bind(target.label_set)
-            .push(" AND b.fullname = p.fullname) IS NOT NULL) AND p.fullname IN (");
+        let Target { model, label_set } = target;
+        let mut select = QueryBuilder::<DB>::new(format!(
+            "SELECT p.fullname FROM things p \
+              WHERE ((SELECT c.text_hash FROM classifications c WHERE c.model_id = {model} \
+                        AND c.label_set_id = {label_set} AND c.fullname = p.fullname) = p.text_hash \
+                     OR (SELECT b.fullname FROM backlog b WHERE b.model_id = {model} \
+                           AND b.label_set_id = {label_set} AND b.fullname = p.fullname) IS NOT NULL) \
+                AND p.fullname IN ("
+        ));
         push_list(&mut select, posts.iter().map(Locked::fullname));
         select
             .build()

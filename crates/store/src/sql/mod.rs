@@ -200,6 +200,26 @@ impl<DB: Dialect> SqlStore<DB> {
             .context(what)
     }
 
+    /// Runs a query that ends with `IN (` on chunks of these keys, and returns the rows of all chunks.
+    async fn rows_in<'k, T>(
+        &self,
+        select: &str,
+        keys: Vec<T>,
+        what: &'static str,
+    ) -> Result<Vec<DB::Row>>
+    where
+        T: Encode<'k, DB> + Type<DB> + Copy + 'k,
+    {
+        let mut rows = Vec::new();
+        for keys in keys.chunks(ROWS_A_STATEMENT) {
+            let mut query = QueryBuilder::<DB>::new(select);
+            push_list(&mut query, keys.iter().copied());
+            let chunk = query.build().fetch_all(&self.pool).await;
+            rows.extend(chunk.context(what)?);
+        }
+        Ok(rows)
+    }
+
     /// Decodes the hash of a post's text.
     pub(super) fn text_hash(row: &DB::Row, column: usize, fullname: &Fullname) -> Result<TextHash> {
         let hash: Vec<u8> = row.try_get(column).context("read the hash of a text")?;

@@ -212,29 +212,27 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn set_current(&self, target: Target) -> Result<()> {
-        sqlx::query::<DB>(
-            "INSERT INTO current_target (only_row, model_id, label_set_id) VALUES (TRUE, $1, $2) \
-             ON CONFLICT (only_row) DO UPDATE SET model_id = excluded.model_id, label_set_id = excluded.label_set_id",
-        )
-        .bind(target.model)
-        .bind(target.label_set)
-        .execute(&self.pool)
-        .await
-        .map(drop)
-        .context("set the current model and label set")
+        let replace =
+            "UPDATE SET model_id = excluded.model_id, label_set_id = excluded.label_set_id";
+        self.insert_current(target, replace).await
     }
 
     pub async fn set_first_current(&self, target: Target) -> Result<()> {
-        sqlx::query::<DB>(
+        self.insert_current(target, "NOTHING").await
+    }
+
+    async fn insert_current(&self, target: Target, on_conflict: &str) -> Result<()> {
+        let insert = format!(
             "INSERT INTO current_target (only_row, model_id, label_set_id) VALUES (TRUE, $1, $2) \
-             ON CONFLICT (only_row) DO NOTHING",
-        )
-        .bind(target.model)
-        .bind(target.label_set)
-        .execute(&self.pool)
-        .await
-        .map(drop)
-        .context("set the first model and label set")
+             ON CONFLICT (only_row) DO {on_conflict}"
+        );
+        sqlx::query::<DB>(AssertSqlSafe(insert))
+            .bind(target.model)
+            .bind(target.label_set)
+            .execute(&self.pool)
+            .await
+            .map(drop)
+            .context("set the current model and label set")
     }
 
     pub async fn replace_current(&self, former: Option<Target>, target: Target) -> Result<bool> {

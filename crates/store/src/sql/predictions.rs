@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use sqlx::{QueryBuilder, Row};
+use sqlx::Row;
 
-use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
+use super::{ErrorContext, SqlStore};
 use crate::dialect::Dialect;
 use crate::versions::{LabelState, PostLabel, Prediction};
 use crate::{Result, StoreError, StoredText, Target};
@@ -40,53 +40,42 @@ impl<DB: Dialect> SqlStore<DB> {
                 state,
             })
         };
-        let mut found = Vec::with_capacity(posts.len());
-        for chunk in posts.chunks(ROWS_A_STATEMENT) {
-            let mut select = QueryBuilder::<DB>::new(
-                "SELECT p.fullname, p.title, NOT (p.has_text OR p.context_purged) AND p.text_purged_at IS NULL, c.label, c.score, c.abstained, \
-                        c.text_hash = p.text_hash, p.text_purged_at IS NOT NULL OR p.context_purged \
-                   FROM things p LEFT JOIN classifications c ON c.fullname = p.fullname AND c.model_id = ",
-            );
-            select
-                .push_bind(target.model)
-                .push(" AND c.label_set_id = ");
-            select
-                .push_bind(target.label_set)
-                .push(" WHERE p.fullname IN (");
-            push_list(&mut select, chunk.iter().map(Fullname::as_str));
-            for row in &select.build().fetch_all(&self.pool).await.context(WHAT)? {
-                found.push(decode(row).context(WHAT)?);
-            }
-        }
-        Ok(found)
+        let select = format!(
+            "SELECT p.fullname, p.title, NOT (p.has_text OR p.context_purged) AND p.text_purged_at IS NULL, \
+                    c.label, c.score, c.abstained, c.text_hash = p.text_hash, \
+                    p.text_purged_at IS NOT NULL OR p.context_purged \
+               FROM things p LEFT JOIN classifications c ON c.fullname = p.fullname \
+                AND c.model_id = {} AND c.label_set_id = {} WHERE p.fullname IN (",
+            target.model, target.label_set
+        );
+        let names = posts.iter().map(Fullname::as_str).collect();
+        let rows = self.rows_in(&select, names, WHAT).await?;
+        let states: Result<_, sqlx::Error> = rows.iter().map(decode).collect();
+        states.context(WHAT)
     }
 
     pub async fn post_texts(&self, posts: &[&Fullname]) -> Result<Vec<StoredText>> {
         const WHAT: &str = "read the text of posts";
-        let mut found = Vec::with_capacity(posts.len());
-        for chunk in posts.chunks(ROWS_A_STATEMENT) {
-            let mut select = QueryBuilder::<DB>::new(
-                "SELECT fullname, text_hash, title, selftext FROM things \
-                  WHERE text_purged_at IS NULL AND NOT context_purged AND fullname IN (",
-            );
-            push_list(&mut select, chunk.iter().map(|post| post.as_str()));
-            for row in &select.build().fetch_all(&self.pool).await.context(WHAT)? {
-                let fullname: Fullname = row.try_get(0).context(WHAT)?;
-                let body: String = row.try_get(3).context(WHAT)?;
-                found.push(StoredText {
-                    text_hash: Self::text_hash(row, 1, &fullname)?,
-                    title: row.try_get(2).context(WHAT)?,
-                    // `[removed]` would be the most common word in removed posts.
-                    body: if is_placeholder(&body) {
-                        String::new()
-                    } else {
-                        body
-                    },
-                    fullname,
-                });
-            }
-        }
-        Ok(found)
+        let select = "SELECT fullname, text_hash, title, selftext FROM things \
+                       WHERE text_purged_at IS NULL AND NOT context_purged AND fullname IN (";
+        let names = posts.iter().map(|post| post.as_str()).collect();
+        let text = |row: &DB::Row| {
+            let fullname: Fullname = row.try_get(0).context(WHAT)?;
+            let body: String = row.try_get(3).context(WHAT)?;
+            Ok(StoredText {
+                text_hash: Self::text_hash(row, 1, &fullname)?,
+                title: row.try_get(2).context(WHAT)?,
+                // `[removed]` would be the most common word in removed posts.
+                body: if is_placeholder(&body) {
+                    String::new()
+                } else {
+                    body
+                },
+                fullname,
+            })
+        };
+        let rows = self.rows_in(select, names, WHAT).await?;
+        rows.iter().map(text).collect()
     }
 
     pub async fn text_scores(
@@ -96,32 +85,25 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<Vec<Option<Vec<f64>>>> {
         const WHAT: &str = "read the scores of texts";
         let mut found: HashMap<Vec<u8>, Vec<f64>> = HashMap::new();
-        for chunk in texts.chunks(ROWS_A_STATEMENT) {
-            // The condition on all hashes is that of the index.
-            let mut select = QueryBuilder::<DB>::new(
-                "SELECT c.text_hash, CAST(k.scores AS TEXT) FROM classifications c JOIN packed_scores k \
-                     ON k.model_id = c.model_id AND k.label_set_id = c.label_set_id AND k.fullname = c.fullname \
-                  WHERE c.text_hash >= '' AND c.model_id = ",
-            );
-            select
-                .push_bind(target.model)
-                .push(" AND c.label_set_id = ");
-            select
-                .push_bind(target.label_set)
-                .push(" AND c.text_hash IN (");
-            push_list(&mut select, chunk.iter().map(TextHash::as_bytes));
-            for row in &select.build().fetch_all(&self.pool).await.context(WHAT)? {
-                let hash: Vec<u8> = row.try_get(0).context(WHAT)?;
-                let scores: String = row.try_get(1).context(WHAT)?;
-                // PostgreSQL writes an array in braces.
-                let json = scores.replace('{', "[").replace('}', "]");
-                let scores = serde_json::from_str(&json).map_err(|error| StoreError::Corrupt {
-                    table: "packed_scores",
-                    row: hex(&hash),
-                    detail: error.to_string(),
-                })?;
-                found.insert(hash, scores);
-            }
+        // The condition on all hashes is that of the index.
+        let select = format!(
+            "SELECT c.text_hash, CAST(k.scores AS TEXT) FROM classifications c JOIN packed_scores k \
+                 ON k.model_id = c.model_id AND k.label_set_id = c.label_set_id AND k.fullname = c.fullname \
+              WHERE c.text_hash >= '' AND c.model_id = {} AND c.label_set_id = {} AND c.text_hash IN (",
+            target.model, target.label_set
+        );
+        let hashes = texts.iter().map(TextHash::as_bytes).collect();
+        for row in self.rows_in(&select, hashes, WHAT).await? {
+            let hash: Vec<u8> = row.try_get(0).context(WHAT)?;
+            let scores: String = row.try_get(1).context(WHAT)?;
+            // PostgreSQL writes an array in braces.
+            let json = scores.replace('{', "[").replace('}', "]");
+            let scores = serde_json::from_str(&json).map_err(|error| StoreError::Corrupt {
+                table: "packed_scores",
+                row: hex(&hash),
+                detail: error.to_string(),
+            })?;
+            found.insert(hash, scores);
         }
         let scores = texts.iter().map(|text| found.get(text.as_bytes()));
         Ok(scores.map(Option::<&_>::cloned).collect())
@@ -139,19 +121,10 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn count_tombstones(&self, posts: &[Fullname]) -> Result<u64> {
-        let mut found = 0;
-        for chunk in posts.chunks(ROWS_A_STATEMENT) {
-            let mut select =
-                QueryBuilder::<DB>::new("SELECT COUNT(*) FROM tombstones WHERE fullname IN (");
-            push_list(&mut select, chunk.iter().map(Fullname::as_str));
-            let count: i64 = select
-                .build_query_scalar()
-                .fetch_one(&self.pool)
-                .await
-                .context("count tombstones")?;
-            found += count.unsigned_abs();
-        }
-        Ok(found)
+        let select = "SELECT fullname FROM tombstones WHERE fullname IN (";
+        let names = posts.iter().map(Fullname::as_str).collect();
+        let found = self.rows_in(select, names, "count tombstones").await?;
+        Ok(found.len() as u64)
     }
 
     pub async fn collection_topics(

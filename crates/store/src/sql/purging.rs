@@ -338,25 +338,12 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Deletes the logits and vectors of texts that no labelled post has any more. An unlabelled post with such a text
-    /// is scored again. Uses the index on labels: an index on the posts' hashes would cost one more page write for each
-    /// stored post.
+    /// is scored again.
     pub(super) async fn delete_unused_logits(
         tx: &mut Transaction<'static, DB>,
         texts: &[&[u8]],
     ) -> Result<()> {
-        for chunk in texts.chunks(ROWS_A_STATEMENT) {
-            // `model_id IN (SELECT …)` does not change the result, but lets both databases search the primary key,
-            // which starts with the model, instead of reading the whole table.
-            let mut delete = QueryBuilder::<DB>::new(
-                "DELETE FROM pair_logits WHERE model_id IN (SELECT id FROM models) AND NOT EXISTS ( \
-                   SELECT 1 FROM classifications c CROSS JOIN things p WHERE c.text_hash = pair_logits.text_hash \
-                   AND c.text_hash >= '' \
-                      AND p.fullname = c.fullname AND p.text_hash = c.text_hash) AND text_hash IN (",
-            );
-            push_list(&mut delete, chunk.iter().copied());
-            let deleted = delete.build().execute(&mut **tx).await;
-            deleted.context("delete unused logits")?;
-        }
+        Self::delete_unused(tx, ("pair_logits", ""), texts).await?;
         Self::delete_unused_vectors(tx, texts).await
     }
 
@@ -366,17 +353,28 @@ impl<DB: Dialect> SqlStore<DB> {
         tx: &mut Transaction<'static, DB>,
         texts: &[&[u8]],
     ) -> Result<()> {
+        Self::delete_unused(tx, ("text_vectors", "AND p.has_text"), texts).await
+    }
+
+    /// Deletes the rows of texts from a table unless a labelled post that meets a condition still has the text. Uses
+    /// the index on labels: an index on the posts' hashes would cost one more page write for each stored post.
+    async fn delete_unused(
+        tx: &mut Transaction<'static, DB>,
+        (table, condition): (&str, &str),
+        texts: &[&[u8]],
+    ) -> Result<()> {
         for chunk in texts.chunks(ROWS_A_STATEMENT) {
-            let mut delete = QueryBuilder::<DB>::new(
-                "DELETE FROM text_vectors WHERE model_id IN (SELECT id FROM models) AND NOT EXISTS ( \
-                   SELECT 1 FROM classifications c CROSS JOIN things p WHERE c.text_hash = text_vectors.text_hash \
-                   AND c.text_hash >= '' \
-                      AND p.fullname = c.fullname AND p.text_hash = c.text_hash AND p.has_text) \
-                    AND text_hash IN (",
-            );
+            // `model_id IN (SELECT …)` does not change the result, but lets both databases search the primary key,
+            // which starts with the model, instead of reading the whole table.
+            let mut delete = QueryBuilder::<DB>::new(format!(
+                "DELETE FROM {table} WHERE model_id IN (SELECT id FROM models) AND NOT EXISTS ( \
+                   SELECT 1 FROM classifications c CROSS JOIN things p WHERE c.text_hash = {table}.text_hash \
+                      AND c.text_hash >= '' AND p.fullname = c.fullname AND p.text_hash = c.text_hash {condition}) \
+                    AND text_hash IN ("
+            ));
             push_list(&mut delete, chunk.iter().copied());
             let deleted = delete.build().execute(&mut **tx).await;
-            deleted.context("delete unused vectors")?;
+            deleted.context("delete unused logits or vectors")?;
         }
         Ok(())
     }

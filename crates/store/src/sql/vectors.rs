@@ -6,9 +6,9 @@
 
 use std::collections::HashMap;
 
-use sqlx::{AssertSqlSafe, QueryBuilder, Row};
+use sqlx::{AssertSqlSafe, Row};
 
-use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
+use super::{ErrorContext, SqlStore};
 use crate::bulk::{Insert, Keys, Values};
 use crate::dialect::Dialect;
 use crate::{HypothesisId, ModelId, Result, StoreError, Target, UnlabelledText};
@@ -28,19 +28,15 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<Vec<Option<LabelVector>>> {
         const WHAT: &str = "read the vectors of labels";
         let mut found: HashMap<HypothesisId, LabelVector> = HashMap::new();
-        for chunk in hypotheses.chunks(ROWS_A_STATEMENT) {
-            let mut select = QueryBuilder::<DB>::new(
-                "SELECT hypothesis_id, vector FROM label_vectors WHERE model_id = ",
-            );
-            select.push_bind(model).push(" AND hypothesis_id IN (");
-            push_list(&mut select, chunk.iter().copied());
-            for row in &select.build().fetch_all(&self.pool).await.context(WHAT)? {
-                let id: HypothesisId = row.try_get(0).context(WHAT)?;
-                let bytes: Vec<u8> = row.try_get(1).context(WHAT)?;
-                let vector = LabelVector::from_bytes(&bytes);
-                let vector = vector.ok_or_else(|| no_vector("label_vectors", id.to_string()))?;
-                found.insert(id, vector);
-            }
+        let select = format!(
+            "SELECT hypothesis_id, vector FROM label_vectors WHERE model_id = {model} AND hypothesis_id IN ("
+        );
+        for row in self.rows_in(&select, hypotheses.to_vec(), WHAT).await? {
+            let id: HypothesisId = row.try_get(0).context(WHAT)?;
+            let bytes: Vec<u8> = row.try_get(1).context(WHAT)?;
+            let vector = LabelVector::from_bytes(&bytes);
+            let vector = vector.ok_or_else(|| no_vector("label_vectors", id.to_string()))?;
+            found.insert(id, vector);
         }
         Ok(hypotheses.iter().map(|id| found.remove(id)).collect())
     }
@@ -100,16 +96,13 @@ impl<DB: Dialect> SqlStore<DB> {
         const WHAT: &str = "read the vectors of texts";
         let index: HashMap<&[u8], usize> = texts.iter().map(TextHash::as_bytes).zip(0..).collect();
         let mut found = vec![None; texts.len()];
-        for chunk in texts.chunks(ROWS_A_STATEMENT) {
-            let mut select = QueryBuilder::<DB>::new(
-                "SELECT text_hash, vector FROM text_vectors WHERE model_id = ",
-            );
-            select.push_bind(model).push(" AND text_hash IN (");
-            push_list(&mut select, chunk.iter().map(TextHash::as_bytes));
-            for row in &select.build().fetch_all(&self.pool).await.context(WHAT)? {
-                let hash: Vec<u8> = row.try_get(0).context(WHAT)?;
-                found[index[hash.as_slice()]] = Some(Self::text_vector(row, 1, &hash)?);
-            }
+        let select = format!(
+            "SELECT text_hash, vector FROM text_vectors WHERE model_id = {model} AND text_hash IN ("
+        );
+        let hashes = texts.iter().map(TextHash::as_bytes).collect();
+        for row in self.rows_in(&select, hashes, WHAT).await? {
+            let hash: Vec<u8> = row.try_get(0).context(WHAT)?;
+            found[index[hash.as_slice()]] = Some(Self::text_vector(&row, 1, &hash)?);
         }
         Ok(found)
     }
@@ -136,30 +129,26 @@ impl<DB: Dialect> SqlStore<DB> {
         if hypotheses.is_empty() {
             return Ok(found);
         }
-        for chunk in texts.chunks(ROWS_A_STATEMENT) {
-            let mut select = QueryBuilder::<DB>::new(
-                "SELECT text_hash, hypothesis_id, entailment, contradiction, neutral FROM pair_logits \
-                  WHERE model_id = ",
-            );
-            select.push_bind(model).push(" AND text_hash IN (");
-            push_list(&mut select, chunk.iter().map(TextHash::as_bytes));
-            // `+ 0` makes the database search once per text instead of once per pair. A text may have logits for more
-            // hypotheses than these.
-            select.push(" AND hypothesis_id + 0 IN (");
-            push_list(&mut select, hypotheses.iter().copied());
-            // An NLI model's pair without this logit is unusable, so it is computed again.
-            select.push(" AND (contradiction IS NOT NULL OR (SELECT kind FROM models WHERE id = model_id) <> 'nli')");
-            let rows = select.build().fetch_all(&self.pool).await.context(WHAT)?;
-            for row in &rows {
-                let hash: Vec<u8> = row.try_get(0).context(WHAT)?;
-                let compared: HypothesisId = row.try_get(1).context(WHAT)?;
-                let logits = PairLogits {
-                    entailment: row.try_get(2).context(WHAT)?,
-                    contradiction: row.try_get(3).context(WHAT)?,
-                    neutral: row.try_get(4).context(WHAT)?,
-                };
-                found[index[hash.as_slice()]][position[&compared]] = Some(logits);
-            }
+        let ids: Vec<String> = hypotheses.iter().map(HypothesisId::to_string).collect();
+        // `+ 0` makes the database search once per text instead of once per pair. A text may have logits for more
+        // hypotheses than these. An NLI model's pair without `contradiction` is unusable, so it is computed again.
+        let select = format!(
+            "SELECT text_hash, hypothesis_id, entailment, contradiction, neutral FROM pair_logits \
+              WHERE model_id = {model} AND hypothesis_id + 0 IN ({}) \
+                AND (contradiction IS NOT NULL OR (SELECT kind FROM models WHERE id = model_id) <> 'nli') \
+                AND text_hash IN (",
+            ids.join(", ")
+        );
+        let hashes = texts.iter().map(TextHash::as_bytes).collect();
+        for row in self.rows_in(&select, hashes, WHAT).await? {
+            let hash: Vec<u8> = row.try_get(0).context(WHAT)?;
+            let compared: HypothesisId = row.try_get(1).context(WHAT)?;
+            let logits = PairLogits {
+                entailment: row.try_get(2).context(WHAT)?,
+                contradiction: row.try_get(3).context(WHAT)?,
+                neutral: row.try_get(4).context(WHAT)?,
+            };
+            found[index[hash.as_slice()]][position[&compared]] = Some(logits);
         }
         Ok(found)
     }

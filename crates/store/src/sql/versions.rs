@@ -5,10 +5,10 @@ use std::fmt::Display;
 
 use serde_json::Value;
 use sqlx::types::Json;
-use sqlx::{QueryBuilder, Row};
+use sqlx::{AssertSqlSafe, Row};
 
 use super::claims::max_crashes;
-use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
+use super::{ErrorContext, SqlStore};
 use crate::dialect::Dialect;
 use crate::versions::{ComparedPost, Cost, Failure, LabelSetRow, Prediction};
 use crate::{
@@ -176,15 +176,15 @@ impl<DB: Dialect> SqlStore<DB> {
         &self,
         texts: &[String],
     ) -> Result<Vec<Option<HypothesisId>>> {
+        const WHAT: &str = "find hypotheses";
         let hashes: Vec<TextHash> = texts.iter().map(|text| TextHash::new(text)).collect();
-        let mut found: HashMap<Vec<u8>, HypothesisId> = HashMap::new();
-        for chunk in hashes.chunks(ROWS_A_STATEMENT) {
-            let mut select =
-                QueryBuilder::<DB>::new("SELECT hash, id FROM hypotheses WHERE hash IN (");
-            push_list(&mut select, chunk.iter().map(TextHash::as_bytes));
-            let rows = select.build_query_as().fetch_all(&self.pool).await;
-            found.extend::<Vec<_>>(rows.context("find hypotheses")?);
-        }
+        let select = "SELECT hash, id FROM hypotheses WHERE hash IN (";
+        let keys = hashes.iter().map(TextHash::as_bytes).collect();
+        let rows = self.rows_in(select, keys, WHAT).await?;
+        let id = |row: &DB::Row| Ok((row.try_get(0)?, row.try_get(1)?));
+        let found: Result<HashMap<Vec<u8>, HypothesisId>, sqlx::Error> =
+            rows.iter().map(id).collect();
+        let found = found.context(WHAT)?;
         let id = |hash: &TextHash| found.get(hash.as_bytes()).copied();
         Ok(hashes.iter().map(id).collect())
     }
@@ -200,48 +200,33 @@ impl<DB: Dialect> SqlStore<DB> {
             label_set: label_set.unwrap_or(LabelSetId::NONE),
         };
         let labelled = self.count_labelled(target).await?;
-        let mut select = QueryBuilder::<DB>::new(
+        let (model, labels) = (target.model, hypotheses.len());
+        // `IN ()` is invalid in PostgreSQL, so the list always has at least one key.
+        let stored = std::iter::once(&HypothesisId::NONE).chain(hypotheses.iter().flatten());
+        let stored: Vec<String> = stored.map(HypothesisId::to_string).collect();
+        // A text with a vector needs no inference for any label, so all its pairs count as stored. In PostgreSQL, the
+        // sum of `BIGINT`s is a `NUMERIC`, which cannot be read as an `i64`.
+        let select = format!(
             "WITH todo AS ( \
-               SELECT p.text_hash, COUNT(*) AS posts FROM things p WHERE ",
-        );
-        push_unlabelled(&mut select, target);
-        select.push(
-            " GROUP BY p.text_hash), \
+               SELECT p.text_hash, COUNT(*) AS posts FROM things p WHERE {} GROUP BY p.text_hash), \
              known AS ( \
                SELECT t.text_hash, t.posts, \
-                      CASE WHEN EXISTS (SELECT 1 FROM text_vectors v WHERE v.text_hash = t.text_hash \
-                                           AND v.model_id = ",
-        );
-        // A text with a vector needs no inference for any label, so all its pairs count as stored.
-        let labels = i64::try_from(hypotheses.len()).unwrap_or(i64::MAX);
-        select
-            .push_bind(target.model)
-            .push(") THEN ")
-            .push_bind(labels)
-            .push(
-                " ELSE COUNT(l.hypothesis_id) END AS pairs FROM todo t \
-                 LEFT JOIN pair_logits l ON l.text_hash = t.text_hash AND l.model_id = ",
-            );
-        select
-            .push_bind(target.model)
-            .push(" AND l.hypothesis_id IN (");
-        let stored = hypotheses.iter().flatten().copied();
-        // `IN ()` is invalid in PostgreSQL, so the list always has at least one key.
-        push_list(
-            &mut select,
-            std::iter::once(HypothesisId::NONE).chain(stored),
-        );
-        select.push(
-            // In PostgreSQL, the sum of `BIGINT`s is a `NUMERIC`, which cannot be read as an `i64`.
-            " GROUP BY t.text_hash, t.posts) \
+                      CASE WHEN EXISTS (SELECT 1 FROM text_vectors v \
+                                         WHERE v.text_hash = t.text_hash AND v.model_id = {model}) \
+                           THEN {labels} ELSE COUNT(l.hypothesis_id) END AS pairs \
+                 FROM todo t LEFT JOIN pair_logits l ON l.text_hash = t.text_hash AND l.model_id = {model} \
+                  AND l.hypothesis_id IN ({}) \
+                GROUP BY t.text_hash, t.posts) \
              SELECT COUNT(*), CAST(COALESCE(SUM(posts), 0) AS BIGINT), \
                     CAST(COALESCE(SUM(pairs), 0) AS BIGINT), \
-                    CAST(COALESCE(SUM(CASE WHEN pairs = ",
+                    CAST(COALESCE(SUM(CASE WHEN pairs = {labels} THEN posts ELSE 0 END), 0) AS BIGINT) \
+               FROM known",
+            unlabelled(target),
+            stored.join(", ")
         );
-        select
-            .push_bind(labels)
-            .push(" THEN posts ELSE 0 END), 0) AS BIGINT) FROM known");
-        let row = select.build_query_as().fetch_one(&self.pool).await;
+        let row = sqlx::query_as::<DB, _>(AssertSqlSafe(select))
+            .fetch_one(&self.pool)
+            .await;
         let counts: (i64, i64, i64, i64) = row.context("estimate the work")?;
         let [texts, posts, pairs_stored, posts_without_inference] =
             <[i64; 4]>::from(counts).map(i64::unsigned_abs);
@@ -290,35 +275,24 @@ impl<DB: Dialect> SqlStore<DB> {
         sample: u32,
     ) -> Result<WorkEstimate> {
         const WHAT: &str = "read a sample of unlabelled texts";
-        let Cost {
-            posts,
-            texts,
-            pairs_stored,
-            pairs_missing,
-            posts_without_inference,
-            ..
-        } = self
-            .cost(sought.model, sought.label_set, &sought.hypotheses)
-            .await?;
-        // Hashes are random, so the lowest ones are a reproducible random sample.
-        let mut select = QueryBuilder::<DB>::new(
-            "WITH open AS (SELECT p.text_hash, MIN(p.fullname) AS fullname FROM things p \
-              WHERE ",
-        );
+        let cost = self.cost(sought.model, sought.label_set, &sought.hypotheses);
+        let cost = cost.await?;
         let target = Target {
             model: sought.model.unwrap_or(ModelId::NONE),
             label_set: sought.label_set.unwrap_or(LabelSetId::NONE),
         };
-        push_unlabelled(&mut select, target);
-        select
-            .push(" GROUP BY p.text_hash ORDER BY p.text_hash LIMIT ")
-            .push_bind(i64::from(sample))
-            .push(
-                ") SELECT p.fullname, o.text_hash, p.title, p.selftext FROM open o \
-                 JOIN things p ON p.fullname = o.fullname \
-                 ORDER BY o.text_hash",
-            );
-        let rows = select.build().fetch_all(&self.pool).await.context(WHAT)?;
+        // Hashes are random, so the lowest ones are a reproducible random sample.
+        let select = format!(
+            "WITH open AS (SELECT p.text_hash, MIN(p.fullname) AS fullname FROM things p WHERE {} \
+               GROUP BY p.text_hash ORDER BY p.text_hash LIMIT {sample}) \
+             SELECT p.fullname, o.text_hash, p.title, p.selftext FROM open o \
+               JOIN things p ON p.fullname = o.fullname ORDER BY o.text_hash",
+            unlabelled(target)
+        );
+        let rows = sqlx::query::<DB>(AssertSqlSafe(select))
+            .fetch_all(&self.pool)
+            .await;
+        let rows = rows.context(WHAT)?;
         let decode = |row: &DB::Row| {
             let (title, selftext): (String, String) =
                 (row.try_get(2).context(WHAT)?, row.try_get(3).context(WHAT)?);
@@ -327,11 +301,7 @@ impl<DB: Dialect> SqlStore<DB> {
             Ok((hash, thing_text(&fullname, &title, &selftext)))
         };
         Ok(WorkEstimate {
-            posts,
-            texts,
-            missing_pairs: pairs_missing,
-            stored_pairs: pairs_stored,
-            posts_without_inference,
+            cost,
             sample: rows.iter().map(decode).collect::<Result<_>>()?,
         })
     }
@@ -422,19 +392,15 @@ impl<DB: Dialect> SqlStore<DB> {
         posts: &[Fullname],
     ) -> Result<Vec<(Fullname, TextHash)>> {
         const WHAT: &str = "find posts";
-        let mut found = Vec::with_capacity(posts.len());
-        for chunk in posts.chunks(ROWS_A_STATEMENT) {
-            let mut select = QueryBuilder::<DB>::new(
-                "SELECT fullname, text_hash FROM things WHERE fullname IN (",
-            );
-            push_list(&mut select, chunk.iter().map(Fullname::as_str));
-            for row in &select.build().fetch_all(&self.pool).await.context(WHAT)? {
-                let fullname: Fullname = row.try_get(0).context(WHAT)?;
-                let hash = Self::text_hash(row, 1, &fullname)?;
-                found.push((fullname, hash));
-            }
-        }
-        Ok(found)
+        let select = "SELECT fullname, text_hash FROM things WHERE fullname IN (";
+        let names = posts.iter().map(Fullname::as_str).collect();
+        let hash = |row: &DB::Row| {
+            let fullname: Fullname = row.try_get(0).context(WHAT)?;
+            let hash = Self::text_hash(row, 1, &fullname)?;
+            Ok((fullname, hash))
+        };
+        let rows = self.rows_in(select, names, WHAT).await?;
+        rows.iter().map(hash).collect()
     }
 
     pub(crate) async fn failures(&self, max_attempts: u32) -> Result<Vec<Failure>> {
@@ -454,16 +420,11 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 }
 
-/// Pushes the condition for posts without a label under a target that can get one: they have text, or a vector of it.
-fn push_unlabelled<DB: Dialect>(select: &mut QueryBuilder<DB>, target: Target) {
-    select
-        .push(
-            "(p.has_text OR EXISTS (SELECT 1 FROM text_vectors v WHERE v.text_hash = p.text_hash AND v.model_id = ",
-        )
-        .push_bind(target.model)
-        .push(")) AND NOT EXISTS (SELECT 1 FROM classifications c WHERE c.model_id = ")
-        .push_bind(target.model)
-        .push(" AND c.label_set_id = ")
-        .push_bind(target.label_set)
-        .push(" AND c.fullname = p.fullname AND c.text_hash = p.text_hash)");
+/// Returns the condition for posts without a label under a target that can get one: they have text, or a vector of it.
+fn unlabelled(Target { model, label_set }: Target) -> String {
+    format!(
+        "(p.has_text OR EXISTS (SELECT 1 FROM text_vectors v WHERE v.text_hash = p.text_hash AND v.model_id = {model})) \
+         AND NOT EXISTS (SELECT 1 FROM classifications c WHERE c.model_id = {model} AND c.label_set_id = {label_set} \
+                            AND c.fullname = p.fullname AND c.text_hash = p.text_hash)"
+    )
 }

@@ -12,8 +12,6 @@ const MAX_ROW_BYTES: u64 = 32 << 20;
 pub(super) struct QuoteTracker<R> {
     reader: R,
     left: u64,
-    /// Number of quotes read so far.
-    pub(super) quotes: u64,
     delimiter: u8,
     /// Number of bytes read so far.
     bytes_read: u64,
@@ -28,12 +26,11 @@ pub(super) struct QuoteTracker<R> {
 }
 
 impl<R> QuoteTracker<R> {
-    /// Creates a CSV reader with this delimiter.
+    /// Tracks the quotes of CSV with this delimiter.
     pub(super) fn new(reader: R, delimiter: u8) -> Self {
         Self {
             reader,
             left: MAX_ROW_BYTES,
-            quotes: 0,
             delimiter,
             bytes_read: 0,
             last: b'\n',
@@ -76,6 +73,11 @@ impl<R> QuoteTracker<R> {
         self.last = bytes.last().copied().unwrap_or(self.last);
     }
 
+    /// Returns true if a quoted value is not closed.
+    pub(super) fn is_open(&self) -> bool {
+        self.open && !self.pending
+    }
+
     /// Returns true if a quote before the offset `until` is not doubled, and removes such quotes from the record.
     pub(super) fn has_bare_quote(&mut self, until: u64) -> bool {
         let before = self.bare.len();
@@ -95,8 +97,6 @@ impl<R: Read> Read for QuoteTracker<R> {
         }
         let n = self.reader.read(buffer)?;
         self.left = self.left.saturating_sub(n as u64);
-        // The library does not report an open quote at the end of the file, but an odd number of quotes shows it.
-        self.quotes += memchr::memchr_iter(b'"', &buffer[..n]).count() as u64;
         self.track_quotes(&buffer[..n]);
         Ok(n)
     }

@@ -63,8 +63,18 @@ impl<'de> Visitor<'de> for MembersVisitor {
     }
 }
 
+/// The records of a response, as JSON.
+type Records = VecDeque<Box<RawValue>>;
+
+/// The names of a table's columns, and its rows.
+type Table = (Vec<String>, Vec<Vec<Box<RawValue>>>);
+
+fn parse<'de, T: Deserialize<'de>>(json: &'de RawValue) -> Option<T> {
+    serde_json::from_str(json.get()).ok()
+}
+
 fn is_number(key: &str) -> bool {
-    key.bytes().all(|byte| byte.is_ascii_digit())
+    !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Returns true for `null` and for an object of which every member is null or empty, as a program writes a blank row.
@@ -76,7 +86,7 @@ pub fn is_blank(json: &[u8]) -> bool {
 
 /// Returns the records in an API response, such as `{"data": [{…}, {…}]}` or a Reddit listing; `None` if the object is
 /// itself a record.
-pub fn unwrap_records(json: &[u8]) -> Option<VecDeque<Box<RawValue>>> {
+pub fn unwrap_records(json: &[u8]) -> Option<Records> {
     Members::parse(json).ok()?.wrapped()
 }
 
@@ -91,7 +101,7 @@ impl Members {
         found.next().map(|(_, value)| &**value)
     }
 
-    pub(super) fn wrapped(&self) -> Option<VecDeque<Box<RawValue>>> {
+    pub(super) fn wrapped(&self) -> Option<Records> {
         if let Some(rows) = self.table_rows() {
             return Some(rows);
         }
@@ -101,59 +111,57 @@ impl Members {
         WRAPPERS
             .iter()
             .find_map(|name| {
-                let value = self.get(name)?.get();
-                match value.as_bytes()[0] {
-                    b'[' if looks_like_json(value.as_bytes()) => serde_json::from_str(value).ok(),
-                    b'{' => serde_json::from_str::<Self>(value).ok()?.wrapped(),
+                let value = self.get(name)?;
+                match value.get().as_bytes()[0] {
+                    b'[' if looks_like_json(value.get().as_bytes()) => parse(value),
+                    b'{' => parse::<Self>(value)?.wrapped(),
                     _ => None,
                 }
             })
             .or_else(|| self.keyed())
     }
 
-    /// Returns the rows of a table that pandas wrote by column, `{"id": {"0": "1a2b"}}`, or as `split`,
-    /// `{"columns": ["id"], "data": [["1a2b"]]}`.
-    fn table_rows(&self) -> Option<VecDeque<Box<RawValue>>> {
-        let (names, rows): (Vec<String>, Vec<Vec<Box<RawValue>>>) =
-            if let Some(names) = self.get("columns") {
-                let rows = serde_json::from_str(self.get("data")?.get()).ok()?;
-                (serde_json::from_str(names.get()).ok()?, rows)
-            } else {
-                let column = |(_, cells): &(String, Box<RawValue>)| {
-                    let cells = serde_json::from_str::<Self>(cells.get()).ok()?;
-                    cells
-                        .0
-                        .iter()
-                        .all(|(row, _)| is_number(row))
-                        .then_some(cells)
-                };
-                let columns: Vec<Self> = self.0.iter().map(column).collect::<Option<_>>()?;
-                let row = |(at, (row, _)): (usize, &(String, Box<RawValue>))| {
-                    // All columns usually have the same rows in the same order.
-                    let cell = |column: &Self| match column.0.get(at) {
-                        Some((name, cell)) if name == row => Some(cell.clone()),
-                        _ => column.get(row).map(ToOwned::to_owned),
-                    };
-                    columns.iter().map(cell).collect::<Option<_>>()
-                };
-                let first = columns.first().filter(|cells| !cells.0.is_empty())?;
-                let rows = first.0.iter().enumerate().map(row);
-                let names = self.0.iter().map(|(name, _)| name.clone());
-                (names.collect(), rows.collect::<Option<_>>()?)
-            };
+    /// Returns the rows of a table that pandas wrote as `split`, `{"columns": ["id"], "data": [["1a2b"]]}`, or by
+    /// column.
+    fn table_rows(&self) -> Option<Records> {
+        let (names, rows): Table = match self.get("columns") {
+            Some(names) => (parse(names)?, parse(self.get("data")?)?),
+            None => self.transposed()?,
+        };
         let record = |cells: Vec<Box<RawValue>>| {
-            let member = |(name, cell): (&String, Box<RawValue>)| {
-                format!("{}:{}", super::quoted(name), cell.get())
-            };
-            let members: Vec<String> = names.iter().zip(cells).map(member).collect();
+            let members = names.iter().zip(cells);
+            let members: Vec<String> = members
+                .map(|(name, cell)| format!("{}:{}", super::quoted(name), cell.get()))
+                .collect();
             RawValue::from_string(format!("{{{}}}", members.join(","))).ok()
         };
         rows.into_iter().map(record).collect()
     }
 
+    /// Returns the table of an object of columns, `{"id": {"0": "1a2b"}}`.
+    fn transposed(&self) -> Option<Table> {
+        let has_row_numbers = |cells: &Self| cells.0.iter().all(|(row, _)| is_number(row));
+        let columns = self.0.iter();
+        let columns: Vec<Self> = columns
+            .map(|(_, cells)| parse(cells).filter(has_row_numbers))
+            .collect::<Option<_>>()?;
+        let first = columns.first().filter(|cells| !cells.0.is_empty())?;
+        let row = |(at, (row, _)): (usize, &(String, Box<RawValue>))| {
+            // All columns usually have the same rows in the same order.
+            let cell = |column: &Self| match column.0.get(at) {
+                Some((name, cell)) if name == row => Some(cell.clone()),
+                _ => column.get(row).map(ToOwned::to_owned),
+            };
+            columns.iter().map(cell).collect::<Option<_>>()
+        };
+        let rows = first.0.iter().enumerate().map(row);
+        let names = self.0.iter().map(|(name, _)| name.clone());
+        Some((names.collect(), rows.collect::<Option<_>>()?))
+    }
+
     /// Returns the records of an object of id → record, or of name → records. A record without an id gets its key,
     /// unless the keys are row numbers or words such as `post`.
-    fn keyed(&self) -> Option<VecDeque<Box<RawValue>>> {
+    fn keyed(&self) -> Option<Records> {
         let has_digit = |key: &str| key.bytes().any(|byte| byte.is_ascii_digit());
         let are_objects = self.0.iter().all(|(_, value)| value.get().starts_with('{'));
         let are_ids = are_objects
@@ -166,10 +174,10 @@ impl Members {
             }
             match value.get().as_bytes()[0] {
                 b'[' if looks_like_json(value.get().as_bytes()) => {
-                    records.extend(serde_json::from_str::<Vec<_>>(value.get()).ok()?);
+                    records.extend(parse::<Records>(value)?);
                 }
                 b'{' => {
-                    let record: Self = serde_json::from_str(value.get()).ok()?;
+                    let record: Self = parse(value)?;
                     let has_id = record.get("id").or(record.get("name")).is_some();
                     records.push_back(if has_id || !are_ids {
                         value.clone()
@@ -184,21 +192,17 @@ impl Members {
             }
         }
         let is_record = |json: &RawValue| {
-            let record = serde_json::from_str::<Self>(json.get()).unwrap_or_default();
+            let record = parse::<Self>(json).unwrap_or_default();
             RECORD_MEMBERS.iter().any(|name| record.get(name).is_some())
         };
-        records
-            .iter()
-            .any(|json| is_record(json))
-            .then_some(records)
+        let has_record = records.iter().any(|json| is_record(json));
+        has_record.then_some(records)
     }
 
     /// Unwraps the post in a Reddit "thing", `{"kind": "t3", "data": {…}}`; returns other objects unchanged.
     fn unwrap_thing(self) -> Self {
         match (self.get("kind"), self.get("data")) {
-            (Some(kind), Some(data)) if kind.get() == "\"t3\"" => {
-                serde_json::from_str(data.get()).unwrap_or(self)
-            }
+            (Some(kind), Some(data)) if kind.get() == "\"t3\"" => parse(data).unwrap_or(self),
             _ => self,
         }
     }

@@ -17,7 +17,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 pub use self::owner::untrusted_reason;
-use super::OnnxError;
+use crate::loading::LoadError;
 
 /// Number of the program's parent folders to search; `target/TRIPLE/debug/deps` is four levels below the repository.
 pub const PROGRAM_ANCESTORS: usize = 5;
@@ -279,15 +279,15 @@ pub(crate) fn locate_and_load<T>(
     library: Library,
     asked: Option<&Path>,
     variable: Option<OsString>,
-    load: impl Fn(&Path) -> Result<T, OnnxError>,
-) -> Result<Loaded<T>, OnnxError> {
+    load: impl Fn(&Path) -> Result<T, LoadError>,
+) -> Result<Loaded<T>, LoadError> {
     let search = locate(library, asked, variable, &SearchRoots::of_this_process());
     for other in &search.untrusted {
         tracing::warn!("{other}; give its path explicitly if you trust it");
     }
     let names = match search.location {
         Location::Explicit { path, by } if !path.is_file() => {
-            return Err(OnnxError::Missing { library, path, by });
+            return Err(LoadError::Missing { library, path, by });
         }
         Location::Explicit { path, by } | Location::Found { path, by } => {
             return Ok(Loaded {
@@ -310,7 +310,7 @@ pub(crate) fn locate_and_load<T>(
                 });
             }
             // The loader gives the same reason for most names.
-            Err(OnnxError::Load { detail, .. }) => {
+            Err(LoadError::Load { detail, .. }) => {
                 if !tried
                     .iter()
                     .any(|other| loader_reason(other) == loader_reason(&detail))
@@ -322,11 +322,11 @@ pub(crate) fn locate_and_load<T>(
         }
     }
     let tried = tried.join("; ");
-    Err(OnnxError::NotFound { library, tried })
+    Err(LoadError::NotFound { library, tried })
 }
 
 /// Returns the entries of a folder, sorted; empty if it cannot be read.
-pub(super) fn entries(dir: &Path) -> Vec<PathBuf> {
+pub(crate) fn entries(dir: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = fs::read_dir(dir)
         .into_iter()
         .flatten()

@@ -1,18 +1,49 @@
-//! Errors from loading an inference library or a graph.
+//! Options and errors of loading a model, the same for each inference library.
 
 use std::path::{Path, PathBuf};
 
-use super::is_out_of_memory;
-use super::library::{FoundBy, Library};
-use crate::device::Device;
-use crate::engine::EngineError;
+use crate::device::{Device, EngineName};
+use crate::engine::{EngineError, is_out_of_memory};
 use crate::folder::{ModelError, Rounding};
+use crate::library::{FoundBy, Library};
 use topicmill_core::FailureKind;
+
+/// Options for loading a model.
+#[derive(Debug, Clone, Default)]
+pub struct EngineOptions {
+    /// The device to compute on.
+    pub device: Device,
+    /// Number of threads that compute a batch on a CPU; `None` for one per available core.
+    pub threads: Option<usize>,
+    /// Path to the ONNX Runtime library; `None` to search for it, see [`library`](crate::library).
+    pub library: Option<PathBuf>,
+    /// The inference library.
+    pub engine: EngineName,
+    /// Path to the OpenVINO library; `None` to search for it.
+    pub openvino: Option<PathBuf>,
+}
+
+impl EngineOptions {
+    /// Returns the number of threads that compute a batch on a CPU.
+    pub(crate) fn thread_count(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.filter(|n| *n > 0).unwrap_or_else(cores)
+    }
+}
+
+/// The device of a loaded model, and the reason why it was chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceChoice {
+    /// Never [`Device::Auto`].
+    pub device: Device,
+    /// User-facing reason: `as requested`, `no CUDA in this ONNX Runtime`, …
+    pub reason: String,
+}
 
 /// Reasons why a model or its inference library cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OnnxError {
+pub enum LoadError {
     /// The library was not found anywhere.
     #[error(
         "cannot find {library}: no library in a `.venv` next to the program or in its repository, in the program's \
@@ -115,7 +146,7 @@ pub enum OnnxError {
     Contract(PathBuf, String),
 }
 
-impl OnnxError {
+impl LoadError {
     /// Returns the kind of the error: whether the request, or the model or its library, is at fault.
     pub const fn kind(&self) -> FailureKind {
         match self {
@@ -123,32 +154,44 @@ impl OnnxError {
             _ => FailureKind::Model,
         }
     }
-}
 
-/// Returns the error for a library that does not load: it is the wrong file, a library that it needs is missing, or
-/// there is too little memory.
-pub(crate) fn load_error(library: Library, path: &Path, detail: String) -> OnnxError {
-    let path = path.to_owned();
-    if is_out_of_memory(&detail) {
-        OnnxError::Memory(path, detail)
-    } else if let Some(dependency) = missing_dependency(&path, &detail) {
-        OnnxError::Dependency {
-            library,
-            path,
-            dependency,
+    /// Returns the error for a file that does not load: there is too little memory, or what `other` returns.
+    pub(crate) fn of_file(
+        path: &Path,
+        detail: String,
+        other: impl FnOnce(PathBuf, String) -> Self,
+    ) -> Self {
+        let is_memory = is_out_of_memory(&detail);
+        let path = path.to_owned();
+        if is_memory {
+            Self::Memory(path, detail)
+        } else {
+            other(path, detail)
         }
-    } else {
-        OnnxError::Load {
-            library,
-            path,
-            detail,
-        }
+    }
+
+    /// Returns the error for a library that does not load: it is the wrong file, a library that it needs is missing, or
+    /// there is too little memory.
+    pub(crate) fn of_library(library: Library, path: &Path, detail: String) -> Self {
+        Self::of_file(path, detail, |path, detail| {
+            match missing_dependency(&path, &detail).map(str::to_owned) {
+                Some(dependency) => Self::Dependency {
+                    library,
+                    path,
+                    dependency,
+                },
+                None => Self::Load {
+                    library,
+                    path,
+                    detail,
+                },
+            }
+        })
     }
 }
 
 /// Returns the library that the loader did not find, if it is not `path` itself.
-fn missing_dependency(path: &Path, message: &str) -> Option<String> {
+fn missing_dependency<'m>(path: &Path, message: &'m str) -> Option<&'m str> {
     let (name, _) = message.split_once(": cannot open shared object file")?;
-    let is_dependency = Path::new(name) != path && !name.contains('/');
-    is_dependency.then(|| name.to_owned())
+    (Path::new(name) != path && !name.contains('/')).then_some(name)
 }

@@ -13,12 +13,16 @@ use tempfile::TempDir;
 use crate::atomic_file::{self, IfExists, folder_of};
 
 /// Creates a temporary folder next to `path`, to be filled and then [persisted](persist). Dropping it deletes the
-/// folder.
+/// folder. The system subtracts the umask from `mode`.
 ///
 /// # Errors
 /// Returns file-system errors; [`io::ErrorKind::InvalidFilename`] if the path names no folder.
-pub(super) fn temp_folder(path: &Path) -> io::Result<TempDir> {
-    temp_folder_named(path, ".partial")
+pub fn temp_folder(path: &Path, mode: u32) -> io::Result<TempDir> {
+    tempfile::Builder::new()
+        .prefix(&atomic_file::temp_prefix(path)?)
+        .suffix(".partial")
+        .permissions(fs::Permissions::from_mode(mode))
+        .tempdir_in(folder_of(path))
 }
 
 /// Renames a folder into place. Always replaces an empty folder. A replaced folder is moved to the temporary path and
@@ -27,7 +31,7 @@ pub(super) fn temp_folder(path: &Path) -> io::Result<TempDir> {
 /// # Errors
 /// Returns file-system errors, and [`io::ErrorKind::AlreadyExists`] for something that must be kept. Whatever was at
 /// `path` is left unchanged.
-pub(super) fn persist(folder: &TempDir, path: &Path, if_exists: IfExists) -> io::Result<()> {
+pub fn persist(folder: &TempDir, path: &Path, if_exists: IfExists) -> io::Result<()> {
     if let Ok(replaced) = fs::symlink_metadata(path)
         && replaced.is_dir()
     {
@@ -44,16 +48,6 @@ pub(super) fn persist(folder: &TempDir, path: &Path, if_exists: IfExists) -> io:
     })
 }
 
-/// Creates a temporary folder whose name starts with a dot and the last component of `path`.
-fn temp_folder_named(path: &Path, suffix: &str) -> io::Result<TempDir> {
-    tempfile::Builder::new()
-        .prefix(&atomic_file::temp_prefix(path)?)
-        .suffix(suffix)
-        // The system subtracts the umask.
-        .permissions(fs::Permissions::from_mode(0o777))
-        .tempdir_in(folder_of(path))
-}
-
 /// Exchanges two folders atomically.
 fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
@@ -65,7 +59,7 @@ fn exchange(new: &Path, old: &Path) -> io::Result<()> {
 
 /// Replaces a folder with two renames: for a moment there is no folder with this name, but never a partial one.
 fn replace(new: &Path, old: &Path) -> io::Result<()> {
-    let aside = temp_folder_named(old, ".old")?;
+    let aside = temp_folder(old, 0o700)?;
     let former = aside.path().join("former");
     fs::rename(old, &former)?;
     fs::rename(new, old).inspect_err(|_| {
@@ -82,7 +76,7 @@ mod tests {
 
     /// Creates a temporary folder with a file that contains `word`.
     fn draft(path: &Path, word: &str) -> TempDir {
-        let folder = temp_folder(path).unwrap();
+        let folder = temp_folder(path, 0o777).unwrap();
         fs::write(folder.path().join("word"), word).unwrap();
         folder
     }
