@@ -421,7 +421,8 @@ fn estimates(sample: &[(usize, usize)], assigned: &[f64]) -> Vec<Estimate> {
     });
     // The last share is that of posts without a label.
     let shares: Vec<f64> = assigned.iter().copied().chain([0.0]).collect();
-    let mut estimates = estimate_shares(&rows.collect::<Vec<_>>(), &shares);
+    let rows: Vec<EvaluatedPost> = rows.collect();
+    let mut estimates = estimate_shares(&[(1.0, shares, rows.iter().collect())]);
     estimates.truncate(assigned.len());
     estimates
 }

@@ -12,7 +12,6 @@
 )]
 
 mod models;
-mod pictures;
 mod tables;
 mod wire;
 mod words;
@@ -40,7 +39,6 @@ macro_rules! targets {
 targets! {
     listing => wire::listing,
     dump_line => wire::dump_line,
-    headers => wire::headers,
     entities => wire::entities,
     csv_with_map => tables::csv_with_map,
     csv => tables::csv,
@@ -52,7 +50,6 @@ targets! {
     label_set => words::label_set,
     manifest => models::manifest,
     tokenizer => models::tokenizer,
-    drawn_text => pictures::drawn_text,
 }
 
 fn folder(target: &str) -> PathBuf {

@@ -1,14 +1,10 @@
-//! Fuzz targets for data from the network: listings, dump lines, headers, and HTML-escaped text.
+//! Fuzz targets for data from the network: listings, dump lines, and HTML-escaped text.
 
 use std::io::Cursor;
-use std::time::Duration;
 
-use chrono::DateTime;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 use topicmill_core::reddit::decode_entities;
 use topicmill_core::{Fullname, Post, PurgeReason, SourceKind, Timestamp};
-use topicmill_http::response::{MAX_WAIT, MAX_WINDOW, number, reset, retry_after};
 use topicmill_sources::file::FileOptions;
 use topicmill_sources::file::filter::Filter;
 use topicmill_sources::file::json::JsonPosts;
@@ -153,46 +149,6 @@ pub fn dump_line(bytes: &[u8]) {
         let found = read_lines(bytes, filter.clone()).records;
         let wanted: Vec<&Record> = all.records.iter().filter(is_wanted).collect();
         assert_eq!(found.iter().filter(is_wanted).collect::<Vec<_>>(), wanted);
-    }
-}
-
-/// Parses a header per line, as `name: value`.
-fn header_map(bytes: &[u8]) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    for line in bytes.split(|byte| *byte == b'\n').take(20) {
-        let Some(colon) = line.iter().position(|byte| *byte == b':') else {
-            continue;
-        };
-        let name = HeaderName::from_bytes(line[..colon].trim_ascii());
-        let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii());
-        if let (Ok(name), Ok(value)) = (name, value) {
-            headers.append(name, value);
-        }
-    }
-    headers
-}
-
-/// Any wait that a response requests is within bounds.
-pub fn headers(bytes: &[u8]) {
-    let headers = header_map(bytes);
-    let whole = |name: &str| -> Option<u64> { headers.get(name)?.to_str().ok()?.parse().ok() };
-    for secs in [0, 1_790_000_000, 253_402_300_799] {
-        let now = DateTime::from_timestamp(secs, 0).unwrap();
-        if let Some(wait) = retry_after(&headers, now) {
-            let exact = whole("retry-after").map_or(wait, Duration::from_secs);
-            assert_eq!(wait, exact.clamp(Duration::from_secs(1), MAX_WAIT));
-        }
-        if let Some(wait) = reset(&headers, now) {
-            assert!(wait <= MAX_WINDOW, "{wait:?}");
-        }
-    }
-    for name in ["x-ratelimit-remaining", "x-ratelimit-used"] {
-        let number = number(&headers, name);
-        assert!(number.is_none_or(|number| number.is_finite() && number >= 0.0));
-        if let Some(whole) = whole(name) {
-            let expected = whole as f64;
-            assert_eq!(number.map(f64::to_bits), Some(expected.to_bits()));
-        }
     }
 }
 

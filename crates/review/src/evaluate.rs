@@ -286,18 +286,13 @@ fn waves(rows: &[EvaluatedPost]) -> Vec<Vec<usize>> {
     waves.into_values().collect()
 }
 
-/// Estimates the share of each gold label among all posts, then the share that is out of scope, from a random sample.
-/// `assigned` contains the share of all posts with each assigned label, then the share without a label.
+/// Estimates the share of each gold label among all posts, then the share that is out of scope, from a random sample of
+/// each part of the posts. A part has its share of all posts, the shares of its posts with each assigned label and without
+/// one, and the sampled posts.
 ///
 /// For each label, the posts that it is assigned to and the other posts are strata of known size (post-stratification),
 /// which is more precise than the share in the sample if labels are often right.
-pub fn estimate_shares(sample: &[EvaluatedPost], assigned: &[f64]) -> Vec<Estimate> {
-    estimate_shares_in(&[(1.0, assigned.to_vec(), sample.iter().collect())])
-}
-
-/// Estimates shares as [`estimate_shares`] does, from parts of all posts: for each, its share of all posts, the shares
-/// of its posts with each assigned label, and the sampled posts.
-pub(crate) fn estimate_shares_in(parts: &[(f64, Vec<f64>, Vec<&EvaluatedPost>)]) -> Vec<Estimate> {
+pub fn estimate_shares(parts: &[(f64, Vec<f64>, Vec<&EvaluatedPost>)]) -> Vec<Estimate> {
     let Some(labels) = parts.first().map(|(_, assigned, _)| assigned.len() - 1) else {
         return Vec::new();
     };

@@ -268,7 +268,10 @@ impl Svg {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::display::{is_zero_width, single_line};
 
     #[test]
     fn long_text_is_truncated_to_fit() {
@@ -300,6 +303,32 @@ mod tests {
         for drawn in [svg.inline("wide", evil), svg.alone(evil, evil)] {
             assert!(!drawn.contains("<script"), "{drawn}");
             assert!(!drawn.contains('\0') && !drawn.contains('\u{ffff}'));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
+
+        #[test]
+        fn drawn_text_stays_within_its_width_and_is_escaped(
+            text in any::<String>(), most in 0..64_usize, room in 0.0..255.0,
+        ) {
+            let line = single_line(&text, most);
+            prop_assert!(!line.contains(char::is_control), "{line:?}");
+            prop_assert_eq!(line.trim_matches(' '), &*line);
+            prop_assert!(line.chars().filter(|c| !is_zero_width(*c)).count() <= most + 1);
+            prop_assert_eq!(single_line(&line, most + 1), &*line);
+            // Widths are sums of decimals, whose last bits depend on the order of summation.
+            prop_assert!(width(&fit(&text, room)) <= room.max(width("…")) + 1e-9);
+            let escaped = escape(&text);
+            let is_odd = |c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}');
+            let marks = ['<', '>', '"', '\''];
+            prop_assert!(!escaped.contains(marks) && !escaped.contains(is_odd));
+            let mut back = escaped;
+            for (entity, mark) in ["&lt;", "&gt;", "&quot;", "&#39;"].into_iter().zip(marks) {
+                back = back.replace(entity, &mark.to_string());
+            }
+            prop_assert_eq!(back.replace("&amp;", "&"), text.replace(is_odd, " "));
         }
     }
 }

@@ -15,7 +15,7 @@ use serde::Serialize;
 pub use self::groups::{GroupDifference, GroupShares, group_differences};
 use super::mix::{Mix, mixes};
 use super::strata::{Stratum, stratified_share};
-use super::{Estimate, EvaluatedPost, accuracy, estimate_shares_in, float};
+use super::{Estimate, EvaluatedPost, accuracy, estimate_shares, float};
 use crate::calibrate::Proportion;
 use topicmill_core::{
     Fullname, GoldSource, LabelSet, SampleReason, TextHash, ThingKind, Timestamp, thousands,
@@ -243,22 +243,19 @@ impl Frame {
             n => format!("; {n} random answers would cover them"),
         };
         let later = match size.not_covered - size.without_text {
-            0 => String::new(),
-            1 => format!("1 later post is not covered{answers}"),
-            n => format!("{} later posts are not covered{answers}", thousands(n)),
-        };
-        let without_text = match size.without_text {
-            0 => String::new(),
-            1 => "1 post had no text any more when the sample was drawn".to_owned(),
-            n => format!(
-                "{} posts had no text any more when the sample was drawn",
+            0 => None,
+            1 => Some(format!("1 later post is not covered{answers}")),
+            n => Some(format!(
+                "{} later posts are not covered{answers}",
                 thousands(n)
-            ),
+            )),
         };
-        let left_out = [without_text, later]
-            .into_iter()
-            .filter(|part| !part.is_empty());
-        let left_out = left_out.collect::<Vec<_>>().join("; ");
+        let without_text = (size.without_text > 0).then(|| {
+            let posts = topicmill_core::counted(size.without_text, "post");
+            format!("{posts} had no text any more when the sample was drawn")
+        });
+        let left_out: Vec<String> = without_text.into_iter().chain(later).collect();
+        let left_out = left_out.join("; ");
         format!(
             ", of the {} posts{until} ({left_out})",
             thousands(size.posts)
@@ -365,7 +362,7 @@ impl Frame {
                 .map(|(weight, assigned, _)| weight * assigned[label])
                 .sum()
         });
-        assigned.zip(estimate_shares_in(&parts)).collect()
+        assigned.zip(estimate_shares(&parts)).collect()
     }
 
     /// Tests whether the mix of the sampled posts is likely for a random sample of its waves.

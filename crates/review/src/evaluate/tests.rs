@@ -180,7 +180,7 @@ fn shares_are_weighted_means_of_the_posts_with_and_without_the_label() {
     // Label 0 is assigned to 60 of 100 posts, 10 of which have the gold label 1; label 1 to 40, rightly; label 2 to
     // none.
     let sample = cells(&[(0, 0, 50), (1, 0, 10), (1, 1, 40)]);
-    let found = estimate_shares(&sample, &[0.5, 0.4, 0.05, 0.05]);
+    let found = estimate_shares(&[(1.0, vec![0.5, 0.4, 0.05, 0.05], sample.iter().collect())]);
     let expected = [0.5 * 50.0 / 60.0, 0.4 + 0.6 * 10.0 / 60.0, 0.05 * 0.9];
     for (found, expected) in found.iter().zip(expected) {
         assert!((found.value.unwrap() - expected).abs() < 1e-12, "{found:?}");
@@ -194,7 +194,10 @@ fn shares_are_weighted_means_of_the_posts_with_and_without_the_label() {
     // A label that was never right in the sample may have no post at all.
     assert_eq!(found[2].low.to_bits(), 0.0f64.to_bits());
     assert!(found[2].high > 0.05, "{:?}", found[2]);
-    assert_eq!(estimate_shares(&[], &[0.5, 0.5])[0].value, None);
+    assert_eq!(
+        estimate_shares(&[(1.0, vec![0.5, 0.5], Vec::new())])[0].value,
+        None
+    );
 }
 
 #[test]
@@ -248,7 +251,8 @@ fn a_post_on_which_annotators_disagree_widens_the_bounds_and_stays_in_the_sample
         (Some(30.0 / 35.0), Some(50.0 / 55.0))
     );
     // Of 25 undecided posts, label 0 or label 1 is right for each.
-    let shares = estimate_shares(&posts, &[50.0 / 85.0, 30.0 / 85.0, 5.0 / 85.0, 0.0]);
+    let assigned = vec![50.0 / 85.0, 30.0 / 85.0, 5.0 / 85.0, 0.0];
+    let shares = estimate_shares(&[(1.0, assigned, posts.iter().collect())]);
     for (label, of) in [(0, 30.0..55.0), (1, 30.0..55.0)] {
         let middle = f64::midpoint(of.start, of.end) / 85.0;
         assert!(

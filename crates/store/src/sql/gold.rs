@@ -360,14 +360,13 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn is_text_deleted_before(&self, time: Timestamp) -> Result<bool> {
-        let select = "SELECT COUNT(*) FROM (SELECT 1 FROM things WHERE text_purged_at < $1 LIMIT 1) AS deleted";
-        let deleted: Result<i64, _> = sqlx::query_scalar::<DB, _>(select)
-            .bind(time)
-            .fetch_one(&self.pool)
-            .await;
-        deleted
-            .map(|posts| posts > 0)
-            .context("look up deleted texts")
+        sqlx::query_scalar::<DB, _>(
+            "SELECT EXISTS (SELECT 1 FROM things WHERE text_purged_at < $1)",
+        )
+        .bind(time)
+        .fetch_one(&self.pool)
+        .await
+        .context("look up deleted texts")
     }
 
     pub async fn groups(

@@ -208,7 +208,8 @@ mod tests {
                     .collect();
                 let share = |label| float(pool.iter().filter(|post| post.1 == label).count()) / 1e3;
                 let assigned: Vec<f64> = (0..4).map(share).chain([0.0]).collect();
-                let estimates = crate::evaluate::estimate_shares(&rows, &assigned);
+                let parts = [(1.0, assigned.clone(), rows.iter().collect())];
+                let estimates = crate::evaluate::estimate_shares(&parts);
                 GroupShares {
                     group: None,
                     posts: 1_000,
