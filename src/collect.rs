@@ -323,18 +323,23 @@ impl TopicReader<'_> {
                 Paging::Listing(reddit) => reddit.thread(&post).await,
                 Paging::Archive(archive) => archive.thread(&post).await,
             };
-            let is_live = self.source.kind().is_live();
             let page = match thread {
+                Ok(page) => page,
                 // Reddit has deleted the post. An archive would still have it.
-                Err(error) if is_live && error.outcome() == Outcome::Missing => {
+                Err(error) if kind.is_live() && error.outcome() == Outcome::Missing => {
                     ListingPage::default()
                 }
                 // The next run tries this thread again.
-                Err(error) if error.outcome().is_subreddit_specific() => {
+                Err(error)
+                    if error.outcome().is_subreddit_specific()
+                        || matches!(paging, Paging::Archive(_))
+                            && !error.affects_all_topics()
+                            && !self.is_archive_down(&error).await =>
+                {
                     failed = Some(error);
                     continue;
                 }
-                page => page?,
+                Err(error) => return Err(error.into()),
             };
             self.log_rejected(&page.rejected);
             self.report.left_out += page.left_out;
@@ -344,13 +349,12 @@ impl TopicReader<'_> {
                 Paging::Archive(_) => times.chain([created_at]).max().unwrap_or(created_at),
                 Paging::Listing(_) => created_at,
             };
-            let is_read = !page.posts.is_empty() || page.rejected.is_empty();
             let age = self.run.now().as_datetime() - newest.as_datetime();
-            let is_complete = is_read && age > COMPLETE;
+            let is_read = !page.posts.is_empty() || page.rejected.is_empty();
+            let read_from = (is_read && age > COMPLETE).then_some(created_at);
             self.path = format!("{subreddit}/comments/{}", post.id());
-            let comments = self.authors.prepare(page.posts);
-            let read_from = is_complete.then_some(created_at);
-            self.save(comments, None, None, read_from).await?;
+            self.save(self.authors.prepare(page.posts), None, None, read_from)
+                .await?;
         }
         failed.map_or(Ok(()), |error| Err(error.into()))
     }

@@ -140,7 +140,7 @@ async fn comments_of_posts_are_read_with_their_replies_until_they_are_complete()
         };
         // A thread that the archive rejects is read again.
         let rejected = Mock::given(path("/api/comments/tree"))
-            .respond_with(ResponseTemplate::new(404))
+            .respond_with(ResponseTemplate::new(400))
             .with_priority(1)
             .up_to_n_times(2);
         archive.server.register(rejected).await;

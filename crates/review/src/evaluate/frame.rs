@@ -394,9 +394,8 @@ impl Frame {
         posts: &[Fullname],
         first: Timestamp,
     ) -> Result<Vec<Mix>, StoreError> {
-        let earlier = store.gold().answers().await?;
-        let none = std::iter::empty();
-        let earlier = Self::find(store, target, &earlier, none, Counted::IfWaves).await?;
+        let (answers, none) = (store.gold().answers().await?, std::iter::empty());
+        let earlier = Self::find(store, target, &answers, none, Counted::IfWaves).await?;
         let end = (first.as_datetime() + TimeDelta::seconds(1)).into();
         let mut cuts = earlier.cuts;
         cuts.retain(|cut| *cut < end);

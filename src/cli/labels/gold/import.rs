@@ -86,13 +86,11 @@ impl Import {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let mut rows = gold::read_rows(&self.file)?;
         if self.random {
-            let comments = rows.iter().filter(|row| row.id.is_comment());
-            let lines: Vec<u64> = comments.map(|row| row.line).collect();
-            if !lines.is_empty() {
+            if let Some(row) = rows.iter().find(|row| row.id.is_comment()) {
                 return Err(CliError::Usage(format!(
-                    "--random: only posts are sampled at random, but some gold labels are of comments ({}): import \
-                     them without --random",
-                    line_list(&lines)
+                    "--random: the gold label in line {} is of a comment, and only posts are sampled at random: import \
+                     gold labels of comments without --random",
+                    row.line
                 )));
             }
             for row in &mut rows {
