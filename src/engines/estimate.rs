@@ -26,8 +26,8 @@ pub struct CostEstimate {
     pub high: f64,
 }
 
-/// Estimates the total of `n` items from samples of some of them; `None` for fewer than two samples.
-fn total(samples: &[f64], n: f64) -> Option<CostEstimate> {
+/// Estimates the total of `n` items from samples of `measured` of them; `None` for fewer than two samples.
+fn total(samples: &[f64], measured: usize, n: f64) -> Option<CostEstimate> {
     let count = samples.len() as f64;
     if samples.len() < 2 {
         return None;
@@ -35,7 +35,7 @@ fn total(samples: &[f64], n: f64) -> Option<CostEstimate> {
     let mean = samples.iter().sum::<f64>() / count;
     let variance = samples.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (count - 1.0);
     // Finite population correction.
-    let unseen = (1.0 - count / n).max(0.0);
+    let unseen = (1.0 - measured as f64 / n).max(0.0);
     let reach = student(samples.len() - 1) * (variance * unseen / count).sqrt();
     Some(CostEstimate {
         mean: mean * n,
@@ -101,8 +101,8 @@ pub fn cost(
         }
     }
     Ok(EstimatedCost {
-        tokens: total(&tokens, texts),
-        seconds: total(&seconds, texts),
+        tokens: total(&tokens, tokens.len(), texts),
+        seconds: total(&seconds, measured_texts, texts),
         measured_texts,
     })
 }
@@ -123,16 +123,19 @@ mod tests {
 
     #[test]
     fn the_interval_contains_the_mean_and_shrinks_with_the_sample() {
-        let few = total(&[1.0, 2.0, 3.0], 100.0).unwrap();
+        let few = total(&[1.0, 2.0, 3.0], 3, 100.0).unwrap();
         // 2 ± 4.30 × √0.97 / √3.
         assert!((few.mean - 200.0).abs() < 1e-9);
         assert!((few.high - 444.5).abs() < 0.1, "{few:?}");
         assert!(few.low.abs() < f64::EPSILON, "not below 0");
         let many: Vec<f64> = [1.0, 2.0, 3.0].repeat(30);
-        let many = total(&many, 100.0).unwrap();
+        let many = total(&many, many.len(), 100.0).unwrap();
         assert!(many.high - many.low < 40.0, "{many:?}");
-        let all = total(&[1.0, 2.0, 3.0], 3.0).unwrap();
+        let all = total(&[1.0, 2.0, 3.0], 3, 3.0).unwrap();
         assert!(all.high - all.low < 1e-9, "every item was sampled");
-        assert_eq!(total(&[1.0], 100.0), None);
+        // Three rounds of 33 texts are nearly all.
+        let rounds = total(&[1.0, 2.0, 3.0], 99, 100.0).unwrap();
+        assert!(rounds.high - rounds.low < 0.11 * (few.high - few.mean) * 2.0);
+        assert_eq!(total(&[1.0], 1, 100.0), None);
     }
 }

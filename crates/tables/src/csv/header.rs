@@ -1,5 +1,6 @@
 //! Parses the header row of CSV and detects the delimiter.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
@@ -121,8 +122,9 @@ pub(super) fn column_names(
             format!("its header row has more than {MAX_COLUMNS} columns: is it a header row?");
         return Err(TableError::Header(many));
     }
-    let mut names: Vec<Arc<str>> = Vec::new();
-    let mut repeated = Vec::new();
+    let (mut names, mut repeated) = (Vec::new(), Vec::new());
+    // The number of columns with each name, so that many equal names take no longer than different ones.
+    let mut used: HashMap<String, usize> = HashMap::new();
     for (at, name) in header.iter().enumerate() {
         let name = std::str::from_utf8(name)
             .map_err(|_| TableError::Header(format!("its header row {NOT_UTF8}")))?;
@@ -130,22 +132,17 @@ pub(super) fn column_names(
             "" => format!("column_{}", at + 1),
             name => name.to_owned(),
         };
-        let free = unique(&name, |name| names.iter().any(|n| **n == *name));
+        let mut free = name.clone();
+        while used.contains_key(&free) {
+            let columns = used.entry(name.clone()).or_default();
+            *columns += 1;
+            free = format!("{name}_{columns}");
+        }
+        used.insert(free.clone(), 1);
         if free != name {
             repeated.push(name);
         }
         names.push(free.into());
     }
     Ok((names, repeated))
-}
-
-/// Returns the name, with a numeric suffix if the name is taken.
-fn unique(name: &str, taken: impl Fn(&str) -> bool) -> String {
-    if !taken(name) {
-        return name.to_owned();
-    }
-    let mut numbered = (2..).map(|n: usize| format!("{name}_{n}"));
-    numbered
-        .find(|name| !taken(name))
-        .expect("there are more numbers than names")
 }
