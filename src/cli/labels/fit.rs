@@ -221,7 +221,7 @@ impl FitLabels {
         warn_about(fitted);
         let labels = store.labels();
         let version = fitted.set.hash();
-        // What may fail comes before the label set is stored: a failed fit would leave it without labels.
+        // Checked before the label set is stored, so that a failed fit leaves no label set without labels.
         let mut engines = None;
         if self.make_current {
             if !self.yes {

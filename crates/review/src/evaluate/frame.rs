@@ -68,7 +68,7 @@ pub struct FrameSize {
     pub waves: usize,
     /// Number of labelled posts that the estimate does not speak of, because they were stored later or had no text.
     pub not_covered: u64,
-    /// Those of them whose text had been deleted before the sample was drawn.
+    /// The posts among them whose text retention had deleted before the draw.
     pub without_text: u64,
     /// The time until which the covered posts were stored; `None` if all posts are covered.
     pub until: Option<Timestamp>,

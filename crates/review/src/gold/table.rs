@@ -206,7 +206,7 @@ fn parse_row(row: &Row) -> Result<Vec<GoldRow>, String> {
 /// is empty.
 fn labels(row: &Row) -> Result<Vec<(String, Option<String>)>, String> {
     let mut columns = row.cells.iter().map(|(name, _)| &**name);
-    // A table of another tool may have a column `responses` beside its label, such as a count.
+    // A table from another tool may have both a column `label` and a column `responses`, for example of counts.
     let is_table = |name: &str| name == "responses" && cell(row, "label").is_some();
     if let Some(column) = columns.find(|name| is_responses(name) && !is_table(name)) {
         let of = |what: &str| json(row, &format!("{column}.{what}"));
