@@ -7,7 +7,7 @@ use std::path::Path;
 use topicmill::pipeline_file::{Pipeline, slug};
 use topicmill_core::labels::hypothesis;
 use topicmill_core::model_kind::NliClasses;
-use topicmill_core::{Label, LabelSet, Listing, Mode, ModelKind};
+use topicmill_core::{Label, LabelSet, Listing, ModelKind};
 
 /// Every stage can use an accepted pipeline file.
 pub fn pipeline_file(bytes: &[u8]) {
@@ -65,16 +65,7 @@ pub fn label_set(bytes: &[u8]) {
         assert_eq!(slug(&label.slug), label.slug, "a slug has a different slug");
         assert!(label.slug.len() <= "percent-".len() * label.label.len());
     }
-    let set = LabelSet {
-        name: "fuzz".to_owned(),
-        template,
-        mode: Mode::Single,
-        threshold: 0.0,
-        temperature: 1.0,
-        labels,
-        background: None,
-        fitted: None,
-    };
+    let set = LabelSet::new("fuzz".to_owned(), template, labels);
     assert_eq!(set.faults().is_empty(), set.validate().is_ok());
     if set.validate().is_err() {
         return;

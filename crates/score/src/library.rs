@@ -17,7 +17,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 pub use self::owner::untrusted_reason;
-use crate::loading::LoadError;
 
 /// Number of the program's parent folders to search; `target/TRIPLE/debug/deps` is four levels below the repository.
 pub const PROGRAM_ANCESTORS: usize = 5;
@@ -143,10 +142,10 @@ impl Library {
 
 /// Result of a search.
 #[derive(Debug)]
-struct Search {
-    location: Location,
+pub(crate) struct Search {
+    pub(crate) location: Location,
     /// A message for each library that was found but is not trusted.
-    untrusted: Vec<String>,
+    pub(crate) untrusted: Vec<String>,
 }
 
 /// A library that was found and loaded.
@@ -159,7 +158,7 @@ pub(crate) struct Loaded<T> {
 
 /// Location of a library.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Location {
+pub(crate) enum Location {
     /// Given by the caller or the environment variable; the file must exist.
     Explicit { path: PathBuf, by: FoundBy },
     /// Found in a searched folder.
@@ -170,7 +169,7 @@ enum Location {
 
 /// Starting points of the search.
 #[derive(Debug, Clone, Default)]
-struct SearchRoots {
+pub(crate) struct SearchRoots {
     program: Option<PathBuf>,
     /// This user's data folder.
     data: Option<PathBuf>,
@@ -202,7 +201,7 @@ pub fn prefix_of(program: &Path) -> Option<&Path> {
 }
 
 impl SearchRoots {
-    fn of_this_process() -> Self {
+    pub(crate) fn of_this_process() -> Self {
         Self {
             program: std::env::current_exe().and_then(fs::canonicalize).ok(),
             data: data_folder(),
@@ -212,7 +211,7 @@ impl SearchRoots {
 }
 
 /// Searches for a library. `asked` is the caller's path, and `variable` is the value of `ORT_DYLIB_PATH`.
-fn locate(
+pub(crate) fn locate(
     library: Library,
     asked: Option<&Path>,
     variable: Option<OsString>,
@@ -274,57 +273,6 @@ fn locate(
     }
 }
 
-/// Searches for a library and loads it with `load`.
-pub(crate) fn locate_and_load<T>(
-    library: Library,
-    asked: Option<&Path>,
-    variable: Option<OsString>,
-    load: impl Fn(&Path) -> Result<T, LoadError>,
-) -> Result<Loaded<T>, LoadError> {
-    let search = locate(library, asked, variable, &SearchRoots::of_this_process());
-    for other in &search.untrusted {
-        tracing::warn!("{other}; give its path explicitly if you trust it");
-    }
-    let names = match search.location {
-        Location::Explicit { path, by } if !path.is_file() => {
-            return Err(LoadError::Missing { library, path, by });
-        }
-        Location::Explicit { path, by } | Location::Found { path, by } => {
-            return Ok(Loaded {
-                value: load(&path)?,
-                path,
-                found_by: by,
-            });
-        }
-        Location::System(names) => names,
-    };
-    let mut tried = search.untrusted;
-    for path in names {
-        match load(&path) {
-            Ok(value) => {
-                let found_by = FoundBy::System;
-                return Ok(Loaded {
-                    value,
-                    path,
-                    found_by,
-                });
-            }
-            // The loader gives the same reason for most names.
-            Err(LoadError::Load { detail, .. }) => {
-                if !tried
-                    .iter()
-                    .any(|other| loader_reason(other) == loader_reason(&detail))
-                {
-                    tried.push(detail);
-                }
-            }
-            Err(error) => tried.push(error.to_string()),
-        }
-    }
-    let tried = tried.join("; ");
-    Err(LoadError::NotFound { library, tried })
-}
-
 /// Returns the entries of a folder, sorted; empty if it cannot be read.
 pub(crate) fn entries(dir: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = fs::read_dir(dir)
@@ -338,7 +286,7 @@ pub(crate) fn entries(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns a loader's message without the library's name at its start.
-fn loader_reason(message: &str) -> &str {
+pub(crate) fn loader_reason(message: &str) -> &str {
     message
         .split_once(": ")
         .map_or(message, |(_, reason)| reason)

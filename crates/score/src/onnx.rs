@@ -22,8 +22,7 @@ use super::graph_check::check_against_manifest;
 use super::ports::{Feed, output_of};
 use crate::folder::{ModelError, ModelFolder, Processor};
 use crate::library::Library;
-use crate::loading::{DeviceChoice, EngineOptions, LoadError};
-use crate::opened::OpenedEngine;
+use crate::loading::{DeviceChoice, EngineOptions, LoadError, OpenedEngine};
 
 /// A graph in an ONNX Runtime session.
 #[derive(Debug)]

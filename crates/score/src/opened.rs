@@ -6,26 +6,10 @@
 use std::path::Path;
 
 use crate::device::{Device, EngineName};
-use crate::engine::Engine;
 use crate::folder::{ModelFolder, Rounding};
-use crate::library::Library;
-use crate::loading::{DeviceChoice, EngineOptions, LoadError};
+use crate::loading::{EngineOptions, LoadError, OpenedEngine};
 use crate::onnx::OnnxEngine;
 use crate::openvino::OpenVinoEngine;
-
-/// A loaded engine of either library, and what it runs on.
-pub struct OpenedEngine {
-    /// The engine.
-    pub engine: Box<dyn Engine>,
-    /// The inference library.
-    pub library: Library,
-    /// The device, and the reason why it was chosen.
-    pub chosen: DeviceChoice,
-    /// Number of threads that compute a batch.
-    pub threads: usize,
-    /// The library and its version, to distinguish measurements made with different versions.
-    pub runtime: String,
-}
 
 impl OpenedEngine {
     /// Opens a folder with the graph for the device and loads the graph.

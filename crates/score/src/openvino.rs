@@ -23,8 +23,7 @@ use crate::engine::{Engine, EngineError, Logits};
 use crate::folder::{ModelFolder, Processor, Rounding};
 use crate::graph_check::check_against_manifest;
 use crate::library::Library;
-use crate::loading::{DeviceChoice, EngineOptions, LoadError};
-use crate::opened::OpenedEngine;
+use crate::loading::{DeviceChoice, EngineOptions, LoadError, OpenedEngine};
 use crate::ports::{Feed, NamedTensor, Port, output_of, wanted_output};
 
 /// A graph compiled by OpenVINO for this CPU.

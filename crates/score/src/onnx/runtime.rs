@@ -8,8 +8,8 @@ use ort::environment::Environment;
 use ort::ep::{self, ExecutionProvider};
 use ort::logging::LogLevel;
 
-use crate::library::{FoundBy, Library, Loaded, locate_and_load};
-use crate::loading::LoadError;
+use crate::library::{FoundBy, Library, Loaded};
+use crate::loading::{LoadError, locate_and_load};
 
 const LIBRARY: Library = Library::OnnxRuntime;
 

@@ -7,8 +7,8 @@ use ::openvino::{CompiledModel, Core, DeviceType, InferenceError, PropertyKey, R
 use openvino_sys::library as c_library;
 
 use crate::folder::Rounding;
-use crate::library::{FoundBy, Library, locate_and_load};
-use crate::loading::LoadError;
+use crate::library::{FoundBy, Library};
+use crate::loading::{LoadError, locate_and_load};
 
 const LIBRARY: Library = Library::OpenVino;
 /// A function that every version of the library exports; it identifies the file.
