@@ -99,6 +99,15 @@ fn views_are_read_from_their_indexes_on_sqlite() {
     let listed =
         plan("SELECT title FROM posts WHERE topic = 'food' ORDER BY created_at DESC LIMIT 20");
     assert!(listed.contains("INDEX things_created_at"), "{listed}");
+    // Outcomes are counted without reading a post, and days without reading a label.
+    let outcomes = plan("SELECT outcome, COUNT(*) FROM labeled_posts GROUP BY outcome");
+    assert!(
+        outcomes.contains("COVERING INDEX things_current"),
+        "{outcomes}"
+    );
+    let days = plan("SELECT * FROM topic_daily");
+    let index = "COVERING INDEX classifications_counted";
+    assert!(days.contains(index), "{days}");
     // A join of posts and labels does not use the index on texts.
     let joined = plan(
         "SELECT COUNT(*) FROM posts p JOIN classifications c ON c.model_id = 1 AND c.label_set_id = 1 \

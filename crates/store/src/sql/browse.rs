@@ -159,7 +159,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn has_comments(&self) -> Result<bool> {
-        sqlx::query_scalar::<DB, _>("SELECT EXISTS (SELECT 1 FROM things WHERE kind = 'comment')")
+        sqlx::query_scalar::<DB, _>("SELECT EXISTS (SELECT 1 FROM things WHERE fullname < 't3')")
             .fetch_one(&self.pool)
             .await
             .context("look for comments")
