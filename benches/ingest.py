@@ -141,7 +141,7 @@ def python_way(path: str, database: str) -> None:
     marks = ", ".join("?" * 12)
     while chunk := [row for row, _ in zip(rows, range(2_000))]:
         with connection:
-            connection.executemany(f"INSERT INTO things VALUES ({marks}) ON CONFLICT DO NOTHING", chunk)
+            connection.executemany(f"INSERT INTO posts VALUES ({marks}) ON CONFLICT DO NOTHING", chunk)
 
 
 if __name__ == "__main__":

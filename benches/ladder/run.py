@@ -44,9 +44,6 @@ def main() -> int:
         template=job["template"],
         engine=arguments.engine,
     ).load()
-    if labeler.kind != "nli":
-        print("the pipeline accepts only NLI models: choose one with --model", file=sys.stderr)
-        return 2
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "OMP_NUM_THREADS": str(job["threads"])}
     runs, versions = rungs.make(job)
     runs = {name: run for name, run in runs.items() if not arguments.rungs or name in arguments.rungs}
@@ -64,8 +61,9 @@ def main() -> int:
     for row in rows:
         print(f"| {row['rung']} | {row['s/post']:.3f} | {row['times']:.2f} | {row['largest difference']} |")
     if arguments.out:
-        facts = {"model": labeler.model, "precision": labeler.precision, "device": labeler.device}
-        result = {"facts": facts | {"threads": labeler.threads}, "versions": versions, "repeats": arguments.repeats, "rungs": rows}
+        facts = {"model": labeler.model_hash, "precision": arguments.precision, "device": labeler.device}
+        facts |= {"engine": labeler.engine, "threads": arguments.threads}
+        result = {"facts": facts, "versions": versions, "repeats": arguments.repeats, "rungs": rows}
         result |= {"posts": len(job["texts"]), "seconds": seconds}
         arguments.out.mkdir(parents=True, exist_ok=True)
         (arguments.out / "ladder.json").write_text(json.dumps(result, indent=2) + "\n")
