@@ -69,6 +69,12 @@ pub fn read_text(path: &Path) -> Result<String, PipelineError> {
     text.map_err(|why| PipelineError::Read(path.to_owned(), why))
 }
 
+/// Returns true if a file has another content than `before` and can be used; false while an editor is writing it.
+pub fn has_changed(path: &Path, before: &[u8]) -> bool {
+    std::fs::read(path).is_ok_and(|now| now != before)
+        && Pipeline::load(Some(path), Listing::Hot, 1).is_ok()
+}
+
 /// The content of a pipeline file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pipeline {
