@@ -11,8 +11,6 @@ use crate::atomic_file::{self, folder_of, is_full};
 use topicmill_core::FailureKind;
 use topicmill_store::{Address, Store, StoreError};
 
-const WHAT: &str = "copy the database to";
-
 /// Reasons why a database could not be copied.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
@@ -34,12 +32,10 @@ pub enum BackupError {
         "cannot copy the database to `{0}`: it is the database itself; choose a different file"
     )]
     Itself(PathBuf),
-    /// A file or folder could not be read or written.
-    #[error("cannot {what} `{path}`: {source}; {}", remedy(.source))]
+    /// The target could not be written.
+    #[error("cannot copy the database to `{path}`: {source}; {}", remedy(.source))]
     File {
-        /// The operation.
-        what: &'static str,
-        /// The file or folder.
+        /// The target.
         path: PathBuf,
         /// The operating system's error.
         source: io::Error,
@@ -57,11 +53,6 @@ impl BackupError {
             }
         }
     }
-
-    /// Returns true if the disk has no room for the copy.
-    pub fn is_full(&self) -> bool {
-        matches!(self, Self::File { source, .. } if is_full(source))
-    }
 }
 
 /// Returns the advice for a file error.
@@ -73,10 +64,12 @@ fn remedy(error: &io::Error) -> &'static str {
     }
 }
 
-/// Returns a closure that adds the operation and the path to an I/O error.
-fn at<'p>(what: &'static str, path: &'p Path) -> impl FnOnce(io::Error) -> BackupError + use<'p> {
-    let path = path.to_owned();
-    move |source| BackupError::File { what, path, source }
+/// Returns a closure that adds the target to an I/O error.
+fn write_error(path: &Path) -> impl Fn(io::Error) -> BackupError + '_ {
+    move |source| BackupError::File {
+        path: path.to_owned(),
+        source,
+    }
 }
 
 /// Copies a database to a new file and renames it into place. Returns false, and leaves no file, if `stop` is cancelled
@@ -100,16 +93,17 @@ pub async fn backup(
     if file.symlink_metadata().is_ok() && !overwrite {
         return Err(BackupError::Exists(file.to_owned()));
     }
+    let failed = write_error(file);
     // Temporary files are private, as the database may be.
     let part = tempfile::Builder::new()
-        .prefix(&atomic_file::temp_prefix(file).map_err(at(WHAT, file))?)
+        .prefix(&atomic_file::temp_prefix(file).map_err(&failed)?)
         .suffix(".partial")
         .tempfile_in(folder_of(file))
-        .map_err(at(WHAT, file))?;
+        .map_err(&failed)?;
     if part.path().to_str().is_none() {
-        return Err(at(WHAT, file)(ErrorKind::InvalidFilename.into()));
+        return Err(failed(ErrorKind::InvalidFilename.into()));
     }
-    let journal = with_journal(part.path());
+    let journal = journal_of(part.path());
     let copied = copy(store, from, file, part, overwrite, stop).await;
     // SQLite leaves its journal behind on a full disk.
     let _ = fs::remove_file(journal);
@@ -135,12 +129,12 @@ async fn copy(
         .await
         .map_err(|error| match error {
             // The disk that is full is the copy's, not the database's; SQLite does not distinguish them.
-            StoreError::Full => at(WHAT, file)(ErrorKind::StorageFull.into()),
+            StoreError::Full => write_error(file)(ErrorKind::StorageFull.into()),
             error => error.into(),
         })?;
     rename_into_place(part, from, file, overwrite).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => BackupError::Exists(file.to_owned()),
-        _ => at(WHAT, file)(error),
+        _ => write_error(file)(error),
     })
 }
 
@@ -154,17 +148,17 @@ fn rename_into_place(
     part.as_file().sync_all()?;
     fs::set_permissions(part.path(), from.metadata()?.permissions())?;
     // Another process may have created the file since it was checked.
-    let placed = if overwrite {
+    let persisted = if overwrite {
         part.persist(file)
     } else {
         part.persist_noclobber(file)
     };
-    placed.map_err(|error| error.error)?;
+    persisted.map_err(|error| error.error)?;
     File::open(folder_of(file))?.sync_all()
 }
 
 /// Returns the path of the journal that SQLite writes for a copy.
-fn with_journal(part: &Path) -> PathBuf {
+fn journal_of(part: &Path) -> PathBuf {
     let mut path = part.as_os_str().to_owned();
     path.push("-journal");
     path.into()

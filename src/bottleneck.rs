@@ -11,6 +11,10 @@ const MAX_WAITING_SHARE: f64 = 0.1;
 /// Minimum share of a collect run's time spent in waits for the source's rate limits that makes the source the limit.
 const MIN_SOURCE_SHARE: f64 = 0.5;
 
+const FASTER_MODEL: &str = "`topicmill bench` finds the fastest precision and batch size; a smaller --model or a GPU is faster";
+const FASTER_DATABASE: &str = "put it on a fast local disk, or, on PostgreSQL, close to this machine; \
+     `classify.workers` = 2 computes while the other engine reads and writes";
+
 /// Part that limits the speed of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
@@ -49,21 +53,21 @@ pub struct Bottleneck {
 /// Returns what limited a run of `seconds`; `None` if nothing was computed, or the counts do not show it.
 pub fn of_run(counts: &RunCounts, seconds: f64) -> Option<Bottleneck> {
     match counts {
-        RunCounts::Classify(done) => of_classify(done),
-        RunCounts::Collect(done) => of_collect(done, seconds),
+        RunCounts::Classify(counts) => of_classify(counts),
+        RunCounts::Collect(counts) => of_collect(counts, seconds),
         RunCounts::Import(_) | RunCounts::Purge(_) | RunCounts::Unknown => None,
     }
 }
 
 /// Returns what limited a run of `classify`.
-pub fn of_classify(done: &ClassifyCounts) -> Option<Bottleneck> {
-    let times = &done.stages;
+pub fn of_classify(counts: &ClassifyCounts) -> Option<Bottleneck> {
+    let times = &counts.stages;
     let all = times.engine_busy_secs + times.engine_idle_secs + times.engine_blocked_secs;
     // An engine that received no posts has no bottleneck.
-    if all <= 0.0 || done.posts + done.failed == 0 {
+    if all <= 0.0 || counts.posts + counts.failed == 0 {
         return None;
     }
-    let mut devices = done.settings.devices.iter();
+    let mut devices = counts.settings.devices.iter();
     let device = if devices.any(|name| name.starts_with("cuda")) {
         Limit::Gpu
     } else {
@@ -72,20 +76,20 @@ pub fn of_classify(done: &ClassifyCounts) -> Option<Bottleneck> {
     let idle = times.engine_idle_secs / all;
     let blocked = times.engine_blocked_secs / all;
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
-    let found = |limit, why, change| Some(Bottleneck { limit, why, change });
+    let bottleneck = |limit, why, change| Some(Bottleneck { limit, why, change });
     if idle <= MAX_WAITING_SHARE && blocked <= MAX_WAITING_SHARE {
         let why = format!(
             "the model computes {} of the time",
             percent(1.0 - idle - blocked)
         );
-        return found(device, why, FASTER_MODEL);
+        return bottleneck(device, why, FASTER_MODEL);
     }
     if blocked > idle {
         let why = format!(
             "the model waits {} of the time for writes",
             percent(blocked)
         );
-        return found(Limit::Database, why, FASTER_DATABASE);
+        return bottleneck(Limit::Database, why, FASTER_DATABASE);
     }
     let reading = times.claim_secs + times.look_up_secs;
     let waits = |what: &str, secs: f64| {
@@ -95,13 +99,13 @@ pub fn of_classify(done: &ClassifyCounts) -> Option<Bottleneck> {
         )
     };
     if reading >= times.shortlist_secs.max(times.tokenize_secs) {
-        found(Limit::Database, waits("reading", reading), FASTER_DATABASE)
+        bottleneck(Limit::Database, waits("reading", reading), FASTER_DATABASE)
     } else if times.shortlist_secs >= times.tokenize_secs {
         let why = waits("shortlisting labels for", times.shortlist_secs);
-        found(device, why, "a smaller --small-model is faster")
+        bottleneck(device, why, "a smaller --small-model is faster")
     } else {
         let why = waits("tokenising", times.tokenize_secs);
-        found(
+        bottleneck(
             Limit::Cpu,
             why,
             "give the process more cores, or the model fewer --threads",
@@ -109,13 +113,9 @@ pub fn of_classify(done: &ClassifyCounts) -> Option<Bottleneck> {
     }
 }
 
-const FASTER_MODEL: &str = "`topicmill bench` finds the fastest precision and batch size; a smaller --model or a GPU is faster";
-const FASTER_DATABASE: &str = "put it on a fast local disk, or, on PostgreSQL, close to this machine; \
-     `classify.workers` = 2 computes while the other engine reads and writes";
-
 /// Returns what limited a run of `collect`.
-fn of_collect(done: &CollectCounts, seconds: f64) -> Option<Bottleneck> {
-    let waits = done.traffic.values().map(|traffic| traffic.waits.total());
+fn of_collect(counts: &CollectCounts, seconds: f64) -> Option<Bottleneck> {
+    let waits = counts.traffic.values().map(|traffic| traffic.waits.total());
     let waited: f64 = waits.map(|total| total.sum.as_secs_f64()).sum();
     (waited > 0.0 && waited >= MIN_SOURCE_SHARE * seconds).then(|| Bottleneck {
         limit: Limit::Source,

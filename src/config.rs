@@ -420,37 +420,38 @@ fn check_kind(
     } else {
         format!("`{value}`")
     };
-    let (text, wrong) = match (&default.kind, &value.kind) {
-        (ValueKind::I64(_), kind) => {
+    let checked = match &default.kind {
+        ValueKind::I64(_) => {
             let range = range_of(key);
-            let number = whole(kind).filter(|number| range.contains(number));
-            let (least, most) = range.into_inner();
-            let wrong = format!("{shown} is not a whole number from {least} to {most}");
-            (number.map(|number| number.to_string()), wrong)
+            let number = whole_number(&value.kind).filter(|number| range.contains(number));
+            let (min, max) = range.into_inner();
+            number
+                .map(|number| number.to_string())
+                .ok_or_else(|| format!("{shown} is not a whole number from {min} to {max}"))
         }
-        (ValueKind::Boolean(_), _) => {
-            let read = value.clone().into_bool().ok();
-            let wrong = format!("{shown} is neither true nor false");
-            (read.map(|is_set| is_set.to_string()), wrong)
-        }
-        (_, kind) => {
-            use ValueKind::{Boolean, Float, I64, String};
+        ValueKind::Boolean(_) => match value.clone().into_bool() {
+            Ok(is_set) => Ok(is_set.to_string()),
+            Err(_) => Err(format!("{shown} is neither true nor false")),
+        },
+        _ => match value.kind {
             // `batch_tokens = 512` means the same as `"512"`.
-            let is_text = matches!(kind, String(_) | I64(_) | Float(_) | Boolean(_));
-            let wrong = "expected a string in quotes".to_owned();
-            (is_text.then(|| value.to_string()), wrong)
-        }
+            ValueKind::String(_)
+            | ValueKind::I64(_)
+            | ValueKind::Float(_)
+            | ValueKind::Boolean(_) => Ok(value.to_string()),
+            _ => Err("expected a string in quotes".to_owned()),
+        },
     };
-    text.ok_or_else(|| ConfigError::Value {
+    checked.map_err(|detail| ConfigError::Value {
         key: key.to_owned(),
         layer: layer.clone(),
-        detail: wrong,
+        detail,
     })
 }
 
 /// Reads an integer of 0 or more, or a string with one, as in the environment. The `config` crate is not used for this,
 /// because it would round fractions and read `true` as 1.
-fn whole(kind: &ValueKind) -> Option<u64> {
+fn whole_number(kind: &ValueKind) -> Option<u64> {
     match kind {
         ValueKind::I64(number) => u64::try_from(*number).ok(),
         ValueKind::U64(number) => Some(*number),

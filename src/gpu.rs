@@ -23,12 +23,12 @@ pub enum Residency {
     Unknown,
 }
 
-/// Checks that this process holds memory on a GPU, after it loaded a model of at least `least` bytes there.
-pub fn check_residency(least: u64) -> Residency {
+/// Checks that this process holds memory on a GPU, after it loaded a model of at least `bytes` bytes there.
+pub fn check_residency(bytes: u64) -> Residency {
     // The inode number of the initial pid namespace is fixed (`PROC_PID_INIT_INO` of Linux).
     let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     let has_host_pid = namespace.to_str() == Some("pid:[4026531836]");
-    check_with(PROGRAM.as_ref(), std::process::id(), has_host_pid, least)
+    check_with(PROGRAM.as_ref(), std::process::id(), has_host_pid, bytes)
 }
 
 /// Returns the memory in use on all GPUs, by any process, in MiB.
@@ -38,7 +38,7 @@ pub fn memory_used_mib() -> Option<u64> {
 
 /// Decides whether the process `own` uses a GPU. `has_host_pid` is true if the driver lists it under the same pid,
 /// unlike in a container.
-fn check_with(program: &Path, own: u32, has_host_pid: bool, least: u64) -> Residency {
+fn check_with(program: &Path, own: u32, has_host_pid: bool, bytes: u64) -> Residency {
     let Some(processes) = query(program, "--query-compute-apps=pid,process_name") else {
         return Residency::Unknown;
     };
@@ -49,7 +49,7 @@ fn check_with(program: &Path, own: u32, has_host_pid: bool, least: u64) -> Resid
     }
     // Less memory is in use, by all processes, than the weights need.
     let used = query(program, "--query-gpu=memory.used").and_then(|gpus| sum(&gpus));
-    let is_too_little = used.is_some_and(|mib| mib << 20 < least);
+    let is_too_little = used.is_some_and(|mib| mib << 20 < bytes);
     // An empty list may mean that processes are hidden.
     let lists_others = processes.iter().any(|line| pid(line).is_some());
     let has_mps = processes.iter().any(|line| line.contains(MPS));
@@ -60,7 +60,7 @@ fn check_with(program: &Path, own: u32, has_host_pid: bool, least: u64) -> Resid
     }
 }
 
-/// Returns the lines of a query; `None` if there is no driver, or it does not answer.
+/// Returns the lines of a query; `None` if there is no driver, or the query fails.
 fn query(program: &Path, what: &str) -> Option<Vec<String>> {
     let output = Command::new(program)
         .args([what, "--format=csv,noheader,nounits"])
@@ -78,7 +78,7 @@ fn sum(lines: &[String]) -> Option<u64> {
     (!lines.is_empty()).then_some(total)
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
@@ -97,7 +97,7 @@ mod tests {
             std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
             check_with(&program, 7, has_host_pid, 1000 << 20)
         };
-        for (processes, used, has_host_pid, found) in [
+        for (processes, used, has_host_pid, expected) in [
             ("3, python\\n7, topicmill\\n", "5000\\n", true, Resident),
             ("3, python\\n", "5000\\n", true, NotResident),
             ("", "5000\\n", true, Unknown),
@@ -111,8 +111,8 @@ mod tests {
             ("", "400\\n600\\n", false, Unknown),
             ("", "[N/A]\\n", true, Unknown),
         ] {
-            let verdict = check(processes, used, has_host_pid);
-            assert_eq!(verdict, found, "{processes} {used} {has_host_pid}");
+            let residency = check(processes, used, has_host_pid);
+            assert_eq!(residency, expected, "{processes} {used} {has_host_pid}");
         }
         std::fs::write(&program, "#!/bin/sh\nexit 9\n").unwrap();
         assert_eq!(check_with(&program, 7, true, 1), Unknown);

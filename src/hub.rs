@@ -126,8 +126,9 @@ impl Hub {
         // Files from an earlier mirror or precision are not part of this model.
         let listed: Vec<_> = listing.siblings.iter().collect();
         clean(&folder, &folder, &listed).map_err(&write)?;
-        self.bar.expect(listing.check(&files)?);
-        self.download(&listing, &folder, &files).await?;
+        let small = listing.check(&files)?;
+        self.bar.expect(small);
+        self.download(&listing, &folder, &files, 0).await?;
         // This is checked before gigabytes of weights are downloaded because the configuration may be unsupported.
         let label_vectors = check_config(&folder)?;
         // The manifest is one of these files and lists the graphs.
@@ -139,7 +140,7 @@ impl Hub {
         large.retain(|file| !files.contains(file));
         files.extend(&large);
         self.bar.expect(listing.check(&files)?);
-        self.download(&listing, &folder, &large).await?;
+        self.download(&listing, &folder, &large, small).await?;
         clean(&folder, &folder, &files).map_err(&write)?;
         // The folder is renamed last and atomically, so a folder with this name is always complete.
         fs::rename(&folder, to).map_err(PullError::write(to))
@@ -182,19 +183,21 @@ impl Hub {
         Listing::read(&body, repo)
     }
 
-    /// Downloads files that are not in the folder yet.
+    /// Downloads files that are not in the folder yet. `before` is the number of bytes in earlier files, for the
+    /// progress bar.
     async fn download(
         &self,
         listing: &Listing,
         folder: &Path,
         files: &[&Sibling],
+        mut before: u64,
     ) -> Result<(), PullError> {
         for file in files {
             let path = folder.join(&file.name);
             let write = PullError::write(&path);
             fs::create_dir_all(path.parent().expect("a file in a folder")).map_err(&write)?;
-            let fetched = async || self.fetch(listing, file, &path).await;
-            self.retry(|| length(&path), fetched).await?;
+            let fetch = async || self.fetch(listing, file, &path, before).await;
+            self.retry(|| length(&path), fetch).await?;
             if !file.matches(&path)? {
                 fs::remove_file(&path).map_err(write)?;
                 let text = format!(
@@ -203,31 +206,36 @@ impl Hub {
                 );
                 return Err(PullError::Message(FailureKind::Temporary, text));
             }
+            before += file.size;
         }
         Ok(())
     }
 
     /// Resumes a download at the end of the file. The caller checks the size and the hash.
-    async fn fetch(&self, listing: &Listing, file: &Sibling, to: &Path) -> Result<(), PullError> {
+    async fn fetch(
+        &self,
+        listing: &Listing,
+        file: &Sibling,
+        to: &Path,
+        before: u64,
+    ) -> Result<(), PullError> {
         let Listing { repo, sha, .. } = listing;
-        let (name, mut have) = (&file.name, length(to));
+        let (name, stored) = (&file.name, length(to));
         // A range after the last byte would get status 416.
-        if have > 0 && have == file.size {
-            self.bar.add(file.size);
+        if stored > 0 && stored == file.size {
+            self.bar.set(before + stored);
             return Ok(());
         }
-        if have > file.size {
-            have = 0;
-        }
+        let from = if stored > file.size { 0 } else { stored };
         let path = format!("{repo}/resolve/{sha}/{name}");
-        let mut response = self.get(repo, &path, have, name).await?;
+        let mut response = self.get(repo, &path, from, name).await?;
         let resumes = response.status() == StatusCode::PARTIAL_CONTENT;
-        let start = format!("bytes {have}-");
+        let start = format!("bytes {from}-");
         let range = response.headers().get(CONTENT_RANGE);
         let write = PullError::write(to);
         if resumes && !range.is_some_and(|range| range.as_bytes().starts_with(start.as_bytes())) {
             // The next attempt requests the whole file. A failed request for the whole file leaves nothing to remove.
-            if have > 0 {
+            if from > 0 {
                 fs::remove_file(to).map_err(write)?;
             }
             return Err(PullError::temporary(
@@ -242,14 +250,13 @@ impl Hub {
             .truncate(!resumes)
             .open(to)
             .map_err(&write)?;
-        have = if resumes { have } else { 0 };
-        self.bar.add(have);
+        let mut written = if resumes { from } else { 0 };
         while let Some(piece) = response.chunk().await.map_err(PullError::http(name))? {
-            have += piece.len() as u64;
             out.write_all(&piece).map_err(&write)?;
-            self.bar.add(piece.len() as u64);
+            written += piece.len() as u64;
+            self.bar.set(before + written);
             // A server that sends more than it lists could fill the disk.
-            if have > file.size {
+            if written > file.size {
                 break;
             }
         }
@@ -298,7 +305,10 @@ impl Hub {
 
 /// Creates a folder, or removes from it links and everything but `kept`, whose names are relative to `top`.
 fn clean(top: &Path, folder: &Path, kept: &[&Sibling]) -> io::Result<()> {
-    if !folder.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+    if !folder
+        .symlink_metadata()
+        .is_ok_and(|metadata| metadata.is_dir())
+    {
         let _ = fs::remove_file(folder);
         fs::create_dir_all(folder)?;
     }

@@ -40,7 +40,7 @@ impl Metrics {
         text.add("topicmill_leases_lost_total", count(&self.leases_lost));
         text.add("topicmill_database_up", u8::from(database.is_some()));
         if let Some(database) = database {
-            database.put(&mut text);
+            database.add_to(&mut text);
         }
         // Without `/proc`, there are no file metrics.
         let open = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);

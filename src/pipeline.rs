@@ -238,9 +238,9 @@ impl Context {
             ended
         };
         self.recorded(Stage::Import, work, |done: &mut ImportCounts| {
-            let whole = done.rejected.total() == 0;
+            let is_complete = done.rejected.total() == 0;
             let counts = RunCounts::Import(Box::new(done.clone()));
-            (done_if(whole), counts, json!([]))
+            (done_if(is_complete), counts, json!([]))
         })
         .await
     }
@@ -326,15 +326,15 @@ impl Context {
             let keywords = topic.keywords.entries();
             json!([topic.slug, topic.label, topic.subreddits, keywords])
         });
-        let given = order.reading.given.iter();
-        let given = given.map(|given| json!([given.field, given.value]));
         let mut selection = vec![
             json!(order.reading.filter.describe()),
             topics.collect(),
             json!(order.store_author),
         ];
-        if !order.reading.given.is_empty() {
-            selection.push(given.collect());
+        let defaults = &order.reading.given;
+        if !defaults.is_empty() {
+            let pairs = defaults.iter().map(|one| json!([one.field, one.value]));
+            selection.push(pairs.collect());
         }
         let selection = json!(selection).to_string();
         let state = ImportState {
@@ -378,9 +378,9 @@ impl Context {
             classify::label(&run, models, set, options, &on_step, done).await
         };
         self.recorded(Stage::Classify, work, |done: &mut ClassifyCounts| {
-            let whole = done.failed == 0 && done.parked == 0;
+            let is_complete = done.failed == 0 && done.parked == 0;
             let counts = RunCounts::Classify(Box::new(done.clone()));
-            (done_if(whole), counts, json!([]))
+            (done_if(is_complete), counts, json!([]))
         })
         .await
     }
@@ -407,13 +407,13 @@ impl Context {
         };
         self.recorded(Stage::Purge, work, |report: &mut PurgeCounts| {
             // With `leave_file`, or on a server, remaining bytes are expected.
-            let whole =
+            let is_erased =
                 !report.lingers || plan.leave_file || matches!(self.store, Store::Postgres(_));
             if let Some(source) = source {
                 report.traffic = traffic_of(source);
             }
             let counts = RunCounts::Purge(Box::new(report.clone()));
-            (done_if(report.unclear == 0 && whole), counts, json!([]))
+            (done_if(report.unclear == 0 && is_erased), counts, json!([]))
         })
         .await
     }
@@ -439,10 +439,10 @@ impl Context {
             ended
         };
         self.recorded(Stage::Import, work, |done: &mut ImportCounts| {
-            let whole = done.unclear == 0 && done.rejected.total() == 0;
+            let is_complete = done.unclear == 0 && done.rejected.total() == 0;
             done.traffic = traffic_of(source);
             let counts = RunCounts::Import(Box::new(done.clone()));
-            (done_if(whole), counts, json!([]))
+            (done_if(is_complete), counts, json!([]))
         })
         .await
     }

@@ -69,6 +69,12 @@ pub fn read_text(path: &Path) -> Result<String, PipelineError> {
     text.map_err(|why| PipelineError::Read(path.to_owned(), why))
 }
 
+/// Returns true if a file has another content than `before` and can be used; false while an editor is writing it.
+pub fn has_changed(path: &Path, before: &[u8]) -> bool {
+    std::fs::read(path).is_ok_and(|now| now != before)
+        && Pipeline::load(Some(path), Listing::Hot, 1).is_ok()
+}
+
 /// The content of a pipeline file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pipeline {
@@ -172,6 +178,53 @@ impl Pipeline {
         reads
     }
 
+    /// Adds the topic of a label for collection. The error is a message.
+    fn add_topic(
+        &mut self,
+        label: &Label,
+        keys: TopicKeys,
+        listing: Listing,
+        limit: u32,
+    ) -> Result<(), String> {
+        let (slug, limit) = (label.slug.clone(), keys.limit.unwrap_or(limit));
+        let subreddits: Vec<String> = keys.subreddits.into();
+        check_subreddits(&subreddits)?;
+        let of_posts = match keys.comments {
+            Comments::All(all) => all.then_some(false),
+            Comments::Some(OfPosts::OfPosts) => Some(true),
+        };
+        for (key, is_set) in [
+            ("match", !keys.keywords.is_empty()),
+            ("comments", of_posts.is_some()),
+        ] {
+            if subreddits.is_empty() && is_set {
+                return Err(format!("`{key}` needs `subreddits`"));
+            }
+        }
+        if !LIMITS.contains(&limit) {
+            let why = format!("its limit is {limit}; Reddit lists 1 to 1000 posts");
+            return Err(why);
+        }
+        let shares = shares_of(&keys.read, keys.share, subreddits.len())?;
+        self.shares
+            .extend(shares.map(|shares| (slug.clone(), shares)));
+        self.comments
+            .extend(of_posts.map(|of_posts| (slug.clone(), of_posts)));
+        self.topics.push(Topic {
+            slug,
+            label: label.label.clone(),
+            descriptions: label.descriptions.clone(),
+            subreddits,
+            keywords: keys.keywords,
+            kind: ThingKind::Post,
+            of_posts: false,
+            listing: keys.listing.unwrap_or(listing),
+            is_default_listing: keys.listing.is_none(),
+            limit,
+        });
+        Ok(())
+    }
+
     /// Keeps only these topics for collection; the label set is unchanged.
     ///
     /// # Errors
@@ -249,10 +302,9 @@ enum Which {
 fn read(text: &str, path: &Path, listing: Listing, limit: u32) -> Result<Pipeline, String> {
     let stem = path.file_stem().unwrap_or(path.as_os_str());
     let folder = path.parent().unwrap_or(Path::new(""));
-    let read_label_set = label_file::read(text, &stem.to_string_lossy(), |path| {
-        read_below(folder, path)
-    });
-    let label_set = read_label_set.map_err(|error| match error {
+    let read_file = |path: &str| read_below(folder, path);
+    let label_set = label_file::read(text, &stem.to_string_lossy(), read_file);
+    let label_set = label_set.map_err(|error| match error {
         LabelFileError::Toml(error) => describe(&error, text),
         error => error.to_string(),
     })?;
@@ -260,58 +312,24 @@ fn read(text: &str, path: &Path, listing: Listing, limit: u32) -> Result<Pipelin
     let mut keys = file.topic;
     // The entries of `labels` are labels only.
     keys.resize_with(label_set.labels.len(), TopicKeys::default);
-    let (mut topics, mut shares, mut comments) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-    for (label, keys) in label_set.labels.iter().zip(keys) {
-        let slug = label.slug.clone();
-        let subreddits: Vec<String> = keys.subreddits.into();
-        let limit = keys.limit.unwrap_or(limit);
-        let wrong = |why: String| format!("topic `{slug}`: {why}");
-        check_subreddits(&subreddits).map_err(wrong)?;
-        let of_posts = match keys.comments {
-            Comments::All(all) => all.then_some(false),
-            Comments::Some(OfPosts::OfPosts) => Some(true),
-        };
-        for (key, is_set) in [
-            ("match", !keys.keywords.is_empty()),
-            ("comments", of_posts.is_some()),
-        ] {
-            if subreddits.is_empty() && is_set {
-                return Err(wrong(format!("`{key}` needs `subreddits`")));
-            }
-        }
-        comments.extend(of_posts.map(|of_posts| (slug.clone(), of_posts)));
-        if !LIMITS.contains(&limit) {
-            return Err(wrong(format!(
-                "its limit is {limit}; Reddit lists 1 to 1000 posts"
-            )));
-        }
-        let of_topic = shares_of(&keys.read, keys.share, subreddits.len()).map_err(wrong)?;
-        shares.extend(of_topic.map(|of_topic| (slug.clone(), of_topic)));
-        topics.push(Topic {
-            slug,
-            label: label.label.clone(),
-            descriptions: label.descriptions.clone(),
-            subreddits,
-            keywords: keys.keywords,
-            kind: ThingKind::Post,
-            of_posts: false,
-            listing: keys.listing.unwrap_or(listing),
-            is_default_listing: keys.listing.is_none(),
-            limit,
-        });
+    let labels = label_set.labels.clone();
+    let mut pipeline = Pipeline {
+        name: label_set.name.clone(),
+        topics: Vec::new(),
+        label_set,
+        shares: BTreeMap::new(),
+        comments: BTreeMap::new(),
+        schedules: Vec::new(),
+    };
+    for (label, keys) in labels.iter().zip(keys) {
+        let added = pipeline.add_topic(label, keys, listing, limit);
+        added.map_err(|why| format!("topic `{}`: {why}", label.slug))?;
     }
-    let schedules = schedules::entries(file.schedule)?;
-    if label_set.name.contains('\0') || label_set.labels.iter().any(has_nul) {
+    pipeline.schedules = schedules::entries(file.schedule)?;
+    if pipeline.name.contains('\0') || labels.iter().any(has_nul) {
         return Err("a text contains a NUL, which no database stores: remove it".to_owned());
     }
-    Ok(Pipeline {
-        name: label_set.name.clone(),
-        topics,
-        label_set,
-        shares,
-        comments,
-        schedules,
-    })
+    Ok(pipeline)
 }
 
 fn has_nul(label: &Label) -> bool {
@@ -370,16 +388,17 @@ fn shares_of(
 
 /// Splits a limit by shares into integers with the same sum (largest remainder method; earlier parts win ties).
 fn apportioned(limit: u32, shares: &[u32]) -> Vec<u32> {
-    let all: u64 = shares.iter().map(|share| u64::from(*share)).sum();
-    let part = |share: &u32| u64::from(limit) * u64::from(*share);
+    let sum: u64 = shares.iter().map(|share| u64::from(*share)).sum();
+    // The limit of each share, times the sum.
+    let scaled = |share: &u32| u64::from(limit) * u64::from(*share);
     let mut limits: Vec<u32> = shares
         .iter()
-        .map(|share| u32::try_from(part(share) / all).expect("a part of the whole"))
+        .map(|share| u32::try_from(scaled(share) / sum).expect("a part of the limit"))
         .collect();
     let rest = limit - limits.iter().sum::<u32>();
     let mut order: Vec<usize> = (0..shares.len()).collect();
     // The sort is stable, so that the earlier part wins on equal remainders.
-    order.sort_by_key(|&i| std::cmp::Reverse(part(&shares[i]) % all));
+    order.sort_by_key(|&i| std::cmp::Reverse(scaled(&shares[i]) % sum));
     for i in order.into_iter().take(rest as usize) {
         limits[i] += 1;
     }
@@ -447,9 +466,9 @@ mod tests {
             (1, &[1, 1000], &[0, 1]),
             (1000, &[1000; 30], &[34; 10]),
         ] {
-            let found = apportioned(limit, shares);
-            assert_eq!(found.iter().sum::<u32>(), limit);
-            assert_eq!(&found[..parts.len()], parts, "{limit} {shares:?}");
+            let limits = apportioned(limit, shares);
+            assert_eq!(limits.iter().sum::<u32>(), limit);
+            assert_eq!(&limits[..parts.len()], parts, "{limit} {shares:?}");
         }
     }
 }

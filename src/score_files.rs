@@ -123,10 +123,12 @@ pub fn score_files(
     let to_stdout = bytes::is_stdin(&job.output);
     let is_streamed = to_stdout && layout.is_lines();
     let failed = write_error(&job.output);
-    let lines = match to_stdout {
-        _ if is_streamed => None,
-        true => Some(tempfile::tempfile().map_err(&failed)?),
-        false => Some(tempfile::tempfile_in(folder_of(&job.output)).map_err(&failed)?),
+    let lines = if is_streamed {
+        None
+    } else if to_stdout {
+        Some(tempfile::tempfile().map_err(&failed)?)
+    } else {
+        Some(tempfile::tempfile_in(folder_of(&job.output)).map_err(&failed)?)
     };
     let to: Box<dyn Write> = match &lines {
         Some(file) => Box::new(BufWriter::with_capacity(1 << 16, file)),

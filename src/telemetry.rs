@@ -342,17 +342,23 @@ impl Progress {
     pub fn add(&self, n: u64) {
         let before = self.count.position();
         self.count.inc(n);
-        if self.lines {
-            self.log(before);
-        }
+        self.log(before);
     }
 
+    /// Sets the number of finished items, which may be lower than before.
+    pub fn set(&self, done: u64) {
+        let before = self.count.position();
+        self.count.set_position(done);
+        self.log(before);
+    }
+
+    /// Logs the progress since `before`, if log lines replace the bar.
     fn log(&self, before: u64) {
         let (done, total) = (self.count.position(), self.count.length());
         let every = LOG_EVERY.max(10_u64.pow(done.max(1).ilog10()) / 2);
         // Ten lines if the total is known; otherwise at growing intervals, so that a long run does not fill the log.
         let step = total.map_or(every, |total| total.div_ceil(10)).max(1);
-        if before / step == done / step {
+        if !self.lines || before / step == done / step {
             return;
         }
         let note = self.note.lock().expect("no holder of this lock panics");

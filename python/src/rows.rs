@@ -52,12 +52,13 @@ impl Rows {
         }
     }
 
+    /// Sets the result of a row.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_possible_wrap,
         reason = "Python gets scores as float32, and labels are few"
     )]
-    fn set(&mut self, row: usize, outcome: Result<TextResult, TextError>) {
+    pub fn set(&mut self, row: usize, outcome: Result<TextResult, TextError>) {
         let TextResult { scores, logits, .. } = match outcome {
             Ok(result) => result,
             Err(error) => return self.failed.push((row, error.to_string())),
@@ -98,7 +99,8 @@ impl Vectors {
         }
     }
 
-    fn set(&mut self, row: usize, outcome: Result<TextResult, TextError>) {
+    /// Sets the vector of a row; for embedding models only.
+    pub fn set(&mut self, row: usize, outcome: Result<TextResult, TextError>) {
         match outcome {
             Ok(result) => {
                 let vector = result.vector.expect("an embedding model computes a vector");
@@ -125,34 +127,9 @@ struct TextWindow {
 }
 
 impl Model {
-    /// Scores all texts that are not blank; `is_reddit` cleans them with [`reddit_text`] first. Polls `stop` between
-    /// batches.
+    /// Scores all texts that are not blank; `is_reddit` cleans them with [`reddit_text`] first. Passes each text's row
+    /// and result to `done`, in no particular order. Polls `stop` between batches.
     pub fn score(
-        &mut self,
-        texts: &[Option<&str>],
-        is_reddit: bool,
-        rows: &mut Rows,
-        stop: &dyn Fn() -> bool,
-    ) -> Result<Completion, LabelerError> {
-        self.compute(texts, is_reddit, stop, &mut |row, outcome| {
-            rows.set(row, outcome);
-        })
-    }
-
-    /// Computes the vectors of all texts that are not blank, like [`Self::score`]; for embedding models only.
-    pub fn vectors(
-        &mut self,
-        texts: &[Option<&str>],
-        is_reddit: bool,
-        vectors: &mut Vectors,
-        stop: &dyn Fn() -> bool,
-    ) -> Result<Completion, LabelerError> {
-        self.compute(texts, is_reddit, stop, &mut |row, outcome| {
-            vectors.set(row, outcome);
-        })
-    }
-
-    fn compute(
         &mut self,
         texts: &[Option<&str>],
         is_reddit: bool,

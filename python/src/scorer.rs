@@ -82,8 +82,9 @@ impl Scorer {
         let rows = py.detach(|| -> PyResult<Rows> {
             let texts = texts.borrowed()?;
             let mut rows = Rows::new(texts.len(), labels, with_scores, with_logits);
-            self.compute(interruptible, |model, stop| {
-                model.score(&texts, reddit_text, &mut rows, stop)
+            let mut set = |row, outcome| rows.set(row, outcome);
+            self.with_model(interruptible, |model, stop| {
+                model.score(&texts, reddit_text, stop, &mut set)
             })?;
             Ok(rows)
         })?;
@@ -123,8 +124,9 @@ impl Scorer {
         let (count, vectors) = py.detach(|| -> PyResult<(usize, Vectors)> {
             let texts = texts.borrowed()?;
             let mut vectors = Vectors::new(texts.len(), dimensions);
-            self.compute(interruptible, |model, stop| {
-                model.vectors(&texts, reddit_text, &mut vectors, stop)
+            let mut set = |row, outcome| vectors.set(row, outcome);
+            self.with_model(interruptible, |model, stop| {
+                model.score(&texts, reddit_text, stop, &mut set)
             })?;
             Ok((texts.len(), vectors))
         })?;
@@ -156,7 +158,7 @@ impl Scorer {
         &self.about.hash
     }
 
-    /// `nli`, `embedding` or `classifier`.
+    /// `nli`, `embedding`, `classifier` or `gliclass`.
     #[getter]
     fn kind(&self) -> &str {
         self.about.kind
@@ -196,7 +198,7 @@ impl Scorer {
 impl Scorer {
     /// Runs `compute` with the model and a function that returns true to stop. If a signal handler raised an exception,
     /// returns that exception.
-    fn compute(
+    fn with_model(
         &self,
         interruptible: bool,
         compute: impl FnOnce(&mut Model, &dyn Fn() -> bool) -> Result<Completion, LabelerError>,

@@ -3,6 +3,7 @@
 use super::targets::{models_row, prepare};
 use super::{StageError, blocking};
 use crate::engines::estimate::{self, EstimatedCost};
+use tokio_util::sync::CancellationToken;
 use topicmill_core::clock::SharedClock;
 use topicmill_core::{LabelSet, TextHash};
 use topicmill_review::rescore::{stored_logits, vector_logits};
@@ -13,7 +14,7 @@ use topicmill_store::{HypothesisId, Store, WorkEstimate};
 /// Number of texts in the sample.
 const SAMPLE: u32 = 2_000;
 
-/// Estimates the cost of labelling without a shortlist. Writes nothing.
+/// Estimates the cost of labelling without a shortlist. Writes nothing. Returns `None` if `stop` is cancelled first.
 ///
 /// # Errors
 /// See [`StageError`].
@@ -22,7 +23,8 @@ pub async fn dry_run(
     clock: &SharedClock,
     mut models: Models,
     set: &LabelSet,
-) -> Result<(WorkEstimate, EstimatedCost), StageError> {
+    stop: &CancellationToken,
+) -> Result<Option<(WorkEstimate, EstimatedCost)>, StageError> {
     let prepared = prepare(store, &mut models, set).await?;
     let model = models_row(&models);
     let sought = store
@@ -57,9 +59,10 @@ pub async fn dry_run(
     }
     let texts = missing.sample.iter().map(|(_, text)| text.clone());
     let texts: Vec<String> = texts.collect();
-    let (clock, count) = (clock.clone(), missing.cost.texts);
+    let (clock, stop, count) = (clock.clone(), stop.clone(), missing.cost.texts);
     let cost = blocking(move || {
-        estimate::cost(&mut models.large, &prepared, &clock, &texts, &pairs, count)
+        let labeler = &mut models.large;
+        estimate::cost(labeler, &prepared, &clock, &texts, &pairs, count, &stop)
     });
-    Ok((missing, cost.await?))
+    Ok(cost.await?.map(|cost| (missing, cost)))
 }

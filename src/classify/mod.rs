@@ -35,6 +35,7 @@ use self::retry::Retry;
 use self::tally::Tally;
 use self::targets::Targets;
 pub use self::targets::model_row;
+use crate::pipeline_file;
 use crate::run::{Run, StageError};
 use topicmill_core::LabelSet;
 use topicmill_core::record::{ClassifyCounts, LabelAgreement, RunSettings};
@@ -66,7 +67,7 @@ pub struct Options {
     pub retry_failed: bool,
     /// Waits for new posts instead of ending when the backlog is empty.
     pub watch: bool,
-    /// The file that the label set comes from, and its content then. A watcher stops when the content changes.
+    /// The file that the label set comes from, and its content then. A watcher stops when it has another valid content.
     pub pipeline_file: Option<(PathBuf, Vec<u8>)>,
     /// Decides whether the model and the label set become the current ones.
     pub make_current: MakeCurrent,
@@ -306,8 +307,7 @@ impl Labelling<'_> {
     /// Returns why the label set of this run is out of date, if it is.
     async fn outdated(&self) -> Result<Option<&'static str>, StoreError> {
         if let Some((path, content)) = &self.options.pipeline_file
-            // An editor may be replacing the file at this moment.
-            && std::fs::read(path).is_ok_and(|now| now != *content)
+            && pipeline_file::has_changed(path, content)
         {
             return Ok(Some("the pipeline file has changed"));
         }

@@ -78,8 +78,10 @@ impl Classify {
             let fit = backlog::applicable_fit(&store, folder, &set, asked).await?;
             let set = fit.as_ref().unwrap_or(&set);
             let pass = Pass::of(&folder.kind, set);
-            let (missing, cost) = classify::dry_run(&store, &app.clock, models, set).await?;
-            output::print_wrapped_table(&table(pass, &missing, &cost), self.output.format)?;
+            let estimated = classify::dry_run(&store, &app.clock, models, set, &app.stop).await?;
+            if let Some((missing, cost)) = estimated {
+                output::print_wrapped_table(&table(pass, &missing, &cost), self.output.format)?;
+            }
             store.close().await?;
             return Ok(Exit::Done);
         }

@@ -99,9 +99,9 @@ fn read(path: &Path) -> Result<String, String> {
 
 /// Returns a warning if other users of the machine can read the secret.
 pub fn readable_by_others(path: &Path) -> Option<String> {
-    let found = path.metadata().ok()?;
-    let mode = found.permissions().mode() & 0o777;
-    let is_open = found.is_file() && mode & 0o004 != 0 && !path.starts_with(CONTAINER_SECRETS);
+    let metadata = path.metadata().ok()?;
+    let mode = metadata.permissions().mode() & 0o777;
+    let is_open = metadata.is_file() && mode & 0o004 != 0 && !path.starts_with(CONTAINER_SECRETS);
     is_open.then(|| {
         let path = path.display();
         format!("every user of this machine can read the secret in `{path}` (mode {mode:03o}): run `chmod o= {path}`")

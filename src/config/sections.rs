@@ -20,7 +20,7 @@ use topicmill_score::{Device, EngineName};
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    #[serde(deserialize_with = "non_empty")]
+    #[serde(deserialize_with = "empty_as_none")]
     pub pipeline: Option<PathBuf>,
     pub database: DatabaseSection,
     pub reddit: RedditSection,
@@ -72,10 +72,10 @@ pub struct ArcticShiftSection {
 #[serde(deny_unknown_fields)]
 pub struct CollectSection {
     /// `None` for a source that depends on the credentials.
-    #[serde(deserialize_with = "source")]
+    #[serde(deserialize_with = "source_or_auto")]
     pub source: Option<SourceKind>,
     /// `None` for a listing that depends on what is stored.
-    #[serde(deserialize_with = "not_auto")]
+    #[serde(deserialize_with = "auto_as_none")]
     pub listing: Option<Listing>,
     pub limit: u32,
     pub comments_limit: u32,
@@ -106,14 +106,14 @@ pub struct RetentionSection {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OnnxRuntimeSection {
-    #[serde(deserialize_with = "non_empty")]
+    #[serde(deserialize_with = "empty_as_none")]
     pub library: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenVinoSection {
-    #[serde(deserialize_with = "non_empty")]
+    #[serde(deserialize_with = "empty_as_none")]
     pub library: Option<PathBuf>,
 }
 
@@ -123,13 +123,13 @@ pub struct ClassifySection {
     pub model: PathBuf,
     #[serde(rename = "device", deserialize_with = "device_list")]
     pub devices: Vec<Device>,
-    #[serde(deserialize_with = "word")]
+    #[serde(deserialize_with = "variant_name")]
     pub engine: EngineName,
-    #[serde(deserialize_with = "not_auto")]
+    #[serde(deserialize_with = "auto_as_none")]
     pub precision: Option<String>,
-    #[serde(deserialize_with = "not_auto")]
+    #[serde(deserialize_with = "auto_as_none")]
     pub batch_tokens: Option<NonZeroUsize>,
-    #[serde(deserialize_with = "non_empty")]
+    #[serde(deserialize_with = "empty_as_none")]
     pub mode: Option<Mode>,
     pub lease_secs: u64,
     pub max_attempts: u32,
@@ -147,17 +147,17 @@ pub struct ServeSection {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogSection {
-    #[serde(deserialize_with = "word")]
+    #[serde(deserialize_with = "variant_name")]
     pub format: LogFormat,
 }
 
 /// Reads the name of a variant. The error lists the variants; that of the `config` crate would not.
-fn word<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+fn variant_name<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<T, D::Error> {
     T::deserialize(String::deserialize(from)?.into_deserializer())
 }
 
-/// Reads a value that may be empty.
-fn non_empty<'de, D: Deserializer<'de>, T>(from: D) -> Result<Option<T>, D::Error>
+/// Reads a value; an empty one means that it is not set.
+fn empty_as_none<'de, D: Deserializer<'de>, T>(from: D) -> Result<Option<T>, D::Error>
 where
     T: FromStr<Err: Display>,
 {
@@ -167,8 +167,8 @@ where
     }
 }
 
-/// Reads a value that may be `auto`.
-fn not_auto<'de, D: Deserializer<'de>, T>(from: D) -> Result<Option<T>, D::Error>
+/// Reads a value; `auto` means that it is not set.
+fn auto_as_none<'de, D: Deserializer<'de>, T>(from: D) -> Result<Option<T>, D::Error>
 where
     T: FromStr<Err: Display>,
 {
@@ -180,7 +180,7 @@ where
     text.parse().map(Some).map_err(wrong)
 }
 
-fn source<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SourceKind>, D::Error> {
+fn source_or_auto<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SourceKind>, D::Error> {
     match String::deserialize(from)?.as_str() {
         "auto" => Ok(None),
         name => SourceKind::parse_collectable(name)

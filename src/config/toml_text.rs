@@ -54,17 +54,17 @@ fn decode(file: Box<dyn Read + Send>) -> Result<String, ReadTextError> {
     if bytes.len() as u64 > MOST_BYTES {
         return Err(ReadTextError::Large);
     }
-    let no_text =
-        |good: &[u8]| ReadTextError::Encoding(1 + memchr::memchr_iter(b'\n', good).count());
+    let not_utf8 =
+        |valid: &[u8]| ReadTextError::Encoding(1 + memchr::memchr_iter(b'\n', valid).count());
     // Text contains no NUL.
     if let Some(nul) = memchr::memchr(0, &bytes) {
-        return Err(no_text(&bytes[..nul]));
+        return Err(not_utf8(&bytes[..nul]));
     }
     let text = String::from_utf8(bytes)
-        .map_err(|error| no_text(&error.as_bytes()[..error.utf8_error().valid_up_to()]))?;
+        .map_err(|error| not_utf8(&error.as_bytes()[..error.utf8_error().valid_up_to()]))?;
     // The decoder replaces invalid UTF-16 with this character.
     match text.find(char::REPLACEMENT_CHARACTER) {
-        Some(at) => Err(no_text(&text.as_bytes()[..at])),
+        Some(at) => Err(not_utf8(&text.as_bytes()[..at])),
         None => Ok(text),
     }
 }
@@ -72,9 +72,9 @@ fn decode(file: Box<dyn Read + Send>) -> Result<String, ReadTextError> {
 /// Formats an error on one line: its position in the text, and for an unknown key the one that was most likely meant.
 pub fn describe(error: &toml::de::Error, text: &str) -> String {
     let start = error.span().unwrap_or_default().start;
-    let mut before = text.get(..start).unwrap_or_default().split('\n').rev();
-    let column = 1 + before.next().map_or(0, |line| line.chars().count());
-    let line = 1 + before.count();
+    let before = text.get(..start).unwrap_or_default();
+    let line = 1 + before.matches('\n').count();
+    let column = 1 + before.chars().rev().take_while(|c| *c != '\n').count();
     let message = error.message();
     // serde's message is "unknown field `a`, expected one of `b`, `c`".
     let with_advice = message

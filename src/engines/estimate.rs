@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use tokio_util::sync::CancellationToken;
 use topicmill_core::clock::SharedClock;
-use topicmill_score::labeler::{Labeler, LabelerError, Pairs, PreparedLabels};
+use topicmill_score::labeler::{Completion, Labeler, LabelerError, Pairs, PreparedLabels};
 use topicmill_score::text::EncodedText;
 
-/// Number of texts per round: enough to fill batches as well as labelling does.
-const TEXTS_A_ROUND: usize = 48;
+/// Maximum number of texts per round: enough to fill batches as well as labelling does.
+const TEXTS_PER_ROUND: usize = 48;
 /// Minimum number of rounds for an interval: with three, Student's t makes the interval wider than the mean.
-const LEAST_ROUNDS: usize = 4;
+const MIN_ROUNDS: usize = 4;
 /// Measuring ends after this time, given enough rounds.
-const LONG_ENOUGH: Duration = Duration::from_secs(8);
+const ENOUGH_TIME: Duration = Duration::from_secs(8);
 
 /// A mean with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -67,7 +68,7 @@ pub struct EstimatedCost {
 }
 
 /// Scores a sample of texts and estimates the cost of `texts` such texts. `pairs` contains the states of each sampled
-/// text's pairs; known pairs cost nothing.
+/// text's pairs; known pairs cost nothing. Returns `None` if `stop` is cancelled first.
 ///
 /// # Errors
 /// Errors of the engine and the tokenizer.
@@ -78,9 +79,9 @@ pub fn cost(
     sample: &[String],
     pairs: &[Pairs],
     texts: u64,
-) -> Result<EstimatedCost, LabelerError> {
+    stop: &CancellationToken,
+) -> Result<Option<EstimatedCost>, LabelerError> {
     let encoded = labeler.encoder().encode(sample)?;
-    let texts = texts as f64;
     let tokens: Vec<f64> = (0..encoded.len())
         .map(|i| labeler.tokens(prepared, &encoded[i], &pairs[i]))
         .collect();
@@ -88,23 +89,27 @@ pub fn cost(
     let mut measured_texts = 0;
     let began = clock.elapsed();
     // The first round is a warm-up and does not count.
-    for (round, (texts, pairs)) in rounds(&encoded, pairs).enumerate() {
+    for (round, (part, pairs)) in rounds(&encoded, pairs).enumerate() {
         let start = clock.elapsed();
-        labeler.score(prepared, texts, pairs, &|| false, &mut |_, _| {})?;
+        let is_stopped = || stop.is_cancelled();
+        let ended = labeler.score(prepared, part, pairs, &is_stopped, &mut |_, _| {})?;
+        if ended == Completion::Cancelled {
+            return Ok(None);
+        }
         let took = clock.elapsed().saturating_sub(start).as_secs_f64();
         if round > 0 {
-            seconds.push(took / texts.len() as f64);
-            measured_texts += texts.len();
+            seconds.push(took / part.len() as f64);
+            measured_texts += part.len();
         }
-        if seconds.len() >= LEAST_ROUNDS && clock.elapsed().saturating_sub(began) > LONG_ENOUGH {
+        if seconds.len() >= MIN_ROUNDS && clock.elapsed().saturating_sub(began) > ENOUGH_TIME {
             break;
         }
     }
-    Ok(EstimatedCost {
-        tokens: total(&tokens, tokens.len(), texts),
-        seconds: total(&seconds, measured_texts, texts),
+    Ok(Some(EstimatedCost {
+        tokens: total(&tokens, tokens.len(), texts as f64),
+        seconds: total(&seconds, measured_texts, texts as f64),
         measured_texts,
-    })
+    }))
 }
 
 /// Splits the sample into rounds of equal size.
@@ -112,7 +117,7 @@ fn rounds<'a>(
     texts: &'a [EncodedText],
     pairs: &'a [Pairs],
 ) -> impl Iterator<Item = (&'a [EncodedText], &'a [Pairs])> {
-    let size = (texts.len() / (LEAST_ROUNDS + 1)).clamp(1, TEXTS_A_ROUND);
+    let size = (texts.len() / (MIN_ROUNDS + 1)).clamp(1, TEXTS_PER_ROUND);
     // A smaller last round would fill its batches less well, so it is dropped.
     texts.chunks_exact(size).zip(pairs.chunks_exact(size))
 }

@@ -113,11 +113,11 @@ impl ModelChoice {
     pub fn add_shortlist(&self, models: &mut [Models], labels: usize) -> Result<(), EnginesError> {
         let workers = u16::try_from(models.len()).unwrap_or(u16::MAX);
         for (models, device) in models.iter_mut().zip(self.devices.iter().cycle()) {
-            let small = self.open_share(workers, *device)?.labeler;
             let large = models.large.folder();
             if !matches!(large.kind, ModelKind::Nli(_)) {
                 return Err(EnginesError::OnePass(large.name.clone()));
             }
+            let small = self.open_share(workers, *device)?.labeler;
             if large.manifest_hash == small.folder().manifest_hash {
                 return Err(EnginesError::Itself(large.name.clone()));
             }
@@ -154,17 +154,11 @@ impl ModelChoice {
         };
         let precision = self.precision.as_deref();
         let (folder, opened) = OpenedEngine::open(&find_model(&self.model), precision, &options)?;
-        let OpenedEngine {
-            engine,
-            chosen,
-            threads,
-            runtime,
-            ..
-        } = opened;
+        let (chosen, threads) = (opened.chosen, opened.threads);
         check_model_on_gpu(&folder, &chosen, device)?;
         let requested = self.batch_tokens;
         let tokens = requested.unwrap_or_else(|| batch_tokens_for(chosen.device, threads));
-        let labeler = Labeler::load(folder, engine, tokens)?;
+        let labeler = Labeler::load(folder, opened.engine, tokens)?;
         if requested.is_some_and(|tokens| tokens != labeler.batch_tokens()) {
             tracing::warn!(
                 "ignoring `batch_tokens`: in {} a score depends on its batch, so batches have {} tokens",
@@ -176,7 +170,7 @@ impl ModelChoice {
             labeler,
             chosen,
             threads,
-            runtime,
+            runtime: opened.runtime,
         })
     }
 }

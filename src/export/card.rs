@@ -1,6 +1,7 @@
 //! The data card for a folder: its content, its origin and its terms.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 use std::io;
@@ -19,9 +20,9 @@ use topicmill_store::{Store, TopicKeywords};
 /// The line that lets `export` recognise its own folders.
 const SIGN: &str = "This data set was made by topicmill";
 /// Maximum number of labels and topics in the card.
-const MOST_ROWS: usize = 100;
+const MAX_ROWS: usize = 100;
 /// Maximum number of subreddits in the card.
-const MOST_SUBREDDITS: usize = 20;
+const MAX_SUBREDDITS: usize = 20;
 
 /// Facts from the database for the card.
 pub(super) struct Facts {
@@ -136,23 +137,14 @@ pub(super) fn text(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) ->
     });
     card += &section("Labels", ["label", "in words", "descriptions"], labels);
     card += &facts.quality.as_ref().map_or_else(String::new, shares);
-    for (of, counts, most) in [
-        ("label", &counts.labels, MOST_ROWS),
-        ("topic", &counts.topics, MOST_ROWS),
-        ("subreddit", &counts.subreddits, MOST_SUBREDDITS),
+    for (group, counts, max) in [
+        ("label", &counts.labels, MAX_ROWS),
+        ("topic", &counts.topics, MAX_ROWS),
+        ("subreddit", &counts.subreddits, MAX_SUBREDDITS),
     ] {
-        let mut rows: Vec<(&String, &u64)> = counts.iter().collect();
-        rows.sort_by_key(|(_, number)| Reverse(**number));
-        let others = rows.split_off(most.min(rows.len()));
-        let others = (!others.is_empty()).then(|| {
-            let number: u64 = others.iter().map(|(_, number)| **number).sum();
-            [format!("and {} more", others.len()), number.to_string()]
-        });
-        let rows = rows
-            .iter()
-            .map(|(name, n)| [(*name).clone(), n.to_string()]);
-        let (title, things) = (format!("Number of {kind}s by {of}"), format!("{kind}s"));
-        card += &section(&title, [of, &things], rows.chain(others));
+        let (title, things) = (format!("Number of {kind}s by {group}"), format!("{kind}s"));
+        let rows = largest(counts, max).into_iter();
+        card += &section(&title, [group, &things], rows);
     }
     let columns = columns.iter().map(|column| {
         let name = format!("`{}`", column.name);
@@ -171,6 +163,19 @@ pub(super) fn text(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) ->
     card
 }
 
+/// Returns rows with the `max` largest counts, and a row with the sum of the others.
+fn largest(counts: &BTreeMap<String, u64>, max: usize) -> Vec<[String; 2]> {
+    let mut rows: Vec<(String, u64)> = counts.clone().into_iter().collect();
+    rows.sort_by_key(|(_, count)| Reverse(*count));
+    let others = rows.split_off(max.min(rows.len()));
+    if !others.is_empty() {
+        let sum = others.iter().map(|(_, count)| count).sum();
+        rows.push((format!("and {} more", others.len()), sum));
+    }
+    let cells = |(name, count): (String, u64)| [name, count.to_string()];
+    rows.into_iter().map(cells).collect()
+}
+
 /// The `expect` message for a write to a string.
 const STRING: &str = "writing to a string cannot fail";
 
@@ -182,7 +187,8 @@ fn front(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
         10_000..100_000 => "10K<n<100K",
         100_000..1_000_000 => "100K<n<1M",
         1_000_000..10_000_000 => "1M<n<10M",
-        _ => "10M<n<100M",
+        10_000_000..100_000_000 => "10M<n<100M",
+        _ => "100M<n<1B",
     };
     let Subject { kind, set, .. } = &facts.subject;
     format!(
@@ -301,7 +307,7 @@ fn shares(quality: &MeasuredQuality) -> String {
         "Label shares\n\nOf {posts}: the share with this label (assigned), and the share whose right label it is \
          (estimated from random answers, with the 95 % interval)."
     );
-    let rows = quality.shares.iter().take(MOST_ROWS).map(|share| {
+    let rows = quality.shares.iter().take(MAX_ROWS).map(|share| {
         let estimated = &share.estimated;
         let value = 100.0 * estimated.value.unwrap_or_default();
         let [assigned, low, high] =

@@ -154,6 +154,9 @@ fn expression(name: &str, key: &str, subject: &Subject) -> String {
         "gold" => format!(
             "(SELECT {GOLD} {FROM_GOLD} GROUP BY {GOLD} HAVING 2 * COUNT(*) > (SELECT COUNT(*) {FROM_GOLD}))"
         ),
+        // Random samples contain posts only.
+        IN_SAMPLE if subject.kind == ThingKind::Comment => "FALSE".to_owned(),
+        WAVE if subject.kind == ThingKind::Comment => "CAST(NULL AS BIGINT)".to_owned(),
         IN_SAMPLE => format!("EXISTS (SELECT 1 {FROM_GOLD} AND g.in_random_sample)"),
         WAVE => wave(subject.waves.as_deref().unwrap_or_default()),
         "gold_by" => {

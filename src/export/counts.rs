@@ -49,31 +49,28 @@ impl Counts {
     pub(super) fn add(&mut self, batch: &ColumnBatch, columns: &[DatasetColumn]) {
         let cells = |name| {
             let place = columns.iter().position(|column| column.name == name);
-            batch.columns[place.expect("a column of every export")].cells()
+            batch.columns[place.expect("every export has this column")].cells()
         };
-        let names = cells("topic").zip(cells("subreddit"));
-        let states = cells("created_at").zip(cells("text_purged"));
-        let (mut first, mut last) = (i64::MAX, i64::MIN);
-        let rows = names.zip(states).zip(cells("label").zip(cells("outcome")));
-        for (((topic, subreddit), (time, purged)), (label, outcome)) in rows {
+        for (label, outcome) in cells("label").zip(cells("outcome")) {
             match (label, outcome) {
                 (ColumnCell::Text(_), _) => count(&mut self.labels, label),
                 (_, ColumnCell::Text("other")) => self.other += 1,
                 (_, ColumnCell::Text(_)) => self.unsure += 1,
                 _ => self.unlabelled += 1,
             }
-            count(&mut self.topics, topic);
-            count(&mut self.subreddits, subreddit);
-            self.purged += u64::from(purged == ColumnCell::Boolean(true));
-            if let ColumnCell::Time(time) = time {
-                (first, last) = (first.min(time), last.max(time));
-            }
         }
+        cells("topic").for_each(|topic| count(&mut self.topics, topic));
+        cells("subreddit").for_each(|subreddit| count(&mut self.subreddits, subreddit));
+        let is_purged = |cell: &ColumnCell| *cell == ColumnCell::Boolean(true);
+        self.purged += cells("text_purged").filter(is_purged).count() as u64;
         self.rows += batch.rows as u64;
-        if first <= last {
-            let time = DateTime::from_timestamp_millis;
-            self.first = self.first.into_iter().chain(time(first)).min();
-            self.last = self.last.into_iter().chain(time(last)).max();
+        let times = cells("created_at").filter_map(|cell| match cell {
+            ColumnCell::Time(millis) => DateTime::from_timestamp_millis(millis),
+            _ => None,
+        });
+        for time in times {
+            self.first = Some(self.first.map_or(time, |first| first.min(time)));
+            self.last = Some(self.last.map_or(time, |last| last.max(time)));
         }
     }
 }

@@ -61,26 +61,27 @@ impl DatasetFile {
         let mut columns: Vec<_> = batch.columns.iter().map(ColumnCells::cells).collect();
         for _ in 0..batch.rows {
             let columns = columns.iter_mut();
-            let mut row = columns.map(|cells| cells.next().unwrap_or(ColumnCell::Null));
-            match self {
-                Self::Csv { file, safe } => {
-                    file.write_row(row.map(|cell| cell_text(cell, *safe)))?;
-                }
-                Self::Ndjson { file, before } => {
-                    for (before, cell) in before.iter().zip(row) {
-                        file.write_all(before.as_bytes())?;
-                        serde_json::to_writer(&mut *file, &cell)?;
-                    }
-                    file.write_all(b"}\n")?;
-                }
-                Self::Ids(file) => {
-                    let name = row.next().unwrap_or(ColumnCell::Null);
-                    writeln!(file, "{}", name.text())?;
-                }
-                Self::Parquet(_) => unreachable!("returned above"),
-            }
+            self.write_row(columns.map(|cells| cells.next().unwrap_or(ColumnCell::Null)))?;
         }
         Ok(())
+    }
+
+    fn write_row<'c>(&mut self, mut row: impl Iterator<Item = ColumnCell<'c>>) -> io::Result<()> {
+        match self {
+            Self::Csv { file, safe } => file.write_row(row.map(|cell| cell_text(cell, *safe))),
+            Self::Ndjson { file, before } => {
+                for (before, cell) in before.iter().zip(row) {
+                    file.write_all(before.as_bytes())?;
+                    serde_json::to_writer(&mut *file, &cell)?;
+                }
+                file.write_all(b"}\n")
+            }
+            Self::Ids(file) => {
+                let name = row.next().unwrap_or(ColumnCell::Null);
+                writeln!(file, "{}", name.text())
+            }
+            Self::Parquet(_) => unreachable!("batches of a Parquet file are written whole"),
+        }
     }
 
     /// Flushes and syncs the file.

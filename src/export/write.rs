@@ -179,13 +179,13 @@ impl FinishedDataset {
                 path, overwrite, ..
             },
         } = self;
-        let placed = match made {
+        let persisted = match made {
             TempOutput::File(file) => {
                 atomic_file::persist(file, &path, IfExists::from_overwrite(overwrite))
             }
             TempOutput::Folder(folder) => persist_folder(&folder, &path, overwrite),
         };
-        placed.map_err(|source| match source.kind() {
+        persisted.map_err(|source| match source.kind() {
             io::ErrorKind::AlreadyExists => ExportError::Exists(path),
             _ => ExportError::Write { path, source },
         })?;

@@ -56,7 +56,8 @@ impl DatabaseFigures {
         })
     }
 
-    pub(super) fn put(&self, text: &mut Exposition) {
+    /// Adds the figures to the metrics.
+    pub(super) fn add_to(&self, text: &mut Exposition) {
         let state = &self.labelling.state;
         text.add("topicmill_posts", state.posts);
         let waiting = (state.unlabelled - state.parked).max(0);
@@ -73,12 +74,14 @@ impl DatabaseFigures {
             let newest = seconds(archive.newest_at);
             text.add("topicmill_archive_newest_post_timestamp_seconds", newest);
         }
-        let good_run = |last: &LastRun| Some((last.stage.as_str(), seconds(last.good_at?)));
-        let good = self.last_runs.iter().filter_map(good_run);
+        let last_good = |last: &LastRun| Some((last.stage.as_str(), seconds(last.good_at?)));
+        let good = self.last_runs.iter().filter_map(last_good);
         text.add_each("topicmill_last_good_run_timestamp_seconds", "stage", good);
-        let has_failed = |last: &LastRun| (last.stage.as_str(), u8::from(last.problem().is_some()));
-        let failed = self.last_runs.iter().map(has_failed);
-        text.add_each("topicmill_last_run_failed", "stage", failed);
+        let last_failed = self.last_runs.iter().map(|last| {
+            let has_failed = last.problem().is_some();
+            (last.stage.as_str(), u8::from(has_failed))
+        });
+        text.add_each("topicmill_last_run_failed", "stage", last_failed);
         let schedules = self.scheduled.iter().map(|last| {
             let has_failed = last.status == ScheduledRunStatus::Failed;
             (last.schedule.as_str(), u8::from(has_failed))

@@ -177,6 +177,7 @@ async fn stages(
     outcomes: &mut Vec<Value>,
 ) -> Result<(), Halted> {
     let (clock, timed_out) = (&context.clock, CancellationToken::new());
+    // At the timeout, cancels the stage; resolves if the stage does not stop either.
     let deadline = async {
         match entry.timeout {
             Some(timeout) => clock.sleep(timeout).await,

@@ -84,7 +84,7 @@ impl Scheduler {
         let clock = self.context.clock.clone();
         let mut running = Running::new();
         let mut ended = Ended::default();
-        let mut is_away = false;
+        let mut is_down = false;
         self.start(&mut running, stop, work).await?;
         while !(stop.is_cancelled() || once && running.is_empty()) {
             let wait = self.wait();
@@ -94,15 +94,15 @@ impl Scheduler {
                 () = stop.cancelled() => break,
             }
             match self.start(&mut running, stop, work).await {
-                Ok(()) if is_away => {
-                    is_away = false;
+                Ok(()) if is_down => {
+                    is_down = false;
                     tracing::info!("the database responds again");
                 }
                 Ok(()) => {}
                 Err(error) if once && running.is_empty() => return Err(error),
-                Err(error) if is_away => tracing::debug!("the database is not responding: {error}"),
+                Err(error) if is_down => tracing::debug!("the database is not responding: {error}"),
                 Err(error) => {
-                    is_away = true;
+                    is_down = true;
                     tracing::warn!("no scheduled run starts until the database responds: {error}");
                 }
             }

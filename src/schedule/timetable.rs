@@ -75,20 +75,17 @@ impl Timetable {
             (1..32, "days", "month"),
             (1..13, "months", "year"),
         ];
-        let mut steps = self
-            .line
-            .split(' ')
-            .zip(ranges)
-            .filter_map(|(field, range)| {
-                let step: usize = field.strip_prefix("*/")?.parse().ok()?;
-                (range.0.len() % step != 0).then_some((field, step, range))
-            });
-        let (field, step, (whole, units, range)) = steps.next()?;
-        let due: Vec<String> = whole.step_by(step).map(|n| n.to_string()).collect();
-        let due = due.join(", ");
-        Some(format!(
-            "`{field}` starts again with every {range}: it is due only at {units} {due}"
-        ))
+        for (field, (numbers, units, period)) in self.line.split(' ').zip(ranges) {
+            let step = field.strip_prefix("*/").and_then(|step| step.parse().ok());
+            if let Some(step) = step.filter(|step| numbers.len() % step != 0) {
+                let due: Vec<String> = numbers.step_by(step).map(|n| n.to_string()).collect();
+                let due = due.join(", ");
+                return Some(format!(
+                    "`{field}` starts again with every {period}: it is due only at {units} {due}"
+                ));
+            }
+        }
+        None
     }
 
     /// Returns the line, with fields separated by one space.

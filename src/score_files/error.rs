@@ -67,18 +67,16 @@ impl FilesError {
     /// The kind of this error, which decides the exit code.
     pub fn kind(&self) -> FailureKind {
         match self {
+            Self::NothingScored { by_model: true, .. } => FailureKind::Model,
+            Self::Full(_) => FailureKind::Unfinished,
+            Self::Labeler(error) => error.kind(),
             Self::Input(..)
             | Self::Read(..)
             | Self::Empty(_)
             | Self::Table(..)
-            | Self::NothingScored {
-                by_model: false, ..
-            }
+            | Self::NothingScored { .. }
             | Self::Output(..)
             | Self::Write { .. } => FailureKind::Usage,
-            Self::NothingScored { by_model: true, .. } => FailureKind::Model,
-            Self::Full(_) => FailureKind::Unfinished,
-            Self::Labeler(error) => error.kind(),
         }
     }
 

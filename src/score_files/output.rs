@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -166,7 +167,7 @@ fn result_members(set: &LabelSet, result: &TextResult) -> Map<String, Value> {
         .collect();
     // An abstention has no label; the best score is still in `scores`.
     let label = (!result.scores.is_abstention()).then(|| &set.labels[result.scores.best].slug);
-    let members = json!({
+    let Value::Object(members) = json!({
         "label": label,
         "score": result.scores.scores[result.scores.best],
         "margin": result.scores.margin,
@@ -174,11 +175,10 @@ fn result_members(set: &LabelSet, result: &TextResult) -> Map<String, Value> {
         "outcome": outcome(set, &result.scores),
         "scores": scores,
         "logits": logits,
-    });
-    match members {
-        Value::Object(members) => members,
-        _ => unreachable!("it is written as an object"),
-    }
+    }) else {
+        unreachable!("it is written as an object")
+    };
+    members
 }
 
 /// Returns the label's slug, `other` or `unsure`.
@@ -225,20 +225,11 @@ pub(super) fn exists(output: &Path) -> FilesError {
     FilesError::Output(output.to_owned(), why)
 }
 
-/// Returns true if an input is this file, by path or through a different hard link.
+/// Returns true if an input is this file, perhaps through a link.
 fn is_same(input: &Path, real: &Path) -> bool {
-    if input.canonicalize().is_ok_and(|input| input == real) {
-        return true;
-    }
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt;
-        // A hard link has a different path but is the same file.
-        let inode = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
-        inode(input).is_some() && inode(input) == inode(real)
-    }
-    #[cfg(not(unix))]
-    false
+    // A hard link has a different path but the same inode.
+    let inode = |path: &Path| path.metadata().ok().map(|file| (file.dev(), file.ino()));
+    inode(input).is_some() && inode(input) == inode(real)
 }
 
 /// Returns the lines of a file, from its start.

@@ -21,7 +21,7 @@ pub fn expand_paths(path: &Path) -> Result<Vec<PathBuf>, FilesError> {
         require_literal_leading_dot: true,
         ..glob::MatchOptions::new()
     };
-    let found = glob::glob_with(&pattern, options).map_err(|error| {
+    let paths = glob::glob_with(&pattern, options).map_err(|error| {
         let why = format!(
             "it is not a valid pattern ({}); correct it, or quote it for the shell",
             error.msg
@@ -30,7 +30,7 @@ pub fn expand_paths(path: &Path) -> Result<Vec<PathBuf>, FilesError> {
     })?;
     let is_folder = path.is_dir();
     let mut files = Vec::new();
-    for file in found {
+    for file in paths {
         let file = file.map_err(|error| {
             let path = error.path().to_owned();
             FilesError::from_table(&path, io::Error::from(error).into())

@@ -103,7 +103,7 @@ impl Limits {
     }
 
     /// Returns a problem for each age that exceeds its limit.
-    fn exceeded(&self, status: &StatusReport) -> impl Iterator<Item = Problem> {
+    fn exceeded(&self, status: &StatusReport) -> Vec<Problem> {
         let future = |what| format!("{what} at a time in the future, because of a wrong clock");
         let ended = "the last successful run of `collect` or `import` ended";
         let good_runs: Vec<Timestamp> = status
@@ -129,69 +129,67 @@ impl Limits {
             format!("the archive, last read {read} ago, ended")
         });
         let oldest = status.backlog.oldest_unlabelled;
-        [
-            too_old(
-                status,
-                "max_age_collect",
-                self.collect,
-                last_good,
-                ended,
-                &never_collected,
-            ),
-            too_old(
-                status,
-                "max_age_post",
-                self.post,
-                status.newest.collected_at,
-                "the last new post was stored",
-                &never_stored,
-            ),
-            too_old(
-                status,
-                "max_lag",
-                self.lag,
-                status.archive.map(|archive| archive.newest_at),
-                &archive_read,
-                "no run has read a post of r/AskReddit in Arctic Shift",
-            ),
-            // With an empty backlog, there is nothing to check.
-            oldest.and_then(|oldest| {
-                too_old(
-                    status,
-                    "max_age_unlabelled",
-                    self.unlabelled,
-                    Some(oldest),
-                    "the oldest unlabelled post was stored",
-                    "",
-                )
-            }),
-        ]
-        .into_iter()
-        .flatten()
+        let checks = [
+            AgeCheck {
+                check: "max_age_collect",
+                limit: self.collect,
+                time: last_good,
+                what: ended,
+                never: &never_collected,
+            },
+            AgeCheck {
+                check: "max_age_post",
+                limit: self.post,
+                time: status.newest.collected_at,
+                what: "the last new post was stored",
+                never: &never_stored,
+            },
+            AgeCheck {
+                check: "max_lag",
+                limit: self.lag,
+                time: status.archive.map(|archive| archive.newest_at),
+                what: &archive_read,
+                never: "no run has read a post of r/AskReddit in Arctic Shift",
+            },
+            AgeCheck {
+                check: "max_age_unlabelled",
+                // With an empty backlog, there is nothing to check.
+                limit: self.unlabelled.filter(|_| oldest.is_some()),
+                time: oldest,
+                what: "the oldest unlabelled post was stored",
+                never: "",
+            },
+        ];
+        let checks = checks.into_iter();
+        checks.filter_map(|check| check.problem(status)).collect()
     }
 }
 
-/// Returns the problem that a time is longer ago than its limit. `what` describes the time, and `never` its absence.
-fn too_old(
-    status: &StatusReport,
+/// A check that a time is not longer ago than its limit.
+struct AgeCheck<'a> {
     check: &'static str,
     limit: Option<TimeDelta>,
     time: Option<Timestamp>,
-    what: &str,
-    never: &str,
-) -> Option<Problem> {
-    let limit = limit?;
-    let age = time.map(|time| status.since(time));
-    if age.is_some_and(|age| age <= limit) {
-        return None;
+    /// Describes the time.
+    what: &'a str,
+    /// Describes its absence.
+    never: &'a str,
+}
+
+impl AgeCheck<'_> {
+    fn problem(&self, status: &StatusReport) -> Option<Problem> {
+        let limit = self.limit?;
+        let age = self.time.map(|time| status.since(time));
+        let state = match age {
+            Some(age) if age <= limit => return None,
+            Some(age) => format!("{} {} ago", self.what, format_duration(age)),
+            None => self.never.to_owned(),
+        };
+        Some(Problem {
+            check: self.check,
+            problem: format!("{state}; the limit is {}", format_setting(limit)),
+            age_secs: age.map(|age| age.num_seconds()),
+            limit_secs: Some(limit.num_seconds()),
+        })
     }
-    let found = age.map_or(never.to_owned(), |age| {
-        format!("{what} {} ago", format_duration(age))
-    });
-    Some(Problem {
-        check,
-        problem: format!("{found}; the limit is {}", format_setting(limit)),
-        age_secs: age.map(|age| age.num_seconds()),
-        limit_secs: Some(limit.num_seconds()),
-    })
 }

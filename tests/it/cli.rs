@@ -366,23 +366,31 @@ fn a_watcher_stops_when_its_labels_are_out_of_date() {
     program.import(&posts(5));
     program.pipeline("other", "", &labels[..1]);
     program.ok("classify --pipeline other.toml");
-    for (number, change) in [(5, "edit"), (6, "use")] {
+    for (number, change) in [(5, "edit"), (7, "use")] {
         let mut command = program.command(&format!(
             "classify --watch --make-current --pipeline {file}"
         ));
         let mut watcher = command.stderr(Stdio::null()).spawn().unwrap();
-        wait_for_labels(&mut watcher, &program, 5 + number);
+        let mut labelled = 5 + number;
+        wait_for_labels(&mut watcher, &program, labelled);
         let mine =
             "current_target t JOIN label_sets s ON s.id = t.label_set_id WHERE s.name = 'mine'";
         until_blocking("its labels are current", || program.count(mine) == 1);
         match change {
-            "edit" => drop(program.pipeline("mine", "threshold = 0.1", &labels)),
+            "edit" => {
+                // An editor has written only the first part of the file.
+                program.write(&file, "labels = [\"cats\",");
+                program.import(&posts(6));
+                labelled += 1;
+                wait_for_labels(&mut watcher, &program, labelled);
+                program.pipeline("mine", "threshold = 0.1", &labels);
+            }
             _ => drop(program.ok("labels use other")),
         }
         // The watcher looks at once when a post arrives, and does not label it.
-        program.import(&posts(usize::try_from(number).unwrap() + 1));
+        program.import(&posts(usize::try_from(number).unwrap() + 2));
         assert_eq!(watcher.wait().unwrap().code(), Some(75), "{change}");
-        assert_eq!(program.count("classifications"), 5 + number);
+        assert_eq!(program.count("classifications"), labelled);
         program.pipeline("mine", "", &labels);
     }
 }

@@ -111,11 +111,7 @@ fn comments_are_labelled_once_and_shown_by_their_own_views() {
         assert_eq!(program.run_counts("classify")["posts"], 1);
 
         program.ok("export comments.jsonl --kind comments --unlabelled");
-        let file = std::fs::read_to_string(program.path("comments.jsonl")).unwrap();
-        let rows: Vec<Value> = file
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
+        let rows = program.read_lines("comments.jsonl");
         let names: Vec<&Value> = rows.iter().map(|row| &row["fullname"]).collect();
         assert_eq!(json!(names), json!(["t1_c1", "t1_c2"]));
         assert_eq!([&rows[1]["parent"], &rows[1]["post"]], ["t1_c1", "t3_p1"]);
@@ -133,6 +129,18 @@ fn comments_are_labelled_once_and_shown_by_their_own_views() {
         for kind in ["posts", "comments"] {
             assert_eq!(evaluated(kind)["posts"], 1, "{kind}");
         }
+        // Random samples contain posts only, whatever an imported file says.
+        program.execute("UPDATE gold SET in_random_sample = TRUE WHERE fullname = 't1_c1'");
+        program.ok("export answers.jsonl --kind comments --answers");
+        let answer = &program.read_lines("answers.jsonl")[0];
+        assert_eq!(
+            [
+                &answer["gold"],
+                &answer["in_random_sample"],
+                &answer["wave"]
+            ],
+            [&json!("food"), &json!(false), &Value::Null]
+        );
         program.ok("export set --kind comments");
         let card = program.read("set/README.md");
         for part in [

@@ -1,21 +1,21 @@
-"""A GLiClass checkpoint, read, checked and wrapped for export: the text and all labels in, one logit a label out.
+"""Reads and checks a GLiClass checkpoint, and wraps it for export: a graph that returns one logit per label.
 
-In goes the path of a checkpoint whose architecture is `uni-encoder`; out comes a source like `models.source.Source`, of
-which `models.make` builds graphs. The graph finds the labels by their token: nothing is fixed but the weights.
+Input is the path of a checkpoint whose architecture is `uni-encoder`. Output is a source like `models.source.Source`,
+from which `models.make` makes graphs. A graph finds the labels by their token, so their number is not fixed.
 
-B rows, W width, K labels, D `hidden_size` of the encoder:
+B is the number of rows, W the width, K the number of labels, D the encoder's `hidden_size`:
 
-| part | shape | what it is |
+| part | shape | content |
 |---|---|---|
 | encoder | [B, W] → [B, W, D] | token states, as transformers computes them |
 | labels | [B, W, D] → [B, K, D] | the state at, or after, a label's token, or the mean of the label's tokens; projected |
 | text | [B, W, D] → [B, D] | pooled states, projected; all states for the scorer `cross-attn` |
-| scorer | → [B, K] | logits, scaled where the model normalizes, calibrated where it has a calibrator |
+| scorer | → [B, K] | logits, scaled if the model normalizes, and calibrated if it has a calibrator |
 
 A task prompt, a text that describes the task to the model, is stored in the folder's config.json as `task_prompt`.
 
-The package pools the padding of a batch as well, so its scores depend on what else is in the batch. Here a row has the
-scores that the package gives it alone.
+The package also pools the padding of a batch, so its scores depend on the other rows of the batch. Here, a row has the
+scores that the package gives for this row alone.
 """
 
 import json
@@ -37,10 +37,10 @@ from models.texts import FILLER, GLICLASS_LABELS, VECTORS
 MODEL_TYPE = "GLiClass"
 LABEL, SEPARATOR = "<<LABEL>>", "<<SEP>>"
 ARCHITECTURE = "uni-encoder"
-TASK_PROMPT = "task_prompt"  # in config.json; the package takes it with each call instead
+TASK_PROMPT = "task_prompt"  # key in config.json; the package expects it with each call instead
 SCORERS = ("simple", "weighted-dot", "mlp", "hopfield", "cross-attn")
 POOLINGS = ("first", "last", "avg", "sum", "max", "rms", "abs_max", "abs_avg", "pass")
-DEFAULT_MAX_TOKENS = 1024  # of the package's pipeline, whatever the tokenizer says
+DEFAULT_MAX_TOKENS = 1024  # of the package's pipeline, which ignores the tokenizer's limit
 # Encoders without a table of positions.
 UNLIMITED = ("t5", "mt5", "umt5", "modernbert")
 
@@ -106,8 +106,8 @@ class Packed(torch.nn.Module):
     def pooled(self, states: torch.Tensor, real: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Pools states as the package does for a row without padding.
 
-        With `extract_text_features`, the package moves the text to the front and fills what it leaves with zeros: they
-        count in a mean, and in a maximum.
+        With `extract_text_features`, the package moves the text to the front and fills the rest with zeros, which count
+        in a mean and in a maximum.
         """
         strategy, weights = self.config.pooling_strategy, real.unsqueeze(-1).to(states.dtype)
         if strategy == "pass":
@@ -134,12 +134,12 @@ class Packed(torch.nn.Module):
         return vectors / (vectors.norm(p=2, dim=-1, keepdim=True) + self.inner.epsilon)
 
     def is_separator(self, ids: torch.Tensor) -> torch.Tensor:
-        """Returns 1 where the text's token stands."""
+        """Returns 1 for the token that precedes the text, and 0 for the others."""
         return (ids == self.config.text_token_index).long()
 
 
 class GliclassSource:
-    """A checkpoint with its tokenizer; it has what `models.make` reads of a `Source`."""
+    """A checkpoint with its tokenizer, and the members of `Source` that `models.make` uses."""
 
     kind, classes, family, has_types = "gliclass", (), MODEL_TYPE, False
 
@@ -165,11 +165,11 @@ class GliclassSource:
         return Filling(self.tokenizer.pad_token_id or 0, None)
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """Returns nothing: the graph is exported, not built of weights."""
+        """Returns no weights, because the graph is exported, not built node by node."""
         return {}
 
     def proof_pairs(self) -> list[Pair]:
-        """Returns the rows of the manifest, then one of a tenth of the longest row and one of its full length."""
+        """Returns the manifest's rows, one with about a tenth of `max_tokens`, and one with `max_tokens`."""
         rows = [self.prompt.ids(GLICLASS_LABELS, text, self.max_tokens) for text, _ in VECTORS]
         fewest = len(self.prompt.ids(GLICLASS_LABELS, "", self.max_tokens))
         for limit in (min(fewest + self.max_tokens // 10, self.max_tokens), self.max_tokens):
@@ -189,10 +189,10 @@ class GliclassSource:
 
 
 class Prompt:
-    """Makes the ids of labels and text, each tokenised by itself, with special tokens in them read as text.
+    """Makes the ids of labels and text, which are tokenized separately; special tokens inside them are read as text.
 
-    The package tokenises one string, which the tokenizer splits at the special tokens: the ids are the same. The task
-    prompt follows the separator. If the labels come first, nothing separates it from the text, so the two are tokenised
+    The package tokenizes one string, which the tokenizer splits at the special tokens, so the ids are the same. The task
+    prompt follows the separator. If the labels come first, nothing separates it from the text, so the two are tokenized
     together.
     """
 
@@ -210,7 +210,7 @@ class Prompt:
         assert marks == self.front + self.back, "the tokenizer has other special tokens for an empty text"
 
     def ids(self, labels: list[str] | tuple[str, ...], text: str, limit: int) -> list[int]:
-        """Returns the ids of a row, its text cut so that there are at most `limit`."""
+        """Returns the ids of a row, at most `limit`: the text is truncated."""
         prompt = []
         for label in labels:
             prompt += [self.label, *self.later.encode(label, add_special_tokens=False).ids]
@@ -236,7 +236,7 @@ def plain(content: dict) -> Tokenizer:
 
 
 def forget_start(step: dict | None) -> None:
-    """Makes a pre-tokenizer treat a text as one that follows others: some mark only the first word of all."""
+    """Makes a pre-tokenizer treat a text as the continuation of another: some mark only the first word of an input."""
     if not step:
         return
     if step.get("type") == "Metaspace" and step.get("prepend_scheme") == "first":
@@ -268,7 +268,7 @@ def read_gliclass(folder: Path, task_prompt: str | None = None) -> GliclassSourc
 
 
 def check_config(folder: Path, config: dict) -> None:
-    """Rejects what this file does not export, by name."""
+    """Rejects configurations that this module cannot export, and names the key."""
     path = folder / "config.json"
     if config.get("model_type") != MODEL_TYPE:
         raise InputError(f"`{path}`: `model_type` is {config.get('model_type')!r}, not {MODEL_TYPE!r}")
@@ -315,7 +315,7 @@ def check_room(source: GliclassSource) -> None:
 
 
 def most_labels(config: dict) -> int | None:
-    """Returns the number of labels that the package reads at most; `None` if it takes as many as there are."""
+    """Returns the maximum number of labels that the package reads; `None` if there is no limit."""
     allocation = config.get("max_labels_alloc", "dynamic")
     if allocation == "dynamic":
         return None
@@ -339,7 +339,7 @@ def check_tokens(folder: Path, tokenizer: PreTrainedTokenizerBase, config: dict)
 
 
 def max_tokens(config: PreTrainedConfig) -> int:
-    """Returns the most ids of a row: those of the package's pipeline, or fewer if the encoder has no more positions."""
+    """Returns the maximum number of ids in a row: the limit of the package's pipeline, or of the encoder's positions."""
     encoder = config.encoder_config.get_text_config()
     positions = getattr(encoder, "max_position_embeddings", None)
     unlimited = encoder.model_type in UNLIMITED or getattr(encoder, "position_biased_input", None) is False

@@ -195,9 +195,8 @@ def slugs_of(records: list[dict], column: str, path: Path, gold: dict[str, str])
     if column not in records[0]:
         raise InputError(f"`{path}` has no column `{column}`: name the right one with --label-column")
     scored = [name.removeprefix(SCORE) for name in records[0] if name.startswith(SCORE)]
-    used = {record[column] for record in records if record.get(column)} | {
-        gold[record["fullname"]] for record in records if gold.get(record.get("fullname"))
-    }
+    used = {record[column] for record in records if record.get(column)}
+    used |= {gold[post] for post in map(gold_key, records) if gold.get(post)}
     if scored and used <= set(scored):
         return scored
     return sorted(str(label) for label in used)
@@ -228,6 +227,11 @@ def name_of(record: dict) -> str:
     return str(record.get("fullname") or record.get("id") or record.get("text_hash") or "")
 
 
+def gold_key(record: dict) -> str | None:
+    """Returns the name of a post in a file of gold labels."""
+    return record.get("fullname") or record.get("id")
+
+
 def texts_of(record: dict) -> tuple[str, str]:
     """Returns the text of a post, as the program makes it, and its bare title."""
     if record.get("text") and not record.get("title"):
@@ -248,11 +252,10 @@ def rows_of(
     rows, seen, without = [], set(), Counter()
     for record in records:
         name = name_of(record)
-        key_of_gold = record.get("fullname") or record.get("id")
-        label = gold.get(key_of_gold, record.get(wishes.label_column))
+        label = gold.get(gold_key(record), record.get(wishes.label_column))
         whole, title = texts_of(record)
         key = " ".join(whole.lower().split())
-        if gold.get(key_of_gold) == "":
+        if gold.get(gold_key(record)) == "":
             without["an annotator says that none of the labels fits"] += 1
         elif not label:
             without["no label"] += 1

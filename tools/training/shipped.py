@@ -43,10 +43,10 @@ def read_shipped(folder: Path) -> BertModel:
 def weights_of(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
     """Returns weights by their torch names. The exporter only numbers matrices; the nodes have their names."""
     stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    made = dict(stored)
+    made, inputs = dict(stored), {entry.name for entry in graph.input}
     for node in graph.node:
         # A stored weight is cast, then scaled.
-        if node.op_type in ("Cast", "Mul") and node.input[0] in made and node.input[0] not in graph_inputs(graph):
+        if node.op_type in ("Cast", "Mul") and node.input[0] in made and node.input[0] not in inputs:
             made[node.output[0]] = (
                 made[node.input[0]].astype(np.float32)
                 if node.op_type == "Cast"
@@ -59,9 +59,4 @@ def weights_of(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
             name = ".".join(parts[1:-1])
             weights[f"{name}.weight"] = made[node.input[1]].T
     return weights
-
-
-def graph_inputs(graph: onnx.GraphProto) -> set[str]:
-    """Returns the names of the graph's inputs."""
-    return {entry.name for entry in graph.input}
 

@@ -216,9 +216,9 @@ impl<R: Read> Utf16<R> {
         let mut bytes = vec![0; 1 << 15];
         let n = self.reader.read(&mut bytes)?;
         let ended = n == 0;
-        let mut all = std::mem::take(&mut self.odd);
-        all.extend_from_slice(&bytes[..n]);
-        let (pairs, rest) = all.as_chunks::<2>();
+        let mut pending = std::mem::take(&mut self.odd);
+        pending.extend_from_slice(&bytes[..n]);
+        let (pairs, rest) = pending.as_chunks::<2>();
         let mut units: Vec<u16> = self.high.take().into_iter().collect();
         units.extend(pairs.iter().map(|pair| (self.unit)(*pair)));
         if ended {

@@ -35,7 +35,7 @@ pub struct Csv {
     names: Vec<Arc<str>>,
     repeated: Vec<String>,
     /// Indices of the selected columns.
-    read: Vec<usize>,
+    selected: Vec<usize>,
     delimiter: u8,
     /// Number of lines before the inner reader's input.
     lines_before: u64,
@@ -50,12 +50,12 @@ impl Csv {
     /// # Errors
     /// Returns an error if the header row is missing or invalid.
     pub fn new(mut text: TextReader, mut delimiter: Option<u8>) -> Result<Self, TableError> {
-        let (mut header, mut lines_before) = read_header(&mut text)?;
+        let (mut header, mut lines_before) = read_header(&mut text, delimiter)?;
         // Spreadsheets write `sep=;` before the header row.
-        if let [b's', b'e', b'p', b'=', given] = *header.trim_ascii() {
-            delimiter = delimiter.or(Some(given));
+        if let [b's', b'e', b'p', b'=', separator] = *header.trim_ascii() {
+            delimiter = delimiter.or(Some(separator));
             lines_before += u64::from(header.ends_with(b"\n"));
-            let (names, blank_lines) = read_header(&mut text)?;
+            let (names, blank_lines) = read_header(&mut text, delimiter)?;
             header = names;
             lines_before += blank_lines;
         }
@@ -78,7 +78,7 @@ impl Csv {
         Ok(Self {
             reader,
             row: csv::ByteRecord::new(),
-            read: (0..names.len()).collect(),
+            selected: (0..names.len()).collect(),
             names,
             repeated,
             delimiter,
@@ -97,6 +97,38 @@ impl Csv {
         let position = self.row.position();
         self.lines_before + position.map_or(0, csv::Position::line)
     }
+
+    /// Converts the record that has just been read.
+    fn row(&mut self) -> Row {
+        let mut problem = None;
+        let mut cells = Vec::with_capacity(self.selected.len());
+        for column in &self.selected {
+            let (name, Some(bytes)) = (&self.names[*column], self.row.get(*column)) else {
+                continue;
+            };
+            let text = String::from_utf8(bytes.to_vec()).unwrap_or_else(|error| {
+                let at = error.utf8_error().valid_up_to() + 1;
+                let name: String = name.chars().take(MAX_NAME_CHARS).collect();
+                let why = NOT_UTF8.replacen("UTF-8", &format!("UTF-8 (`{name}` at byte {at})"), 1);
+                problem.get_or_insert(why);
+                String::from_utf8_lossy(error.as_bytes()).into_owned()
+            });
+            cells.push((name.clone(), Cell::Text(text)));
+        }
+        let (len, expected) = (self.row.len(), self.names.len());
+        let end = self.reader.position().byte();
+        if self.reader.get_mut().has_bare_quote(end) {
+            problem = Some(BARE_QUOTE.to_owned());
+        } else if len != expected {
+            let values = counted(len as u64, "value");
+            problem = Some(format!("has {values}, but the header has {expected}"));
+        }
+        Row {
+            line: self.line(),
+            cells,
+            problem,
+        }
+    }
 }
 
 impl Rows for Csv {
@@ -109,7 +141,7 @@ impl Rows for Csv {
     }
 
     fn select(&mut self, columns: &[usize]) -> Result<(), TableError> {
-        self.read = columns.to_vec();
+        self.selected = columns.to_vec();
         Ok(())
     }
 
@@ -137,33 +169,6 @@ impl Rows for Csv {
         }
         let last = self.row.iter().next_back();
         self.is_long = last.is_some_and(|value| value.contains(&b'\n'));
-        let mut problem = None;
-        let mut cells = Vec::with_capacity(self.read.len());
-        for column in &self.read {
-            let (name, Some(bytes)) = (&self.names[*column], self.row.get(*column)) else {
-                continue;
-            };
-            let text = String::from_utf8(bytes.to_vec()).unwrap_or_else(|error| {
-                let at = error.utf8_error().valid_up_to() + 1;
-                let name: String = name.chars().take(MAX_NAME_CHARS).collect();
-                let why = NOT_UTF8.replacen("UTF-8", &format!("UTF-8 (`{name}` at byte {at})"), 1);
-                problem.get_or_insert(why);
-                String::from_utf8_lossy(error.as_bytes()).into_owned()
-            });
-            cells.push((name.clone(), Cell::Text(text)));
-        }
-        let (len, expected) = (self.row.len(), self.names.len());
-        let end = self.reader.position().byte();
-        if self.reader.get_mut().has_bare_quote(end) {
-            problem = Some(BARE_QUOTE.to_owned());
-        } else if len != expected {
-            let values = counted(len as u64, "value");
-            problem = Some(format!("has {values}, but the header has {expected}"));
-        }
-        Ok(Some(Row {
-            line: self.line(),
-            cells,
-            problem,
-        }))
+        Ok(Some(self.row()))
     }
 }

@@ -1,9 +1,8 @@
 //! Reads and writes tables: CSV, TSV, NDJSON, JSON arrays, Parquet and lines of text.
 //!
 //! [`open`] detects the format and compression of a file or pipe, in UTF-8 or UTF-16, and streams [rows](Row) of named
-//! cells, so that memory use does not depend on the table's size. The crate does not interpret cells: `sources` turns
-//! rows into posts, and `files` turns them into text. For output, [columns](topicmill_core::ColumnCells) become
-//! Parquet, and rows become CSV.
+//! cells, so that memory use does not depend on the table's size. The crate does not interpret cells; its callers turn
+//! rows into posts or texts. For output, [columns](topicmill_core::ColumnCells) become Parquet, and rows become CSV.
 //!
 //! An input [`Cell`] keeps a value as written in the file, with all digits. An output
 //! [`ColumnCell`](topicmill_core::ColumnCell) has the type of its column.
@@ -157,8 +156,8 @@ pub struct Row {
 impl Row {
     /// Returns the cell in a column.
     pub fn cell(&self, name: &str) -> Option<&Cell> {
-        let found = self.cells.iter().find(|(column, _)| **column == *name);
-        found.map(|(_, cell)| cell)
+        let mut cells = self.cells.iter();
+        cells.find_map(|(column, cell)| (**column == *name).then_some(cell))
     }
 
     /// Returns true if all cells are blank, as in the rows that spreadsheets append to a table.

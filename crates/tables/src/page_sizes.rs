@@ -90,9 +90,9 @@ fn largest_pages(
     while at < range.end {
         let mut reader = file.get_read(at)?;
         let mut header = Header(reader.by_ref().take(MAX_HEADER_BYTES.min(range.end - at)));
-        let room = header.0.limit();
+        let limit = header.0.limit();
         let page = header.read().map_err(ParquetError::from)?;
-        at += room - header.0.limit();
+        at += limit - header.0.limit();
         if page.compressed > range.end - at {
             return Err(ParquetFault::damaged("a page ends after its column"));
         }

@@ -18,9 +18,9 @@ thread_local! {
 /// Returns an error if `work` panics.
 pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     let outer = CATCHING.replace(true);
-    let done = catch_unwind(AssertUnwindSafe(work));
+    let result = catch_unwind(AssertUnwindSafe(work));
     CATCHING.set(outer);
-    done.map_err(|panic| message(&*panic))
+    result.map_err(|panic| message(&*panic))
 }
 
 /// Wraps the process's panic hook so that it does not report panics that [`catch`] handles.

@@ -31,8 +31,8 @@ fn catch_panic<T>(read: impl FnOnce() -> T) -> Result<T, ParquetError> {
 
 /// Opens a Parquet reader on a clone of the file handle. The clone shares its position with `file`.
 fn reader(file: &File) -> Result<SerializedFileReader<File>, TableError> {
-    let again = file.try_clone()?;
-    let reader = catch_panic(|| SerializedFileReader::new(again));
+    let clone = file.try_clone()?;
+    let reader = catch_panic(|| SerializedFileReader::new(clone));
     reader.unwrap_or_else(Err).map_err(TableError::from_parquet)
 }
 
@@ -103,7 +103,8 @@ pub struct Parquet {
     /// The kinds of all columns.
     kinds: Vec<CellKind>,
     /// The names and kinds of the selected columns.
-    read: Vec<(Arc<str>, CellKind)>,
+    selected: Vec<(Arc<str>, CellKind)>,
+    /// Number of rows read so far.
     number: u64,
     count: u64,
 }
@@ -129,7 +130,7 @@ impl Parquet {
             file,
             reader: Some(reader),
             rows: None,
-            read: Vec::new(),
+            selected: Vec::new(),
             number: 0,
         })
     }
@@ -169,7 +170,7 @@ impl Rows for Parquet {
         if let Some(codec) = chunks.find_map(|chunk| unsupported_codec(chunk.compression())) {
             return Err(TableError::UnsupportedCodec(codec));
         }
-        self.read = columns
+        self.selected = columns
             .iter()
             .map(|column| (self.names[*column].clone(), self.kinds[*column]))
             .collect();
@@ -192,35 +193,21 @@ impl Rows for Parquet {
             let all: Vec<usize> = (0..self.names.len()).collect();
             self.select(&all)?;
         }
-        let Self { rows, read, .. } = self;
+        let Self { rows, selected, .. } = self;
         // The library panics on some values.
         let next = catch_panic(|| {
             let row = rows.as_mut()?.next()?;
             Some(row.map(|row| {
-                let values = row.into_columns().into_iter().zip(&*read);
+                let values = row.into_columns().into_iter().zip(&*selected);
                 values
                     .map(|((_, value), (name, kind))| (name.clone(), cell(value, *kind)))
                     .collect()
             }))
         });
-        let cells = match next.unwrap_or_else(|panic| Some(Err(panic))) {
-            None => return Ok(None),
-            Some(Ok(cells)) => cells,
-            Some(Err(error)) => {
-                // The library's message may quote content from the file.
-                let what = match &error {
-                    ParquetError::General(message) if message.contains("BYTE_ARRAY as String") => {
-                        "a string is not UTF-8, or the file is damaged,"
-                    }
-                    _ => "it is damaged",
-                };
-                if let TableError::Io(error) = TableError::from_parquet(error) {
-                    return Err(error.into());
-                }
-                let why = format!("{what} after row {}", self.number);
-                return Err(ParquetFault::from(ParquetError::General(why)).into());
-            }
+        let Some(cells) = next.unwrap_or_else(|panic| Some(Err(panic))) else {
+            return Ok(None);
         };
+        let cells = cells.map_err(|error| row_error(error, self.number))?;
         self.number += 1;
         Ok(Some(Row {
             line: self.number,
@@ -228,6 +215,22 @@ impl Rows for Parquet {
             problem: None,
         }))
     }
+}
+
+/// Returns the error for the row after the first `rows` rows. The library's message may quote content from the file, so
+/// it is replaced.
+fn row_error(error: ParquetError, rows: u64) -> TableError {
+    let what = match &error {
+        ParquetError::General(message) if message.contains("BYTE_ARRAY as String") => {
+            "a string is not UTF-8, or the file is damaged,"
+        }
+        _ => "it is damaged",
+    };
+    if let TableError::Io(error) = TableError::from_parquet(error) {
+        return error.into();
+    }
+    let why = format!("{what} after row {rows}");
+    ParquetFault::from(ParquetError::General(why)).into()
 }
 
 /// Converts a value to a cell. Dates, times and decimals become text.

@@ -65,25 +65,55 @@ pub(super) fn header_error(error: io::Error) -> TableError {
     }
 }
 
+/// Tracks quoted names byte by byte, in the same way as the library: a quote opens only at the start of a name.
+#[derive(Default)]
+struct NameQuotes {
+    is_open: bool,
+    /// True if the last byte closed a name. A second quote opens it again: the two stand for one in the name.
+    is_closing: bool,
+    last: Option<u8>,
+}
+
+impl NameQuotes {
+    /// Processes the next byte; returns true inside a quoted name. Each of `delimiters` may end a name.
+    fn push(&mut self, byte: u8, delimiters: &[u8]) -> bool {
+        let is_quote = byte == b'"';
+        if is_quote && !self.is_open {
+            let ends_name = |byte| matches!(byte, b'\n' | b'\r') || delimiters.contains(&byte);
+            self.is_open = self.is_closing || self.last.is_none_or(ends_name);
+            self.is_closing = false;
+        } else {
+            self.is_closing = is_quote;
+            self.is_open &= !is_quote;
+        }
+        self.last = Some(byte);
+        self.is_open
+    }
+}
+
 /// Reads the first non-blank line, up to a line end outside quotes. Returns its bytes and the number of lines before
-/// it.
-pub(super) fn read_header(text: &mut TextReader) -> Result<(Vec<u8>, u64), TableError> {
-    let (mut header, mut quoted, mut passed) = (Vec::new(), false, 0);
+/// it. `delimiter` is `None` if it is not known yet.
+pub(super) fn read_header(
+    text: &mut TextReader,
+    delimiter: Option<u8>,
+) -> Result<(Vec<u8>, u64), TableError> {
+    let (mut header, mut blank_lines) = (Vec::new(), 0);
+    let delimiters = delimiter
+        .as_ref()
+        .map_or(&DELIMITERS[..], std::slice::from_ref);
+    let mut quotes = NameQuotes::default();
     loop {
         let chunk = fill_buffer(text).map_err(header_error)?;
         if chunk.is_empty() {
             break;
         }
-        let ends = |byte: &u8| {
-            quoted ^= *byte == b'"';
-            !quoted && matches!(byte, b'\n' | b'\r')
-        };
-        let end = chunk.iter().position(ends);
+        let is_end = |byte: &u8| !quotes.push(*byte, delimiters) && matches!(byte, b'\n' | b'\r');
+        let end = chunk.iter().position(is_end);
         let used = end.map_or(chunk.len(), |at| at + 1);
         header.extend_from_slice(&chunk[..used]);
         text.consume(used);
         if end.is_some() && header.trim_ascii().is_empty() {
-            passed += u64::from(header.ends_with(b"\n"));
+            blank_lines += u64::from(header.ends_with(b"\n"));
             header.clear();
         } else if end.is_some() {
             break;
@@ -94,16 +124,16 @@ pub(super) fn read_header(text: &mut TextReader) -> Result<(Vec<u8>, u64), Table
             return Err(TableError::Header(why));
         }
     }
-    Ok((header, passed))
+    Ok((header, blank_lines))
 }
 
 /// Returns the most frequent delimiter in the header row, outside quotes.
 pub(super) fn detect_delimiter(header: &[u8]) -> u8 {
     let mut counts = [0_usize; DELIMITERS.len()];
-    let mut quoted = false;
+    let mut quotes = NameQuotes::default();
     for byte in header {
-        quoted ^= *byte == b'"';
-        if !quoted && let Some(at) = DELIMITERS.iter().position(|known| known == byte) {
+        let is_quoted = quotes.push(*byte, &DELIMITERS);
+        if !is_quoted && let Some(at) = DELIMITERS.iter().position(|known| known == byte) {
             counts[at] += 1;
         }
     }

@@ -79,9 +79,9 @@ fn is_number(key: &str) -> bool {
 
 /// Returns true for `null` and for an object of which every member is null or empty, as a program writes a blank row.
 pub fn is_blank(json: &[u8]) -> bool {
-    let blank = |value: &RawValue| ["null", "\"\""].contains(&value.get());
-    serde_json::from_slice::<Option<Members>>(json)
-        .is_ok_and(|row| row.is_none_or(|row| row.0.iter().all(|(_, value)| blank(value))))
+    let is_empty = |value: &RawValue| matches!(value.get(), "null" | "\"\"");
+    let members = serde_json::from_slice::<Option<Members>>(json).map(Option::unwrap_or_default);
+    members.is_ok_and(|members| members.0.iter().all(|(_, value)| is_empty(value)))
 }
 
 /// Returns the records in an API response, such as `{"data": [{…}, {…}]}` or a Reddit listing; `None` if the object is
@@ -97,8 +97,8 @@ impl Members {
     }
 
     fn get(&self, name: &str) -> Option<&RawValue> {
-        let mut found = self.0.iter().filter(|(known, _)| known == name);
-        found.next().map(|(_, value)| &**value)
+        let mut members = self.0.iter();
+        members.find_map(|(known, value)| (known == name).then_some(&**value))
     }
 
     pub(super) fn wrapped(&self) -> Option<Records> {
@@ -141,22 +141,22 @@ impl Members {
     /// Returns the table of an object of columns, `{"id": {"0": "1a2b"}}`.
     fn transposed(&self) -> Option<Table> {
         let has_row_numbers = |cells: &Self| cells.0.iter().all(|(row, _)| is_number(row));
-        let columns = self.0.iter();
-        let columns: Vec<Self> = columns
-            .map(|(_, cells)| parse(cells).filter(has_row_numbers))
-            .collect::<Option<_>>()?;
+        let mut columns: Vec<Self> = Vec::new();
+        for (_, cells) in &self.0 {
+            columns.push(parse(cells).filter(has_row_numbers)?);
+        }
         let first = columns.first().filter(|cells| !cells.0.is_empty())?;
-        let row = |(at, (row, _)): (usize, &(String, Box<RawValue>))| {
+        let mut rows = Vec::new();
+        for (place, (number, _)) in first.0.iter().enumerate() {
             // All columns usually have the same rows in the same order.
-            let cell = |column: &Self| match column.0.get(at) {
-                Some((name, cell)) if name == row => Some(cell.clone()),
-                _ => column.get(row).map(ToOwned::to_owned),
+            let cell = |column: &Self| match column.0.get(place) {
+                Some((name, cell)) if name == number => Some(cell.clone()),
+                _ => column.get(number).map(ToOwned::to_owned),
             };
-            columns.iter().map(cell).collect::<Option<_>>()
-        };
-        let rows = first.0.iter().enumerate().map(row);
+            rows.push(columns.iter().map(cell).collect::<Option<_>>()?);
+        }
         let names = self.0.iter().map(|(name, _)| name.clone());
-        Some((names.collect(), rows.collect::<Option<_>>()?))
+        Some((names.collect(), rows))
     }
 
     /// Returns the records of an object of id → record, or of name → records. A record without an id gets its key,

@@ -193,6 +193,10 @@ impl JsonRecords {
             if skipped == 0 {
                 return Ok(0);
             }
+            // The earlier run may have read the whole array.
+            if let Some(last) = chunk[..skipped].trim_ascii_end().last() {
+                self.closed = self.is_array == Some(true) && *last == b']';
+            }
             self.text.consume(skipped);
             self.skip -= skipped as u64;
             passed += skipped as u64;
@@ -202,16 +206,15 @@ impl JsonRecords {
 
     /// Skips unwanted lines; returns true after [`YIELD_BYTES`].
     fn skip_unwanted(&mut self, wanted: &impl Fn(&[u8]) -> bool) -> io::Result<bool> {
-        let mut quiet = 0;
-        while quiet < YIELD_BYTES {
+        let mut skipped = 0;
+        while skipped < YIELD_BYTES {
             let chunk = fill_buffer(&mut self.text)?;
             let mut passed = 0;
             let mut is_wanted = false;
             for newline in memchr::memchr_iter(b'\n', chunk) {
                 let line = &chunk[passed..newline];
                 // A line of a multi-line object cannot be filtered alone.
-                let is_object =
-                    line.first() == Some(&b'{') && matches!(line.last(), Some(b'}' | b'\r'));
+                let is_object = line.starts_with(b"{") && line.trim_ascii_end().ends_with(b"}");
                 if !is_object || wanted(line) {
                     is_wanted = true;
                     break;
@@ -222,7 +225,7 @@ impl JsonRecords {
             }
             self.text.consume(passed);
             self.at.bytes += passed as u64;
-            quiet += passed as u64;
+            skipped += passed as u64;
             // `read` handles a wanted line, or a line that exceeds the buffer.
             if is_wanted || passed == 0 {
                 return Ok(false);

@@ -75,6 +75,25 @@ fn array_elements_are_rows_in_any_layout() {
 }
 
 #[test]
+fn an_array_resumes_after_any_element_and_a_filter_reads_whole_objects() {
+    let text = b"[{\"a\":1},\n{\"a\":2}]\n";
+    let mut earlier = JsonRecords::new(slow(text));
+    for left in [1, 0] {
+        assert_eq!(earlier.read(|_| true).unwrap(), JsonItem::Record);
+        let mut rows = JsonRecords::new(slow(text));
+        rows.resume(earlier.position());
+        assert_eq!(formatted(&mut rows), ["2 a=2"][..left]);
+    }
+    let text = b"{\r\n\"a\":1}\r\n{\"b\":2}\r\n{\"a\":3}\r\n";
+    let mut filtered = JsonRecords::new(Box::new(&text[..]));
+    for record in [&text[..11], &text[20..]] {
+        let wanted = |json: &[u8]| json.windows(3).any(|bytes| bytes == b"\"a\"");
+        assert_eq!(filtered.read(wanted).unwrap(), JsonItem::Record);
+        assert_eq!(filtered.record(), record);
+    }
+}
+
+#[test]
 fn multi_line_objects_and_wrapped_api_records_are_rows() {
     let text =
         b"{\n \"a\": [1,\n  {\"b\": \"}\"}]\n}\n{\"a\":2}\n{\n\"a\": 3\n}{\"a\":\n{\"a\":4}\n";

@@ -77,7 +77,7 @@ impl ParquetWriter {
         renamed: impl Fn(&str) -> String,
         added: impl Iterator<Item = (&'c str, ColumnKind)>,
     ) -> io::Result<Self> {
-        let begun = || {
+        let begin = || {
             let (mut fields, mut is_renamed) = (Vec::new(), false);
             for field in source.fields() {
                 let name = renamed(field.name());
@@ -90,7 +90,7 @@ impl ParquetWriter {
             let root = source.metadata.file_metadata().schema().name();
             Self::begin(to, root, fields, source.copied_metadata(is_renamed), &[])
         };
-        begun().map_err(disk_error)
+        begin().map_err(disk_error)
     }
 
     /// Copies a row group from `source` and writes the values of the added columns.
@@ -103,7 +103,7 @@ impl ParquetWriter {
         group: usize,
         added: impl Iterator<Item = ColumnCells>,
     ) -> io::Result<()> {
-        let copied = || {
+        let copy = || {
             let group = source.metadata.row_group(group);
             let columns: Vec<ColumnDescPtr> = self.file.schema_descr().columns().to_vec();
             let mut out = self.file.next_row_group()?;
@@ -116,7 +116,7 @@ impl ParquetWriter {
             }
             out.close().map(drop)
         };
-        copied().map_err(disk_error)
+        copy().map_err(disk_error)
     }
 }
 

@@ -58,17 +58,17 @@ impl ParquetWriter {
             .set_created_by(concat!("topicmill ", env!("CARGO_PKG_VERSION")).to_owned())
             .set_key_value_metadata(metadata);
         for field in &fields {
-            // Scores rarely repeat, so a dictionary would be useless.
             let is_number = field.is_primitive() && field.get_physical_type() == Physical::DOUBLE;
-            if field.is_group() {
+            let path = if field.is_group() {
                 let path = [field.name(), LIST, ELEMENT].map(str::to_owned);
-                properties =
-                    properties.set_column_dictionary_enabled(ColumnPath::new(path.to_vec()), false);
-            }
-            if is_number || unique.contains(&field.name()) {
-                let path = ColumnPath::from(field.name());
-                properties = properties.set_column_dictionary_enabled(path, false);
-            }
+                ColumnPath::new(path.to_vec())
+            } else if is_number || unique.contains(&field.name()) {
+                ColumnPath::from(field.name())
+            } else {
+                continue;
+            };
+            // Scores and the numbers of vectors rarely repeat, so a dictionary would be useless.
+            properties = properties.set_column_dictionary_enabled(path, false);
         }
         let schema = Type::group_type_builder(root).with_fields(fields).build()?;
         let properties = Arc::new(properties.build());
@@ -84,14 +84,14 @@ impl ParquetWriter {
         &mut self,
         columns: impl Iterator<Item = C>,
     ) -> io::Result<()> {
-        let written = || {
+        let write = || {
             let mut group = self.file.next_row_group()?;
             for slices in columns {
                 write_column(&mut group, slices)?;
             }
             group.close().map(drop)
         };
-        written().map_err(disk_error)
+        write().map_err(disk_error)
     }
 
     /// Writes the footer and returns the inner writer.
@@ -183,8 +183,8 @@ fn write_vectors(
     let mut defined = Vec::with_capacity(levels);
     let mut repeated = Vec::with_capacity(levels);
     let (mut ends, mut begin) = (vectors.ends.iter(), 0);
-    for present in present {
-        let end = if *present == 0 { None } else { ends.next() };
+    for is_present in present {
+        let end = if *is_present == 0 { None } else { ends.next() };
         let numbers = end.map_or(0, |end| end - begin);
         begin += numbers;
         repeated.push(0);
