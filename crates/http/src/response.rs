@@ -79,12 +79,15 @@ impl HttpResponse {
     pub fn message(&self) -> Option<String> {
         let error = self.error_json()?;
         let message = error.get("message")?.as_str()?.trim();
-        let line: String = message
-            .chars()
-            .flat_map(char::escape_debug)
-            .take(MAX_MESSAGE_CHARS)
-            .collect();
-        (!line.is_empty()).then_some(line)
+        let mut line = String::new();
+        for c in message.chars().take(MAX_MESSAGE_CHARS) {
+            match c {
+                // The message is displayed between backticks.
+                '"' | '\'' => line.push(c),
+                _ => line.extend(c.escape_debug()),
+            }
+        }
+        (!line.is_empty()).then(|| line.chars().take(MAX_MESSAGE_CHARS).collect())
     }
 
     /// Parses the body as JSON if it is short enough for an error message.
@@ -139,6 +142,23 @@ pub fn number(headers: &HeaderMap, name: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_is_one_short_line_with_plain_quotes() {
+        let message = |message: &str| {
+            let response = HttpResponse {
+                status: StatusCode::FORBIDDEN,
+                headers: HeaderMap::new(),
+                body: serde_json::json!({ "message": message }).to_string().into(),
+            };
+            response.message()
+        };
+        let shown = message(" You're \"blocked\":\n\u{202e}wait\u{1b}[m\\ ");
+        let escaped = r#"You're "blocked":\n\u{202e}wait\u{1b}[m\\"#;
+        assert_eq!(shown.as_deref(), Some(escaped));
+        assert_eq!(message(&"\u{1}".repeat(200)).unwrap().len(), 100);
+        assert_eq!(message("\n"), None);
+    }
 
     #[test]
     fn retry_after_is_bounded() {
