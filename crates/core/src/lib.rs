@@ -68,6 +68,3 @@ pub use self::timestamp::{
 };
 pub use self::topic::{Outcome, Topic, TopicReport, subreddit_of_path};
 pub use self::vectors::{LabelVector, TextVector, unit};
-
-#[cfg(test)]
-mod tests;
