@@ -61,7 +61,7 @@ pub use self::spreadsheet::spreadsheet_safe;
 pub use self::stage::{RunStatus, Stage};
 pub use self::string_enum::UnknownVariant;
 pub use self::text::{
-    InvalidTextHash, TextHash, counted, hex, is_direction_override, thousands, to_json,
+    InvalidTextHash, TextHash, counted, first_few, hex, is_direction_override, thousands, to_json,
 };
 pub use self::timestamp::{
     MAX_CLOCK_SETBACK, MAX_CLOCK_SKEW, SECOND_READING, Timestamp, parse_time,
