@@ -25,7 +25,7 @@ pub fn assert_valid_post(post: &Post) {
     }
     assert!(!(post.title.trim().is_empty() && post.selftext.trim().is_empty()));
     let secs = post.created_at.as_datetime().timestamp();
-    assert!((0..=253_402_300_799).contains(&secs));
+    assert!((0..=Timestamp::LATEST_SECS).contains(&secs));
     let ratio = post.upvote_ratio.unwrap_or_default();
     assert!((0.0..=1.0).contains(&ratio));
 }

@@ -136,6 +136,8 @@ fn errors_name_the_key_and_its_layer_but_no_secret() {
             &["$TOPICMILL__CLASSIFY__MODE: `triple` is not one of single, multi, raw"];
         "", &[("TOPICMILL__LOG__FORMAT", "xml")],
             &["$TOPICMILL__LOG__FORMAT: unknown variant `xml`, expected `text` or `json`"];
+        "", &[("TOPICMILL__COLLECT__COMMENT_TEXT", "title")],
+            &["$TOPICMILL__COLLECT__COMMENT_TEXT: unknown variant `title`, expected `body` or `title and body`"];
         "[[classify]]\nworkers = 3\n", &[], &["`classify` is a section, written [classify], with batch_tokens,"];
     } {
         let refused = refusal(file, variables);

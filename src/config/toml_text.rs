@@ -5,7 +5,7 @@
 //! secret. UTF-16 is accepted, because editors and shells on Windows write it.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Cursor, Read};
 use std::path::Path;
 
 /// Maximum file size: about a thousand labels, each with a page of descriptions and a fit.
@@ -43,14 +43,19 @@ pub fn read(path: &Path) -> Result<String, ReadTextError> {
 }
 
 fn decode(file: Box<dyn Read + Send>) -> Result<String, ReadTextError> {
-    let mut bytes = Vec::new();
-    // The read itself is bounded, because a pipe has no length.
-    topicmill_tables::bytes::decode(file)
+    let read_error = |error: io::Error| match error.kind() {
+        io::ErrorKind::IsADirectory => ReadTextError::Folder,
+        _ => ReadTextError::Read(error),
+    };
+    let (mut raw, mut bytes) = (Vec::new(), Vec::new());
+    // The read itself is bounded, because a pipe has no length. UTF-16 takes two bytes for a letter.
+    file.take(2 * MOST_BYTES + 4)
+        .read_to_end(&mut raw)
+        .map_err(read_error)?;
+    let is_utf8 = std::str::from_utf8(&raw).is_ok();
+    topicmill_tables::bytes::decode(Box::new(Cursor::new(raw)))
         .and_then(|text| text.take(MOST_BYTES + 1).read_to_end(&mut bytes))
-        .map_err(|error| match error.kind() {
-            io::ErrorKind::IsADirectory => ReadTextError::Folder,
-            _ => ReadTextError::Read(error),
-        })?;
+        .map_err(read_error)?;
     if bytes.len() as u64 > MOST_BYTES {
         return Err(ReadTextError::Large);
     }
@@ -62,10 +67,10 @@ fn decode(file: Box<dyn Read + Send>) -> Result<String, ReadTextError> {
     }
     let text = String::from_utf8(bytes)
         .map_err(|error| not_utf8(&error.as_bytes()[..error.utf8_error().valid_up_to()]))?;
-    // The decoder replaces invalid UTF-16 with this character.
+    // The decoder replaces invalid UTF-16 with this character, which UTF-8 may contain.
     match text.find(char::REPLACEMENT_CHARACTER) {
-        Some(at) => Err(not_utf8(&text.as_bytes()[..at])),
-        None => Ok(text),
+        Some(at) if !is_utf8 => Err(not_utf8(&text.as_bytes()[..at])),
+        _ => Ok(text),
     }
 }
 
@@ -120,6 +125,8 @@ mod tests {
                 "{read:?}"
             );
         }
+        let text = "label = \"caf\u{fffd}\"";
+        assert_eq!(decode(Box::new(text.as_bytes())).unwrap(), text);
     }
 
     #[test]

@@ -92,10 +92,12 @@ fn unusable_models_and_labels_are_rejected_with_a_reason() {
     );
     check_config(&folder(BERT)).unwrap();
     let message = "no room for `c`, `d`: its limit is 2 labels";
-    rejected(message, &["a", "b", "c", "d"], true, &|config| {
-        config["max_labels_alloc"] = json!("fixed");
-        config["max_num_classes"] = json!(2);
-    });
+    for allocation in [json!("fixed"), json!(null)] {
+        rejected(message, &["a", "b", "c", "d"], true, &|config| {
+            config["max_labels_alloc"] = allocation.clone();
+            config["max_num_classes"] = json!(2);
+        });
+    }
     let message = "label `b <<LABEL>> c`: it contains `<<LABEL>>`";
     rejected(message, &["a", "b <<LABEL>> c"], true, &same);
     let longer = format!("{long}more");

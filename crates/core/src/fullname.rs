@@ -82,12 +82,16 @@ impl Fullname {
         } else if has_scheme {
             parts.clear();
         }
-        let parsed = match parts[..] {
+        // A subreddit, or a post by its title, may be called `comments` too.
+        let path = match parts[..] {
+            ["r" | "u" | "user", _, ref path @ ..] => path,
+            _ => &parts,
+        };
+        let start = path.iter().position(|part| *part == "comments");
+        let parsed = match path[start.unwrap_or_default()..] {
             [id] if is_short => id.parse().ok(),
-            ["gallery" | "tb", id] | [.., "comments", id] | [.., "comments", id, _] => {
-                id.parse().ok()
-            }
-            [.., "comments", _, _, id] => Self::of(ThingKind::Comment, id).ok(),
+            ["gallery" | "tb" | "comments", id] | ["comments", id, _] => id.parse().ok(),
+            ["comments", _, _, id] => Self::of(ThingKind::Comment, id).ok(),
             _ => None,
         };
         parsed.ok_or_else(|| FullnameError(text.chars().take(80).collect()))
@@ -182,5 +186,57 @@ fn is_fullname(text: &str) -> bool {
 impl fmt::Display for Fullname {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_of_an_id_parse_to_one_fullname() {
+        for same in ["1a2b", "t3_0001a2b", "T3_1A2B", " 1a2B\n"] {
+            assert_eq!(same.parse::<Fullname>().unwrap().as_str(), "t3_1a2b");
+        }
+        for bad in [
+            "",
+            "0",
+            "t3_",
+            "t1_t3_abc",
+            "t2_abc",
+            "t3_t3_abc",
+            "t3_a b",
+            "t3_ abc",
+            "t3_abc;--",
+            "t3_ábc",
+            "t3_00000000000000000",
+            "t3_12345678901234567",
+        ] {
+            assert!(bad.parse::<Fullname>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_urls_of_posts_and_comments_parse_to_fullnames() {
+        let addresses = "https://www.reddit.com/r/food/comments/abc123/x/ https://www.reddit.com/comments/ABC123 \
+            https://old.reddit.com/r/food/comments/abc123/?utm_source=share reddit.com/r/food/comments/abc123/rye#top \
+            /r/comments/comments/abc123/x/ https://redd.it/abc123 t3_abc123 abc123 \
+            https://www.reddit.com/gallery/abc123 HTTPS://WWW.Reddit.com/R/Food/Comments/abc123/x/ comments/abc123";
+        for address in addresses.split(' ') {
+            let post = Fullname::from_url(address);
+            assert_eq!(post.unwrap().as_str(), "t3_abc123", "{address}");
+        }
+        let comments = "https://www.reddit.com/r/food/comments/abc123/x/DEF456/?context=3 \
+            /r/comments/comments/abc123/comments/def456/ reddit.com/comments/abc123/comment/def456";
+        for address in comments.split(' ') {
+            let comment = Fullname::from_url(address);
+            assert_eq!(comment.unwrap().as_str(), "t1_def456", "{address}");
+        }
+        let none = "https://www.reddit.com/r/food/s/aBcDeF \
+            https://www.reddit.com/r/food/ https://i.redd.it/abc123.jpg https://a.example/abc123 // \
+            https://a.example/comments/abc123 https://imgur.com/gallery/abc123 https://notreddit.com/comments/abc123/x";
+        for none in none.split(' ') {
+            assert!(Fullname::from_url(none).is_err(), "{none}");
+        }
     }
 }

@@ -16,8 +16,8 @@ const MAX_SIZE: usize = 100 << 20;
 /// it.
 const IN_WORD: &str = r"\p{Alphabetic}\p{M}\p{N}";
 
-/// Keywords: words, prefixes such as `vaccin*`, and phrases such as `"long covid"`. They are looked for in the text that
-/// readers see, at the borders of words, in either case. Without keywords, every post matches.
+/// Keywords: words, prefixes such as `vaccin*`, and phrases such as `"long covid"`. They match at the borders of words in
+/// the text that readers see, in either case. Without keywords, every post matches.
 ///
 /// ```
 /// use topicmill_core::Keywords;

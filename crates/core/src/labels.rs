@@ -74,6 +74,11 @@ impl Label {
             descriptions: Vec::new(),
         }
     }
+
+    /// Returns the texts whose words are compared with the topics' words.
+    fn named(&self) -> [&str; 2] {
+        [&self.slug, &self.label]
+    }
 }
 
 /// Versioned labels with all the settings that determine a post's label, given its logits.
@@ -187,18 +192,19 @@ impl LabelSet {
                 self.temperature
             )));
         }
-        if let Some(background) = &self.background
-            && let Err(error) = background.validate()
-        {
-            faults.push(LabelSetError::Background(error));
-        }
-        if let Some(fitted) = &self.fitted
-            && let Err(error) = fitted.validate(self.labels.len())
-        {
-            faults.push(LabelSetError::Fitted(error));
-        }
-        // Databases and data frames compare names of columns without case, but a classifier's labels have the names that
-        // its model gives them.
+        let background = self.background.as_ref().map(Background::validate);
+        faults.extend(background.and_then(|valid| Some(valid.err()?.into())));
+        let fitted = self.fitted.as_ref();
+        let fitted = fitted.map(|fitted| fitted.validate(self.labels.len()));
+        faults.extend(fitted.and_then(|valid| Some(valid.err()?.into())));
+        faults.extend(self.label_faults());
+        faults
+    }
+
+    /// Returns all problems with the labels.
+    fn label_faults(&self) -> Vec<LabelSetError> {
+        // Databases and data frames compare names of columns without case, but a classifier's labels have the names
+        // that its model gives them.
         let is_of_classifier = self.template == CLASS_TEMPLATE && self.background.is_none();
         let column = |slug: &str| {
             let column = slug.replace('-', "_");
@@ -208,7 +214,7 @@ impl LabelSet {
                 column.to_lowercase()
             }
         };
-        let mut seen = HashMap::new();
+        let (mut faults, mut seen) = (Vec::new(), HashMap::new());
         for (i, label) in self.labels.iter().enumerate() {
             if label.label.trim().is_empty() || label.slug.trim().is_empty() {
                 faults.push(LabelSetError::Blank(i + 1));
@@ -245,7 +251,7 @@ impl LabelSet {
     /// [prior](Self::prior_for): only the name, the threshold, the temperature and, without a fit, the weight of the
     /// background may differ.
     pub fn has_same_logits(&self, other: &Self) -> bool {
-        let logits = |set: &Self| {
+        let hash_of_logits = |set: &Self| {
             let mut set = Self {
                 threshold: 0.0,
                 temperature: 1.0,
@@ -254,9 +260,9 @@ impl LabelSet {
             if let (Some(background), None) = (&mut set.background, &set.fitted) {
                 background.weight = 1.0;
             }
-            set
+            set.hash()
         };
-        logits(self).hash() == logits(other).hash()
+        hash_of_logits(self) == hash_of_logits(other)
     }
 
     /// Returns the label with this slug.
@@ -365,13 +371,6 @@ impl LabelSet {
                 Some((topic.label.as_str(), *slug))
             })
             .collect()
-    }
-}
-
-impl Label {
-    /// Returns the texts whose words are compared with the topics' words.
-    fn named(&self) -> [&str; 2] {
-        [&self.slug, &self.label]
     }
 }
 

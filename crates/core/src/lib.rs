@@ -61,13 +61,10 @@ pub use self::spreadsheet::spreadsheet_safe;
 pub use self::stage::{RunStatus, Stage};
 pub use self::string_enum::UnknownVariant;
 pub use self::text::{
-    InvalidTextHash, TextHash, counted, hex, is_direction_override, thousands, to_json,
+    InvalidTextHash, TextHash, counted, first_few, hex, is_direction_override, thousands, to_json,
 };
 pub use self::timestamp::{
     MAX_CLOCK_SETBACK, MAX_CLOCK_SKEW, SECOND_READING, Timestamp, parse_time,
 };
 pub use self::topic::{Outcome, Topic, TopicReport, subreddit_of_path};
 pub use self::vectors::{LabelVector, TextVector, unit};
-
-#[cfg(test)]
-mod tests;

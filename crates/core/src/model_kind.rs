@@ -2,10 +2,10 @@
 
 mod learned;
 
-use std::fmt::Display;
 use std::sync::Arc;
 
 pub use self::learned::{LearnedLabel, LearnedLabels};
+use crate::first_few;
 
 /// Maximum number of labels to list in a message.
 const LISTED: usize = 8;
@@ -137,20 +137,6 @@ impl ClassifierHead {
     pub fn label_list(&self) -> String {
         first_few(&self.labels, LISTED)
     }
-}
-
-/// Lists the first `most` names for a message, and how many more there are.
-pub(crate) fn first_few(names: &[impl Display], most: usize) -> String {
-    let shown: Vec<String> = names
-        .iter()
-        .take(most)
-        .map(|name| format!("`{name}`"))
-        .collect();
-    let more = match names.len() - shown.len() {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    shown.join(", ") + &more
 }
 
 /// The prompt for a GLiClass model.

@@ -70,8 +70,8 @@ pub fn post_text(title: &str, body: &str) -> String {
     join_parts([reddit_text(title), reddit_text(body)].iter())
 }
 
-/// Returns the text of a post or a comment for models: that of a post as in [`post_text`], that of a comment without the
-/// quoted lines. A comment that is a placeholder or a bot's signature has no text, even with the title of its post.
+/// Returns the text of a post or a comment for models: that of a post as in [`post_text`], that of a comment without
+/// the quoted lines. A comment that is a placeholder or a bot's signature has no text, even with the title of its post.
 ///
 /// ```
 /// use topicmill_core::reddit::thing_text;

@@ -72,3 +72,24 @@ impl Rejections {
         self.0.values().sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rejections_are_counted_under_a_bounded_number_of_reasons() {
+        let mut comments = Rejections::default();
+        comments.add(&"a comment, not a post".into());
+        comments.add(&"a comment, not a post".into());
+        let mut all = Rejections::default();
+        for i in 0..100 {
+            all.add(&format!("reason {i}").into());
+        }
+        all.extend(&comments);
+        assert_eq!(all.total(), 102);
+        assert_eq!(all.0.len(), 21);
+        let reasons = serde_json::to_value(&comments).unwrap();
+        assert_eq!(reasons, serde_json::json!({"a comment, not a post": 2}));
+    }
+}

@@ -84,6 +84,19 @@ pub fn counted(n: u64, thing: &str) -> String {
     format!("{} {thing}{s}", thousands(n))
 }
 
+/// Lists the first `most` names for a message, and how many more there are: `` `a`, `b` and 3 more ``.
+pub fn first_few(names: &[impl fmt::Display], most: usize) -> String {
+    let shown: Vec<String> = names
+        .iter()
+        .take(most)
+        .map(|name| format!("`{name}`"))
+        .collect();
+    match names.len() - shown.len() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
 /// Returns true if a character changes the direction of text (<https://trojansource.codes>).
 pub fn is_direction_override(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

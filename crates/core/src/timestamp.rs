@@ -44,8 +44,8 @@ impl From<Timestamp> for DateTime<Utc> {
     }
 }
 
-/// Parses a date or a time: ISO 8601 with or without seconds and zone, the form of email headers, or C's. Returns true
-/// with it if the text has a zone; without one, the time is in UTC.
+/// Parses a date or a time: ISO 8601 with or without seconds and zone, the form of email headers, or that of C's
+/// `asctime`. Returns the time, and true if the text has a zone; without one, the time is in UTC.
 ///
 /// ```
 /// use topicmill_core::parse_time;
@@ -58,20 +58,21 @@ pub fn parse_time(text: &str) -> Option<(DateTime<Utc>, bool)> {
     if let Ok(time) = DateTime::parse_from_rfc2822(text) {
         return Some((time.to_utc(), true));
     }
-    let utc = ["Z", "z", " UTC", " GMT"]
+    let zone = ["Z", "z", " UTC", " GMT"]
         .into_iter()
         .find(|zone| text.ends_with(zone));
-    let text = text.strip_suffix(utc.unwrap_or_default())?.trim_end();
+    let local = text.strip_suffix(zone.unwrap_or_default())?.trim_end();
     // A date with slashes is unambiguous only if the year comes first.
-    let is_year_first = text.bytes().take(4).all(|byte| byte.is_ascii_digit());
-    let text = if is_year_first {
-        text.replace('/', "-").replacen([' ', 't'], "T", 1)
+    let is_year_first = local.bytes().take(4).all(|byte| byte.is_ascii_digit());
+    let local = if is_year_first {
+        local.replace('/', "-").replacen([' ', 't'], "T", 1)
     } else {
-        text.to_owned()
+        local.to_owned()
     };
-    let zoned = |format| DateTime::parse_from_str(&text, format).ok();
-    if utc.is_none()
-        && let Some(time) = zoned("%Y-%m-%dT%H:%M:%S%.f%#z").or_else(|| zoned("%Y-%m-%dT%H:%M%#z"))
+    let with_offset = |format| DateTime::parse_from_str(&local, format).ok();
+    if zone.is_none()
+        && let Some(time) =
+            with_offset("%Y-%m-%dT%H:%M:%S%.f%#z").or_else(|| with_offset("%Y-%m-%dT%H:%M%#z"))
     {
         return Some((time.to_utc(), true));
     }
@@ -81,13 +82,13 @@ pub fn parse_time(text: &str) -> Option<(DateTime<Utc>, bool)> {
         "%a %b %d %H:%M:%S %Y",
     ]
     .into_iter()
-    .find_map(|format| NaiveDateTime::parse_from_str(&text, format).ok())
+    .find_map(|format| NaiveDateTime::parse_from_str(&local, format).ok())
     .or_else(|| {
-        NaiveDate::parse_from_str(&text, "%Y-%m-%d")
+        NaiveDate::parse_from_str(&local, "%Y-%m-%d")
             .ok()?
             .and_hms_opt(0, 0, 0)
     })?;
-    Some((time.and_utc(), utc.is_some()))
+    Some((time.and_utc(), zone.is_some()))
 }
 
 /// Age of a post when Arctic Shift and the makers of the dumps since November 2023 read it again.

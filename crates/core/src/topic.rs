@@ -65,6 +65,7 @@ impl Topic {
 
 string_enum! {
     /// The outcome of reading one subreddit.
+    #[derive(Default)]
     Outcome {
         /// Posts were read.
         Ok = "ok",
@@ -88,7 +89,8 @@ string_enum! {
         RateLimited = "rate-limited",
         /// The server or the connection failed.
         Server = "server",
-        /// Cancelled by a signal.
+        /// Not read, for example because a signal cancelled the run.
+        #[default]
         Stopped = "stopped",
     }
 }
@@ -114,7 +116,7 @@ impl Outcome {
 }
 
 /// The result of a run for one topic.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct TopicReport {
     /// The topic's slug.
     pub topic: String,
@@ -146,16 +148,7 @@ impl TopicReport {
     pub fn new(topic: &Topic) -> Self {
         Self {
             topic: topic.slug.clone(),
-            subreddit: String::new(),
-            outcome: Outcome::Stopped,
-            skipped: Vec::new(),
-            pages: 0,
-            posts: 0,
-            unmatched: 0,
-            left_out: 0,
-            stored: Upserted::default(),
-            rejected: Rejections::default(),
-            detail: None,
+            ..Self::default()
         }
     }
 }

@@ -72,8 +72,8 @@ impl TextVector {
             .collect()
     }
 
-    /// Returns the cosine with each label; `None` if a label has a different number of dimensions, because it then
-    /// belongs to a different model.
+    /// Returns the cosine with each label; `None` if a label's numbers are not vectors of as many dimensions, because the
+    /// label then belongs to a different model.
     pub fn cosines(&self, labels: &[LabelVector]) -> Option<Vec<f32>> {
         let numbers = self.numbers();
         labels.iter().map(|label| label.cosine(&numbers)).collect()

@@ -14,7 +14,7 @@ use super::refusal::Refusal;
 use super::response::{HttpResponse, MAX_RESPONSE_BYTES, MIN_WAIT};
 use super::shared_quota::SharedQuota;
 use super::site::Site;
-use super::traffic::{Meter, WaitCause};
+use super::traffic::{Meter, Purpose, WaitCause};
 use topicmill_core::clock::SharedClock;
 use topicmill_core::record::Traffic;
 
@@ -47,15 +47,6 @@ pub struct ClientSettings {
     pub timeouts: Timeouts,
 }
 
-/// The purpose of a request. All requests share one rate limit, but only data responses report the quota.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
-    /// Posts or other data.
-    Data,
-    /// An access token.
-    Token,
-}
-
 /// The decision about a response.
 pub enum RetryDecision<T, E> {
     /// Accept the response, with this value.
@@ -75,8 +66,8 @@ pub struct RetryableFailure {
     pub wait: Option<Duration>,
     /// True for a rate limit, whose wait applies to all requests.
     pub is_rate_limit: bool,
-    /// If set, the client may try again even after the usual tries are used up. It waits this long first, or for `wait`
-    /// if that is set too.
+    /// If set, the client tries again even after the usual tries are used up. It waits this long first, or for `wait` if
+    /// that is set too.
     pub last_resort: Option<Duration>,
     /// Cause, if there was no response.
     pub source: Option<reqwest::Error>,
@@ -188,57 +179,41 @@ impl PoliteClient {
         request: impl Fn(&Client) -> RequestBuilder,
         decide: impl Fn(&HttpResponse) -> RetryDecision<T, E>,
     ) -> Result<T, E> {
-        let refused = |error| self.http_error(what, error);
-        let mut backoff = backoff(self.tries);
+        let quota_error = |error| self.http_error(what, error);
+        // One more than there are retries: after the last try, a rate limit still applies to other requests.
+        let mut backoffs = backoff(self.tries.saturating_add(1));
         let mut tries = 0;
         loop {
-            self.quota.acquire().await.map_err(refused)?;
-            self.meter.count_request(purpose == Purpose::Token);
+            self.quota.acquire().await.map_err(quota_error)?;
             tries += 1;
-            let failure = match HttpResponse::fetch(request(&self.http)).await {
-                Ok(Some(response)) => {
-                    self.meter.count_response(response.status.as_u16());
-                    if purpose == Purpose::Data {
-                        let observed = self.quota.observe(&response.headers).await;
-                        observed.map_err(refused)?;
-                    }
-                    match decide(&response) {
-                        RetryDecision::Accept(value) => return Ok(value),
-                        RetryDecision::Fail(error) => return Err(error),
-                        RetryDecision::Retry(failure) => failure,
-                    }
-                }
-                Ok(None) => {
-                    self.meter.count_no_answer();
-                    let (site, what, limit) = (self.site, what.to_owned(), MAX_RESPONSE_BYTES);
-                    return Err(HttpError::TooLarge { site, what, limit }.into());
-                }
-                Err(error) => {
-                    self.meter.count_no_answer();
-                    if let Some(why) = Refusal::of(&error) {
-                        let (site, what) = (self.site, what.to_owned());
-                        return Err(HttpError::Refused { site, what, why }.into());
-                    }
-                    RetryableFailure::without_response(error)
-                }
+            let fetched = self.fetch(purpose, what, request(&self.http)).await?;
+            let failure = match fetched.map(|response| decide(&response)) {
+                Ok(RetryDecision::Accept(value)) => return Ok(value),
+                Ok(RetryDecision::Fail(error)) => return Err(error),
+                Ok(RetryDecision::Retry(failure)) | Err(failure) => failure,
             };
-            // The number of backoffs also limits the number of tries.
-            let next = backoff.next().or(failure.last_resort);
+            let is_last = tries >= self.tries;
+            let backoff = match failure.last_resort {
+                Some(backoff) if is_last => backoff,
+                _ => backoffs.next().unwrap_or(MAX_BACKOFF),
+            };
             let (wait, cause) = match failure.wait {
                 Some(wait) => (wait, WaitCause::RetryAfter),
-                None => (next.unwrap_or_default(), WaitCause::Backoff),
+                None => (backoff, WaitCause::Backoff),
             };
             // Done even if this call gives up below, because the next request of any process must wait too.
             if failure.is_rate_limit {
-                self.quota.throttle(wait).await.map_err(refused)?;
+                self.quota.throttle(wait).await.map_err(quota_error)?;
             }
             let within_budget = self.quota.check_budget(wait);
             // A rate limit is an error about the budget: it names the setting that allows a longer wait, which would
             // not help after other failures.
-            if next.is_none() || (within_budget.is_err() && !failure.is_rate_limit) {
+            if (is_last && failure.last_resort.is_none())
+                || (within_budget.is_err() && !failure.is_rate_limit)
+            {
                 return Err(self.give_up(failure, what, tries).into());
             }
-            within_budget.map_err(refused)?;
+            within_budget.map_err(quota_error)?;
             tracing::warn!(
                 what,
                 failure = failure.detail,
@@ -247,8 +222,41 @@ impl PoliteClient {
                 "request to {} failed; waiting before a retry",
                 self.site.name
             );
-            self.quota.pause(wait, cause).await.map_err(refused)?;
+            self.quota.pause(wait, cause).await.map_err(quota_error)?;
             self.meter.count_retry();
+        }
+    }
+
+    /// Sends one request. Returns the response, or the failure if there was none but a retry may help.
+    async fn fetch(
+        &self,
+        purpose: Purpose,
+        what: &str,
+        request: RequestBuilder,
+    ) -> Result<Result<HttpResponse, RetryableFailure>, HttpError> {
+        let (site, what) = (self.site, what.to_owned());
+        self.meter.count_request(purpose);
+        match HttpResponse::fetch(request).await {
+            Ok(Some(response)) => {
+                self.meter.count_response(response.status.as_u16());
+                if purpose == Purpose::Data {
+                    let observed = self.quota.observe(&response.headers).await;
+                    observed.map_err(|error| self.http_error(&what, error))?;
+                }
+                Ok(Ok(response))
+            }
+            Ok(None) => {
+                self.meter.count_no_answer();
+                let limit = MAX_RESPONSE_BYTES;
+                Err(HttpError::TooLarge { site, what, limit })
+            }
+            Err(error) => {
+                self.meter.count_no_answer();
+                match Refusal::of(&error) {
+                    Some(why) => Err(HttpError::Refused { site, what, why }),
+                    None => Ok(Err(RetryableFailure::without_response(error))),
+                }
+            }
         }
     }
 

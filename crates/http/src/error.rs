@@ -108,7 +108,8 @@ impl HttpError {
     pub fn is_rate_limit(&self) -> bool {
         match self {
             Self::GaveUp { is_rate_limit, .. } => *is_rate_limit,
-            other => matches!(other, Self::WaitTooLong { .. }),
+            Self::WaitTooLong { .. } => true,
+            _ => false,
         }
     }
 }

@@ -23,11 +23,12 @@ mod site;
 mod traffic;
 
 pub use base_url::{InvalidUrl, Payload, append_path, base_url, is_loopback};
-pub use client::{ClientSettings, PoliteClient, Timeouts, install_tls};
-pub use client::{Purpose, RetryDecision, RetryableFailure, backoff};
+pub use client::{
+    ClientSettings, PoliteClient, RetryDecision, RetryableFailure, Timeouts, backoff, install_tls,
+};
 pub use error::HttpError;
 pub use proxy::check_proxies;
 pub use refusal::Refusal;
 pub use response::{HttpResponse, rate_limit_wait, retry_after};
 pub use site::Site;
-pub use traffic::Meter;
+pub use traffic::{Meter, Purpose};

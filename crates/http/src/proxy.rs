@@ -35,19 +35,21 @@ fn check(variable: impl Fn(&str) -> Option<OsString>) -> Result<(), HttpError> {
 }
 
 /// Returns true if the HTTP library uses this value as it is meant. A value without a scheme stands for `http://`. The
-/// library connects to the default port instead of an invalid one, and sends a part of a password that contains `@`.
+/// library connects to the default port instead of an invalid one, and sends only a part of a password that contains
+/// `@`.
 fn is_proxy(value: &str) -> bool {
-    let uri = value.parse::<Uri>().ok();
-    let Some(place) = uri.as_ref().and_then(Uri::authority) else {
+    let Ok(uri) = value.parse::<Uri>() else {
         return false;
     };
-    let scheme = uri.as_ref().and_then(Uri::scheme_str).unwrap_or("http");
-    let (login, server) = place
+    let Some(authority) = uri.authority() else {
+        return false;
+    };
+    let (host, port) = (authority.host(), authority.port_u16());
+    let (login, server) = authority
         .as_str()
         .rsplit_once('@')
-        .unwrap_or(("", place.as_str()));
-    let (host, port) = (place.host(), place.port_u16());
-    ["http", "https"].contains(&scheme)
+        .unwrap_or(("", authority.as_str()));
+    ["http", "https"].contains(&uri.scheme_str().unwrap_or("http"))
         && !host.is_empty()
         && !login.contains('@')
         && (server.len() == host.len() || port.is_some_and(|port| port > 0))

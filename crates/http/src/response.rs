@@ -64,14 +64,13 @@ impl HttpResponse {
         }))
     }
 
-    /// Returns the status. For an error sent with status 200, such as `{"message": "Too Many Requests", "error": 429}`,
-    /// returns the status of the error.
-    pub fn status(&self) -> u16 {
-        let status = self.status.as_u16();
+    /// Returns the status that the response means. For an error sent with status 200, such as
+    /// `{"message": "Too Many Requests", "error": 429}`, this is the status of the error.
+    pub fn meant_status(&self) -> u16 {
         let error = || self.error_json()?.get("error")?.as_u64()?.try_into().ok();
         match error() {
-            Some(error @ 400..=599) if (200..300).contains(&status) => error,
-            _ => status,
+            Some(error @ 400..=599) if self.status.is_success() => error,
+            _ => self.status.as_u16(),
         }
     }
 
@@ -79,12 +78,15 @@ impl HttpResponse {
     pub fn message(&self) -> Option<String> {
         let error = self.error_json()?;
         let message = error.get("message")?.as_str()?.trim();
-        let line: String = message
-            .chars()
-            .flat_map(char::escape_debug)
-            .take(MAX_MESSAGE_CHARS)
-            .collect();
-        (!line.is_empty()).then_some(line)
+        let mut line = String::new();
+        for c in message.chars().take(MAX_MESSAGE_CHARS) {
+            match c {
+                // The message is displayed between backticks.
+                '"' | '\'' => line.push(c),
+                _ => line.extend(c.escape_debug()),
+            }
+        }
+        (!line.is_empty()).then(|| line.chars().take(MAX_MESSAGE_CHARS).collect())
     }
 
     /// Parses the body as JSON if it is short enough for an error message.
@@ -119,15 +121,15 @@ pub fn retry_after(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> 
 pub fn reset(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
     /// Larger than any wait in seconds, smaller than any Unix time since 2001.
     const MIN_UNIX_TIME: f64 = 1e9;
-    let mut secs = number(headers, "x-ratelimit-reset")?;
-    if secs >= MIN_UNIX_TIME {
-        if secs >= 100.0 * MIN_UNIX_TIME {
-            secs = (secs / 1_000.0).floor();
-        }
-        let unix_time = now.timestamp() as f64;
-        secs = (secs - unix_time).max(0.0);
-    }
-    Some(Duration::from_secs_f64(secs.min(MAX_WINDOW.as_secs_f64())))
+    /// Larger than any Unix time in seconds until the year 5138.
+    const MIN_UNIX_MILLIS: f64 = 1e11;
+    let until_reset = match number(headers, "x-ratelimit-reset")? {
+        secs @ ..MIN_UNIX_TIME => secs,
+        secs @ ..MIN_UNIX_MILLIS => secs - now.timestamp() as f64,
+        millis => (millis / 1_000.0).floor() - now.timestamp() as f64,
+    };
+    let secs = until_reset.clamp(0.0, MAX_WINDOW.as_secs_f64());
+    Some(Duration::from_secs_f64(secs))
 }
 
 /// Parses a numeric header, which may be an integer or a float. Negative numbers become 0.
@@ -139,6 +141,23 @@ pub fn number(headers: &HeaderMap, name: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_is_one_short_line_with_plain_quotes() {
+        let message = |message: &str| {
+            let response = HttpResponse {
+                status: StatusCode::FORBIDDEN,
+                headers: HeaderMap::new(),
+                body: serde_json::json!({ "message": message }).to_string().into(),
+            };
+            response.message()
+        };
+        let shown = message(" You're \"blocked\":\n\u{202e}wait\u{1b}[m\\ ");
+        let escaped = r#"You're "blocked":\n\u{202e}wait\u{1b}[m\\"#;
+        assert_eq!(shown.as_deref(), Some(escaped));
+        assert_eq!(message(&"\u{1}".repeat(200)).unwrap().len(), 100);
+        assert_eq!(message("\n"), None);
+    }
 
     #[test]
     fn retry_after_is_bounded() {

@@ -8,6 +8,15 @@ use std::time::Duration;
 
 use topicmill_core::record::{QuotaLeft, Traffic, WaitTotal};
 
+/// The purpose of a request. All requests share one rate limit, but only data responses report the quota.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Posts or other data.
+    Data,
+    /// An access token.
+    Token,
+}
+
 /// The cause of a wait: a field of [`Waits`](topicmill_core::record::Waits).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitCause {
@@ -23,14 +32,14 @@ pub struct Meter(Mutex<Traffic>);
 
 impl Meter {
     /// Counts a sent request.
-    pub fn count_request(&self, for_token: bool) {
+    pub(crate) fn count_request(&self, purpose: Purpose) {
         let mut traffic = self.lock();
         traffic.requests += 1;
-        traffic.token_requests += u64::from(for_token);
+        traffic.token_requests += u64::from(purpose == Purpose::Token);
     }
 
     /// Counts a response by status.
-    pub fn count_response(&self, status: u16) {
+    pub(crate) fn count_response(&self, status: u16) {
         *self.lock().by_status.entry(status).or_default() += 1;
     }
 

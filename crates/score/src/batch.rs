@@ -205,17 +205,17 @@ impl Batch {
         width: usize,
         pad_id: u32,
     ) -> Self {
-        let mut tokens: (Vec<i64>, Vec<i64>) = (Vec::new(), Vec::new());
-        let mut lens = Vec::new();
+        let (mut ids, mut type_ids, mut lens) = (Vec::new(), Vec::new(), Vec::new());
         for row in rows {
-            let start = tokens.0.len();
-            let row = row.into_iter();
-            tokens.extend(row.map(|(id, type_id)| (i64::from(id), i64::from(type_id))));
-            lens.push(tokens.0.len() - start);
-            tokens.0.resize(start + width, pad_id.into());
-            tokens.1.resize(start + width, 0);
+            let start = ids.len();
+            for (id, type_id) in row {
+                ids.push(i64::from(id));
+                type_ids.push(i64::from(type_id));
+            }
+            lens.push(ids.len() - start);
+            ids.resize(start + width, pad_id.into());
+            type_ids.resize(start + width, 0);
         }
-        let (ids, type_ids) = tokens;
         Self {
             ids,
             type_ids,
@@ -224,7 +224,7 @@ impl Batch {
         }
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.lens.len()
     }

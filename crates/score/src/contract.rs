@@ -6,26 +6,29 @@
 
 use std::borrow::Cow;
 
-/// An input to a text model, with its shape and type. `rows` is the number of texts or pairs in the batch; `width` is
-/// the number of tokens in the longest row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Input {
-    /// Token ids: `[rows, width]`, int64.
-    Ids,
-    /// 1 for a token, 0 for padding: `[rows, width]`, int64.
-    AttentionMask,
-    /// 0 for a token in the first text of a pair, 1 for the second: `[rows, width]`, int64.
-    TypeIds,
-    /// Number of tokens per row: `[rows]`, int32.
-    Lengths,
-    /// 0, 1, 2, … up to the width, shared by all rows: `[width]`, int64.
-    Positions,
-    /// Decoder input, the tokens shifted right by one: `[rows, width]`, int64.
-    DecoderIds,
-    /// Index of each row's last token in the flattened batch: `[rows]`, int64.
-    Last,
-    /// Additive attention mask, 0 for a token and a large negative number for padding: `[rows, 1, width]`, float32.
-    Mask,
+use topicmill_core::string_enum;
+
+string_enum! {
+    /// An input to a text model, with its shape and type, spelled as in a graph. `rows` is the number of texts or pairs
+    /// in the batch; `width` is the number of tokens in the longest row.
+    Input {
+        /// Token ids: `[rows, width]`, int64.
+        Ids = "input_ids",
+        /// 1 for a token, 0 for padding: `[rows, width]`, int64.
+        AttentionMask = "attention_mask",
+        /// 0 for a token in the first text of a pair, 1 for the second: `[rows, width]`, int64.
+        TypeIds = "token_type_ids",
+        /// Number of tokens per row: `[rows]`, int32.
+        Lengths = "lengths",
+        /// 0, 1, 2, … up to the width, shared by all rows: `[width]`, int64.
+        Positions = "positions",
+        /// Decoder input, the tokens shifted right by one: `[rows, width]`, int64.
+        DecoderIds = "decoder_ids",
+        /// Index of each row's last token in the flattened batch: `[rows]`, int64.
+        Last = "last",
+        /// Additive attention mask, 0 for a token and a large negative number for padding: `[rows, 1, width]`, float32.
+        Mask = "mask",
+    }
 }
 
 /// Tensor data, in the type of the input.
@@ -44,31 +47,6 @@ pub struct Tensor<'b> {
 }
 
 impl Input {
-    pub const ALL: [Self; 8] = [
-        Self::Ids,
-        Self::AttentionMask,
-        Self::TypeIds,
-        Self::Lengths,
-        Self::Positions,
-        Self::DecoderIds,
-        Self::Last,
-        Self::Mask,
-    ];
-
-    /// Returns the name of the input in a graph.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ids => "input_ids",
-            Self::AttentionMask => "attention_mask",
-            Self::TypeIds => "token_type_ids",
-            Self::Lengths => "lengths",
-            Self::Positions => "positions",
-            Self::DecoderIds => "decoder_ids",
-            Self::Last => "last",
-            Self::Mask => "mask",
-        }
-    }
-
     /// Returns the type of the input's numbers.
     pub fn kind(self) -> &'static str {
         match self {

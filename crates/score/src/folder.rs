@@ -129,7 +129,8 @@ impl ModelFolder {
         let (kind, label_vectors) = kind_in(dir, &config, declared)?;
         if let Some(contradiction) = config.contradiction() {
             tracing::warn!(
-                "`{}` contradicts itself: {contradiction}; the scores may belong to other labels, so correct one of the two",
+                "`{}` contradicts itself: {contradiction}; the scores may belong to other labels, so correct one of \
+                 the two",
                 dir.join("config.json").display()
             );
         }
@@ -270,7 +271,7 @@ fn hash_all(files: &[PathBuf], manifest: Option<&Manifest>) -> Result<Sha256, Mo
             && manifest.files.get(&*name) != Some(&hash)
         {
             return Err(ModelError::File(format!(
-                "use `{}`: its SHA-256 differs from `manifest.toml`, so the file is damaged or was replaced; copy or \
+                "cannot use `{}`: its SHA-256 differs from `manifest.toml`, so the file is damaged or was replaced; copy or \
                  build the model again, or delete the manifest to skip its checks",
                 path.display()
             )));

@@ -23,7 +23,7 @@ use super::engine::{Engine, EngineError};
 use super::text::{EncodedText, Encoder};
 use crate::folder::ModelFolder;
 use topicmill_core::record::ComputeStats;
-use topicmill_core::{ModelKind, PairLogits, Scores, TextVector};
+use topicmill_core::{LabelSet, ModelKind, PairLogits, Scores, TextVector};
 
 /// Padded tokens of a batch if scores depend on the batch; small enough for a CPU's cache.
 const BATCH_DEPENDENT_TOKENS: usize = 512;
@@ -69,6 +69,12 @@ pub type Pairs = Vec<PairState>;
 fn pair_state(pairs: &[Pairs], text: usize, label: usize) -> PairState {
     let of_text = pairs.get(text).and_then(|pairs| pairs.get(label));
     of_text.copied().unwrap_or_default()
+}
+
+/// Returns the slug of the label at this place of the set for messages; after the labels come background topics.
+fn name_of(set: &LabelSet, place: usize) -> &str {
+    let label = set.labels.get(place);
+    label.map_or("a background topic", |label| &label.slug)
 }
 
 /// Outcome of a call to [`Labeler::score`].
@@ -223,17 +229,14 @@ impl Labeler {
         let pairs = if prepared.needs_vectors() { &[] } else { pairs };
         let is_wanted = |text, label| pair_state(pairs, text, label) == PairState::Wanted;
         let finish = |text: usize, outputs: &mut Outputs| {
-            let of_text = |label: usize| pair_state(pairs, text, label);
-            Ok(prepared.result(&of_text, std::mem::take(outputs)))
-        };
-        let missing = |text| {
-            prepared
-                .owners
-                .iter()
-                .filter(move |label| is_wanted(text, **label))
+            let state = |label: usize| pair_state(pairs, text, label);
+            Ok(prepared.result(&state, std::mem::take(outputs)))
         };
         let mut outputs: Vec<Outputs> = (0..texts.len())
-            .map(|text| Outputs::new(missing(text).count()))
+            .map(|text| {
+                let labels = prepared.owners.iter();
+                Outputs::new(labels.filter(|label| is_wanted(text, **label)).count())
+            })
             .collect();
         // Texts without a wanted pair have no row that would report them.
         for (text, outputs) in outputs.iter_mut().enumerate() {
@@ -243,7 +246,7 @@ impl Labeler {
         }
         let encoder = self.encoder();
         let rows = prepared.rows(&encoder, texts, is_wanted);
-        let ended = self.compute(rows, stop, &mut |row, computed| {
+        let completion = self.compute(rows, stop, &mut |row, computed| {
             let outputs = &mut outputs[row.text];
             match computed.and_then(|logits| prepared.add_row(outputs, row.label, logits)) {
                 Err(error) => done(row.text, Err(error)),
@@ -251,7 +254,7 @@ impl Labeler {
                 Ok(()) => {}
             }
         })?;
-        Ok(ended)
+        Ok(completion)
     }
 
     /// Scores plain texts, with some pairs known. Returns their results in order, or `None` if `stop` cancelled the
@@ -270,24 +273,17 @@ impl Labeler {
             let pairs = pairs.get(text);
             pairs.is_none_or(|pairs| pairs.is_empty() || pairs.contains(&PairState::Wanted))
         };
-        let encoded = if (0..texts.len()).all(is_read) {
-            self.encoder.encode(texts)?
-        } else {
-            let read = |(text, words): (usize, &String)| {
-                if is_read(text) {
-                    words.clone()
-                } else {
-                    String::new()
-                }
-            };
-            let texts: Vec<String> = texts.iter().enumerate().map(read).collect();
-            self.encoder.encode(&texts)?
-        };
+        let read: Vec<&str> = texts
+            .iter()
+            .enumerate()
+            .map(|(text, words)| if is_read(text) { words } else { "" })
+            .collect();
+        let encoded = self.encoder.encode(&read)?;
         let mut results = vec![None; texts.len()];
-        let ended = self.score(prepared, &encoded, pairs, stop, &mut |text, result| {
+        let completion = self.score(prepared, &encoded, pairs, stop, &mut |text, result| {
             results[text] = Some(result);
         })?;
-        if ended == Completion::Cancelled {
+        if completion == Completion::Cancelled {
             return Ok(None);
         }
         let reported = |result: Option<_>| result.expect("every text is reported");
@@ -301,13 +297,10 @@ impl Labeler {
         text: &EncodedText,
         pairs: &[PairState],
     ) -> f64 {
-        let missing = |label: usize| {
-            pairs
-                .get(label)
-                .is_none_or(|pair| *pair == PairState::Wanted)
-        };
+        let is_wanted =
+            |label: usize| pairs.get(label).copied().unwrap_or_default() == PairState::Wanted;
         let text = std::slice::from_ref(text);
-        let rows = prepared.rows(&self.encoder, text, |_, place| missing(place));
+        let rows = prepared.rows(&self.encoder, text, |_, label| is_wanted(label));
         rows.iter().map(BatchRow::tokens).sum::<usize>() as f64
     }
 }

@@ -17,10 +17,11 @@
 //! - [`folder`]: the model folder, its manifest and its hashes.
 //! - [`text`]: tokenises texts.
 //! - [`batch`]: plans batches within a token budget. `contract`: builds a graph's input tensors.
-//! - [`device`]: names of devices and libraries. [`library`]: finds a library. `loading`: options and errors. [`engine`]: the trait that runs a batch. [`onnx`]: ONNX Runtime, the
-//!   only module that uses the `ort` crate. [`openvino`]: OpenVINO. [`opened`]: opens either of the two. `ports`: checks
-//!   a graph's inputs and outputs. `fixed`: pads batches to a fixed shape. [`graph_check`]: compares a graph with its
-//!   reference logits.
+//! - [`device`]: names of devices and libraries. [`library`]: finds a library. `loading`: options and errors.
+//! - [`engine`]: the trait that runs a batch. [`onnx`]: ONNX Runtime, the only module that uses the `ort` crate.
+//!   [`openvino`]: OpenVINO. [`opened`]: opens either of the two.
+//! - `ports`: checks a graph's inputs and outputs. `fixed`: pads batches to a fixed shape. [`graph_check`]: compares a
+//!   graph with its reference logits.
 //! - [`labeler`]: combines the folder, the tokenizer and the engine, and is what callers use. [`shortlist`]: a small
 //!   model that picks the labels for a large model to score.
 //!
@@ -52,8 +53,7 @@ pub use self::device::{Device, EngineName};
 pub use self::engine::{Engine, EngineError};
 pub use self::folder::{ModelError, ModelFolder};
 pub use self::labeler::{Labeler, LabelerError, TextError, TextResult};
-pub use self::loading::OpenedEngine;
-pub use self::loading::{DeviceChoice, EngineOptions, LoadError};
+pub use self::loading::{DeviceChoice, EngineOptions, LoadError, OpenedEngine};
 pub use self::onnx::OnnxEngine;
 pub use self::openvino::OpenVinoEngine;
 pub use self::shortlist::{Models, Shortlist};

@@ -227,26 +227,23 @@ pub(crate) fn locate(
     if let Some(path) = variable.filter(|path| !path.is_empty()) {
         return explicit(path.into(), FoundBy::Variable);
     }
-    // The owner of the program is trusted, because they decide what the program does anyway.
-    let owner = start.program.as_deref().and_then(owner::owner_of);
-    let program = start.program.iter().flat_map(|program| {
-        let folders = program.ancestors().skip(1).take(PROGRAM_ANCESTORS);
-        folders.map(move |folder| (folder.join(".venv"), owner, FoundBy::Program))
-    });
-    let prefix = start.program.iter().flat_map(|program| {
-        let folders = [
-            prefix_of(program).map(Path::to_owned),
-            system_folder(program),
-        ];
-        folders.into_iter().flatten()
-    });
-    let prefix = prefix.map(|prefix| (prefix, owner, FoundBy::Prefix));
-    let data = start.data.iter();
-    let data = data.map(|data| (data.clone(), None, FoundBy::DataFolder));
-    let here = start.here.iter();
-    let here = here.map(|here| (here.join(".venv"), None, FoundBy::CurrentFolder));
+    // Folders, each with another user whose files are trusted.
+    let mut folders: Vec<(PathBuf, Option<u32>, FoundBy)> = Vec::new();
+    if let Some(program) = &start.program {
+        // They decide what the program does anyway.
+        let owner = owner::owner_of(program);
+        let ancestors = program.ancestors().skip(1).take(PROGRAM_ANCESTORS);
+        folders.extend(ancestors.map(|folder| (folder.join(".venv"), owner, FoundBy::Program)));
+        let prefix = prefix_of(program).map(Path::to_owned);
+        let prefix = prefix.into_iter().chain(system_folder(program));
+        folders.extend(prefix.map(|folder| (folder, owner, FoundBy::Prefix)));
+    }
+    let data = start.data.iter().cloned();
+    folders.extend(data.map(|folder| (folder, None, FoundBy::DataFolder)));
+    let here = start.here.iter().map(|here| here.join(".venv"));
+    folders.extend(here.map(|folder| (folder, None, FoundBy::CurrentFolder)));
     let mut untrusted = Vec::new();
-    for (folder, owner, by) in program.chain(prefix).chain(data).chain(here) {
+    for (folder, owner, by) in folders {
         let Some(path) = library.find_below(&folder) else {
             continue;
         };

@@ -1,7 +1,7 @@
 //! ONNX Runtime as an [`Engine`]. No other module uses the `ort` crate.
 //!
-//! The library is loaded once per process, always from a path that [`library`](crate::library) finds, because `ort` panics if its own
-//! search fails. A session computes one batch at a time.
+//! The library is loaded once per process, always from a path that [`library`](crate::library) finds, because `ort`
+//! panics if its own search fails. A session computes one batch at a time.
 
 mod nvidia;
 mod runtime;

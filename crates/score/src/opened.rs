@@ -59,11 +59,13 @@ impl OpenedEngine {
 
 /// Returns true if only OpenVINO supports the precision for the graphs of this folder.
 fn needs_openvino(dir: &Path, precision: Option<&str>, device: Device) -> bool {
-    let way = precision.and_then(Rounding::from_name);
-    let rounds = |_| match ModelFolder::open(dir, precision) {
+    let is_mode = precision.and_then(Rounding::from_name).is_some();
+    if !is_mode || matches!(device, Device::Cuda(_)) {
+        return false;
+    }
+    match ModelFolder::open(dir, precision) {
         Ok(folder) => !folder.rounding.is_exact(),
         // OpenVINO reports the problem.
         Err(_) => true,
-    };
-    !matches!(device, Device::Cuda(_)) && way.is_some_and(rounds)
+    }
 }

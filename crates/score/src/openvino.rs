@@ -159,18 +159,15 @@ impl Engine for OpenVinoEngine {
 
 impl GraphSource {
     fn compile(&self, runtime: &OpenVino) -> Result<Compiled, LoadError> {
-        let compiled = self.graph.to_str().map_or_else(
-            || Err("its path is not valid UTF-8".to_owned()),
-            |path| {
-                let compile = || {
-                    let mut graph = runtime.compile(path, self.threads, self.rounding)?;
-                    let request = graph.create_infer_request()?;
-                    Ok(Compiled { request, graph })
-                };
-                compile().map_err(|error| error_line(&error))
-            },
-        );
-        compiled.map_err(|detail| LoadError::of_file(&self.graph, detail, LoadError::Compile))
+        let failed = |detail| LoadError::of_file(&self.graph, detail, LoadError::Compile);
+        let path = self.graph.to_str();
+        let path = path.ok_or_else(|| failed("its path is not valid UTF-8".to_owned()))?;
+        let compile = || {
+            let mut graph = runtime.compile(path, self.threads, self.rounding)?;
+            let request = graph.create_infer_request()?;
+            Ok(Compiled { request, graph })
+        };
+        compile().map_err(|error| failed(error_line(&error)))
     }
 }
 
@@ -199,8 +196,8 @@ impl Compiled {
     fn inputs(&self) -> Result<Vec<Port>, InferenceError> {
         let mut inputs = Vec::new();
         for input in Input::ALL {
-            if let Ok(node) = self.graph.get_input_by_name(input.name()) {
-                let name = input.name().to_owned();
+            if let Ok(node) = self.graph.get_input_by_name(input.as_str()) {
+                let name = input.as_str().to_owned();
                 let port = port(&node)?;
                 inputs.push(Port { name, ..port });
             }
@@ -211,7 +208,7 @@ impl Compiled {
         // Report unknown inputs under the names that OpenVINO gives them.
         for index in 0..self.graph.get_input_size()? {
             let port = port(&self.graph.get_input_by_index(index)?)?;
-            if !Input::ALL.iter().any(|input| input.name() == port.name) {
+            if !Input::ALL.iter().any(|input| input.as_str() == port.name) {
                 inputs.push(port);
             }
         }

@@ -96,7 +96,7 @@ impl Feed {
                 ),
                 numbers => numbers,
             };
-            (input.name(), Tensor { shape, numbers })
+            (input.as_str(), Tensor { shape, numbers })
         };
         Ok(self.inputs.iter().map(tensor).collect())
     }
@@ -146,21 +146,18 @@ fn inputs_of(
 ) -> Result<Vec<Input>, String> {
     let mut inputs = Vec::new();
     for port in ports {
-        let Some(input) = Input::ALL
-            .into_iter()
-            .find(|input| input.name() == port.name)
-        else {
-            let known = Input::ALL.map(Input::name).join(", ");
+        let Ok(input) = port.name.parse::<Input>() else {
+            let known: Vec<&str> = Input::ALL.iter().map(|input| input.as_str()).collect();
             return Err(format!(
-                "it requires the input `{}`; topicmill provides {known}",
-                port.name
+                "it requires the input `{}`; topicmill provides {}",
+                port.name,
+                known.join(", ")
             ));
         };
         let may_be_narrow = input.kind() == "int64" && port.kind.as_deref() == Some(INT32);
         if port.kind.as_deref() != Some(input.kind()) && !may_be_narrow {
             return Err(format!(
-                "its input `{}` is {}, not {}",
-                input.name(),
+                "its input `{input}` is {}, not {}",
                 port.kind.as_deref().unwrap_or("not a tensor"),
                 input.kind()
             ));
@@ -170,11 +167,10 @@ fn inputs_of(
         {
             let sizes: Vec<String> = shape.iter().map(i64::to_string).collect();
             return Err(format!(
-                "its input `{}` has a fixed shape ({}; -1 is any size) that does not fit `{}`; export it with dynamic \
-                 axes",
-                input.name(),
+                "its input `{input}` has a fixed shape ({}; -1 is any size) that does not fit `{}`; export it with \
+                 dynamic axes",
                 sizes.join(" × "),
-                Input::Ids.name()
+                Input::Ids
             ));
         }
         // Checked here rather than with the first batch; `Feed::tensors` relies on it.
@@ -187,7 +183,7 @@ fn inputs_of(
         inputs.push(input);
     }
     if !inputs.contains(&Input::Ids) {
-        return Err(format!("it has no input `{}`", Input::Ids.name()));
+        return Err(format!("it has no input `{}`", Input::Ids));
     }
     if !inputs.iter().any(|input| input.marks_length()) {
         return Err(
@@ -300,7 +296,7 @@ mod tests {
             Input::Mask, vec![3, 1, 3], Numbers::F32(vec![0.0, 0.0, 0.0, 0.0, m, m, 0.0, 0.0, m]);
         };
         let wanted =
-            wanted.map(|(input, shape, numbers)| (input.name(), Tensor { shape, numbers }));
+            wanted.map(|(input, shape, numbers)| (input.as_str(), Tensor { shape, numbers }));
         for tensor in &wanted {
             assert!(tensors.contains(tensor), "{tensor:?}");
         }

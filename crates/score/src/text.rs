@@ -92,17 +92,13 @@ impl<'a> Sequence<'a> {
     /// Returns the token ids, each with its type id: 0 for the first text and 1 for the second, for models that read
     /// type ids.
     pub fn ids(self) -> impl Iterator<Item = (u32, u32)> + Clone + 'a {
-        let Self {
-            pattern,
-            first,
-            second,
-        } = self;
+        let pattern = self.pattern;
         let plain = |ids: &'a [u32], type_id| ids.iter().map(move |id| (*id, type_id));
         let prefix = pattern.prefix.iter().copied();
         prefix
-            .chain(plain(first, pattern.first))
+            .chain(plain(self.first, pattern.first))
             .chain(pattern.middle.iter().copied())
-            .chain(plain(second, pattern.second))
+            .chain(plain(self.second, pattern.second))
             .chain(pattern.suffix.iter().copied())
     }
 }

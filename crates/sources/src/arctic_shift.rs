@@ -3,8 +3,9 @@
 //! The input is a subreddit's name and a time. The output is a [`TimePage`], or a [`SourceError`] with its [`Outcome`].
 //! The archive needs no key and can be read only in order of creation time.
 //!
-//! The archive is free and run by one person, so requests are evenly spaced, `collect` sends them one at a time, and any
-//! wait that its headers request is added. If the archive reports that a page is too large, a smaller one is requested.
+//! The archive is free and run by one person, so requests are evenly spaced, `collect` sends them one at a time, and
+//! any wait that its headers request is added. If the archive reports that a page is too large, a smaller one is
+//! requested.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -119,23 +120,24 @@ impl ArcticShift {
             }
             http.get(self.url((subreddit, kind), order, start, limit))
         };
-        let judge = |answer: &HttpResponse| {
-            let asked = limit.load(Ordering::Relaxed);
+        let judge = |response: &HttpResponse| {
+            let requested = limit.load(Ordering::Relaxed);
             let make_smaller = || {
                 // `auto` pages have between 100 and 1,000 rows, so the first smaller page is the usual one of 100.
-                let fewer = (asked.min(2 * PAGE_LIMIT) / 2).max(1);
+                let fewer = (requested.min(2 * PAGE_LIMIT) / 2).max(1);
                 limit.store(fewer, Ordering::Relaxed);
                 // A page of one row cannot be made smaller.
-                asked > 1
+                requested > 1
             };
-            let decode = |rows: &[&RawValue]| self.time_page(rows, kind, asked);
-            self.judge(&what, answer, decode, make_smaller)
+            let decode = |rows: &[&RawValue]| self.time_page(rows, kind, requested);
+            self.judge(&what, response, decode, make_smaller)
         };
         self.http.send(Purpose::Data, &what, request, judge).await
     }
 
     /// Returns those of at most [`IDS_LIMIT`] posts and comments that the archive has, and their states when it last
-    /// read them. One that is missing from the response may still be on Reddit.
+    /// read them. One that is missing from the response may still be on Reddit. Sends one request for posts and one for
+    /// comments, if there are any.
     ///
     /// # Errors
     /// Returns a [`SourceError`]; see [`SourceError::outcome`] for its meaning.
@@ -150,28 +152,21 @@ impl ArcticShift {
             }
             let mut url = self.url_of(*kind, "ids");
             url.query_pairs_mut().append_pair("ids", &ids.join(","));
-            let what = "known posts";
-            let judge = |answer: &HttpResponse| {
-                let found = |rows: &[&RawValue]| Ok(self.found(rows, *kind));
-                self.judge(what, answer, found, || false)
+            let read = |rows: &[&RawValue]| {
+                let mut states = PostStates::default();
+                // An invalid row cannot be mistaken for a missing post, because a missing post is not gone.
+                let page = self.decode_rows(rows, *kind, |fields| {
+                    states.add(fields);
+                });
+                Ok((page, states))
             };
-            let request = |http: &Client| http.get(url.clone());
-            let found = self.http.send(Purpose::Data, what, request, judge).await?;
-            page.posts.extend(found.page.posts);
-            page.rejected.extend(found.page.rejected);
-            if let Some(PostStates {
-                states: some,
-                crossposts,
-            }) = found.states
-            {
-                states.states.extend(some);
-                states.crossposts.extend(crossposts);
-            }
+            let (found, known) = self.get("known posts", &url, read).await?;
+            page.posts.extend(found.posts);
+            page.rejected.extend(found.rejected);
+            states.extend(known);
         }
-        Ok(FoundPosts {
-            page,
-            states: Some(states),
-        })
+        let states = Some(states);
+        Ok(FoundPosts { page, states })
     }
 
     /// Requests all comments on a post.
@@ -189,8 +184,17 @@ impl ArcticShift {
                 self.decode(thing, ThingKind::Comment, |_| ())
             }))
         };
-        let what = "comments";
-        let judge = |answer: &HttpResponse| self.judge(what, answer, read, || false);
+        self.get("comments", &url, read).await
+    }
+
+    /// Requests a URL whose response cannot be made smaller.
+    async fn get<T>(
+        &self,
+        what: &str,
+        url: &Url,
+        read: impl Fn(&[&RawValue]) -> Result<T, ListingError>,
+    ) -> Result<T, SourceError> {
+        let judge = |response: &HttpResponse| self.judge(what, response, &read, || false);
         let request = |http: &Client| http.get(url.clone());
         self.http.send(Purpose::Data, what, request, judge).await
     }
@@ -258,12 +262,12 @@ impl ArcticShift {
     fn judge<T>(
         &self,
         what: &str,
-        answer: &HttpResponse,
+        response: &HttpResponse,
         read: impl FnOnce(&[&RawValue]) -> Result<T, ListingError>,
         make_smaller: impl FnOnce() -> bool,
     ) -> RetryDecision<T, SourceError> {
-        let status = answer.status();
-        let text = String::from_utf8_lossy(&answer.body);
+        let status = response.meant_status();
+        let text = String::from_utf8_lossy(&response.body);
         let parsed = serde_json::from_str::<SearchResponse<'_>>(&text);
         let message = parsed.as_ref().ok().and_then(|parsed| parsed.error.clone());
         let message: String = message.unwrap_or_default().chars().take(200).collect();
@@ -271,7 +275,7 @@ impl ArcticShift {
         if status != 429 && reports_overload(&message) {
             return RetryDecision::Retry(RetryableFailure {
                 detail: format!("`{message}` ({status})"),
-                wait: retry_after(&answer.headers, self.clock.now()),
+                wait: retry_after(&response.headers, self.clock.now()),
                 is_rate_limit: true,
                 last_resort: make_smaller().then_some(LONG_WAIT),
                 source: None,
@@ -287,13 +291,12 @@ impl ArcticShift {
             let rows = parsed?.data;
             read(&rows.ok_or_else(|| serde_json::Error::missing_field("data"))?)
         };
-        judge.decide(answer, decode, |_, status, redirect| match status {
-            _ if redirect.is_some() => None,
+        judge.decide(response, decode, |_, status, _| match status {
+            300..=399 | 404 | 451 => None,
             401 | 403 => Some((
                 Outcome::EdgeBlocked,
                 "it blocks this program or this network".to_owned(),
             )),
-            404 | 451 => None,
             _ => Some((
                 Outcome::Server,
                 format!("the request was rejected: `{message}`"),
@@ -308,50 +311,45 @@ impl ArcticShift {
         kind: ThingKind,
         limit: u32,
     ) -> Result<TimePage, ListingError> {
-        let mut page = TimePage {
-            posts: Vec::with_capacity(rows.len()),
-            rejected: Vec::new(),
-            ends_at: None,
-            limit,
-            full: rows.len() >= limit.min(PAGE_LIMIT) as usize,
-        };
-        for (i, row) in (1..).zip(rows) {
-            let decoded = self.decode(row, kind, |fields| {
-                // Rejected rows count too.
-                page.ends_at = fields.created_at().ok().or(page.ends_at);
-            });
-            match decoded {
-                Ok(post) => page.posts.push(post),
-                Err(reason) => page.rejected.push(rejected(i, reason)),
-            }
-        }
+        let mut ends_at = None;
+        // Rejected rows count too.
+        let page = self.decode_rows(rows, kind, |fields| {
+            ends_at = fields.created_at().ok().or(ends_at);
+        });
         // Without a time, the next page would be the same again.
-        if page.ends_at.is_none() && !rows.is_empty() {
+        if ends_at.is_none() && !rows.is_empty() {
             return Err(ListingError::Shape(None));
         }
-        Ok(page)
+        Ok(TimePage {
+            posts: page.posts,
+            rejected: page.rejected,
+            ends_at,
+            limit,
+            full: rows.len() >= limit.min(PAGE_LIMIT) as usize,
+        })
     }
 
-    /// Decodes rows that were requested by id.
-    fn found(&self, rows: &[&RawValue], kind: ThingKind) -> FoundPosts {
-        let (mut page, mut states) = (ListingPage::default(), PostStates::default());
-        for (i, row) in (1..).zip(rows) {
-            // An invalid row cannot be mistaken for a missing post, because a missing post is not gone.
-            let decoded = self.decode(row, kind, |fields| {
-                states.add(Some(fields));
-            });
-            match decoded {
+    /// Decodes rows. `inspect` receives the fields of each, even if the row is then rejected.
+    fn decode_rows(
+        &self,
+        rows: &[&RawValue],
+        kind: ThingKind,
+        mut inspect: impl FnMut(&Fields),
+    ) -> ListingPage {
+        let mut page = ListingPage::default();
+        for (number, row) in (1..).zip(rows) {
+            match self.decode(row, kind, &mut inspect) {
                 Ok(post) => page.posts.push(post),
-                Err(reason) => page.rejected.push(rejected(i, reason)),
+                Err(reason) => {
+                    let at = format!("row {number}");
+                    page.rejected.push(Rejected { at, reason });
+                }
             }
         }
-        FoundPosts {
-            page,
-            states: Some(states),
-        }
+        page
     }
 
-    /// Decodes a row. `inspect` receives it before.
+    /// Decodes a row, after `inspect` has received its fields.
     fn decode(
         &self,
         row: &RawValue,
@@ -370,11 +368,6 @@ impl ArcticShift {
         inspect(&fields);
         decode_post(fields, SourceKind::ArcticShift, Some(kind))
     }
-}
-
-fn rejected(row: usize, reason: RejectReason) -> Rejected {
-    let at = format!("row {row}");
-    Rejected { at, reason }
 }
 
 /// A response: rows, or an error.

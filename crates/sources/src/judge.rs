@@ -32,7 +32,7 @@ impl Judge<'_> {
     /// redirect's target; it returns `None` if they have no special meaning for the source.
     pub(super) fn decide<T>(
         &self,
-        answer: &HttpResponse,
+        response: &HttpResponse,
         decode: impl FnOnce(&[u8]) -> Result<T, ListingError>,
         refusal: impl FnOnce(&HttpResponse, u16, Option<&str>) -> Option<Refusal>,
     ) -> RetryDecision<T, SourceError> {
@@ -45,24 +45,21 @@ impl Judge<'_> {
             })
         };
         let (site, what) = (site_for(self.kind), self.what.to_owned());
-        let status = answer.status();
-        let with_message = |text: &str| match answer.message() {
+        let status = response.meant_status();
+        let with_message = |text: &str| match response.message() {
             Some(message) if !self.is_secret => format!("{text}: `{message}`"),
             _ => text.to_owned(),
         };
-        let kind = answer.headers.get(CONTENT_TYPE);
-        let is_web_page = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/html"))
-            || answer.body.trim_ascii_start().starts_with(b"<");
         let (outcome, detail) = match status {
             // During maintenance, a web page has the status 200.
-            200..=299 if is_web_page => {
+            200..=299 if is_web_page(response) => {
                 let detail = format!(
                     "the response is a web page instead of JSON; check `{}.api_url` and the network",
                     site.section
                 );
                 return retry(detail, None, false);
             }
-            200..=299 => match decode(&answer.body) {
+            200..=299 => match decode(&response.body) {
                 Ok(decoded) => return RetryDecision::Accept(decoded),
                 // Truncated JSON may be due to a broken connection. A retry would not change the structure of valid
                 // JSON.
@@ -74,15 +71,12 @@ impl Judge<'_> {
                 }
             },
             300..=399 => {
-                let to = answer.headers.get(LOCATION);
-                let to = to
-                    .and_then(|to| to.to_str().ok())
-                    .filter(|_| !self.is_secret);
-                let to = to.unwrap_or("elsewhere");
-                let to: String = to.chars().take(100).collect();
-                refusal(answer, status, Some(&to)).unwrap_or_else(|| {
+                let location = response.headers.get(LOCATION).filter(|_| !self.is_secret);
+                let target = location.and_then(|location| location.to_str().ok());
+                let target: String = target.unwrap_or("elsewhere").chars().take(100).collect();
+                refusal(response, status, Some(&target)).unwrap_or_else(|| {
                     let section = site.section;
-                    let detail = format!("it redirects to `{to}`; check `{section}.api_url`");
+                    let detail = format!("it redirects to `{target}`; check `{section}.api_url`");
                     (Outcome::Server, detail)
                 })
             }
@@ -91,14 +85,14 @@ impl Judge<'_> {
                 return RetryDecision::Fail(SourceError::Unauthorized(what));
             }
             429 => {
-                let wait = rate_limit_wait(&answer.headers, self.now);
+                let wait = rate_limit_wait(&response.headers, self.now);
                 return retry(with_message("too many requests (429)"), wait, true);
             }
             408 | 500.. => {
-                let wait = retry_after(&answer.headers, self.now);
+                let wait = retry_after(&response.headers, self.now);
                 return retry(with_message(&format!("status {status}")), wait, false);
             }
-            _ => refusal(answer, status, None).unwrap_or_else(|| {
+            _ => refusal(response, status, None).unwrap_or_else(|| {
                 let (outcome, detail) = match status {
                     404 => (Outcome::Missing, "it does not exist"),
                     451 => (
@@ -118,4 +112,11 @@ impl Judge<'_> {
             detail,
         })
     }
+}
+
+/// Returns true if the response is a web page instead of JSON.
+fn is_web_page(response: &HttpResponse) -> bool {
+    let content_type = response.headers.get(CONTENT_TYPE);
+    content_type.is_some_and(|value| value.as_bytes().starts_with(b"text/html"))
+        || response.body.trim_ascii_start().starts_with(b"<")
 }

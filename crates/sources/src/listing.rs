@@ -77,19 +77,17 @@ pub fn parse_listing(
 
 /// Decodes the comments of a thread with their replies.
 pub(super) fn decode_thread(
-    mut left: VecDeque<Box<RawValue>>,
+    mut queue: VecDeque<Box<RawValue>>,
     decode: impl Fn(&RawValue) -> Result<Post, RejectReason>,
 ) -> ListingPage {
-    let mut page = ListingPage::default();
-    for position in 1.. {
-        let Some(thing) = left.pop_front() else {
-            break;
-        };
+    let (mut page, mut position) = (ListingPage::default(), 0);
+    while let Some(thing) = queue.pop_front() {
+        position += 1;
         if let Some(comments) = left_out_by(&thing) {
             page.left_out += comments;
             continue;
         }
-        left.extend(replies_in(thing.get().as_bytes()));
+        queue.extend(replies_in(thing.get().as_bytes()));
         match decode(&thing) {
             Ok(post) => page.posts.push(post),
             Err(reason) => page.rejected.push(Rejected {

@@ -40,10 +40,11 @@ pub struct PostStates {
 }
 
 impl PostStates {
-    /// Adds the states that a post shows; `None` if it is invalid.
-    pub(super) fn add(&mut self, post: Option<&Fields>) -> Option<()> {
-        let post = post?;
-        let (fullname, state) = post_state(post)?;
+    /// Adds the states that a post shows; returns false if it is invalid.
+    pub(super) fn add(&mut self, post: &Fields) -> bool {
+        let Some((fullname, state)) = post_state(post) else {
+            return false;
+        };
         // A parent that is not stored is never requested, but its text may be stored with the crosspost.
         if let Some((shown, gone @ PostState::Gone(_))) = post.shown().and_then(post_state) {
             // The post's own entry takes precedence.
@@ -55,7 +56,13 @@ impl PostStates {
         }
         // This overwrites an entry from a crosspost because the post's own entry is more reliable.
         self.states.insert(fullname, state);
-        Some(())
+        true
+    }
+
+    /// Adds the states of another response.
+    pub(super) fn extend(&mut self, other: Self) {
+        self.states.extend(other.states);
+        self.crossposts.extend(other.crossposts);
     }
 }
 
@@ -64,7 +71,7 @@ pub(super) fn parse_info(bytes: &[u8], source: SourceKind) -> Result<FoundPosts,
     let (mut states, mut is_clear) = (PostStates::default(), true);
     let page = parse_listing(bytes, source, None, |child| {
         let post = child.and_then(|child| child.data.object());
-        is_clear &= states.add(post).is_some();
+        is_clear &= post.is_some_and(|post| states.add(post));
     })?;
     let states = is_clear.then_some(states);
     Ok(FoundPosts { page, states })
@@ -94,7 +101,7 @@ mod tests {
         found.unwrap().states
     }
 
-    fn of(fields: &Value) -> PostState {
+    fn state_with(fields: &Value) -> PostState {
         let mut data = json!({"name": "t3_a", "title": "A", "selftext": "text", "author": "me"});
         for (name, value) in fields.as_object().unwrap() {
             data[name] = value.clone();
@@ -125,7 +132,7 @@ mod tests {
             json!({"_meta": {"was_deleted_later": true, "removal_type": "deleted"}}), deleted;
             json!({"_meta": {"was_initially_deleted": true, "removal_type": "moderator"}}), PostState::Visible;
         } {
-            assert_eq!(of(&fields), state, "{fields}");
+            assert_eq!(state_with(&fields), state, "{fields}");
         }
     }
 

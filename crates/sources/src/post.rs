@@ -48,18 +48,10 @@ pub(super) fn decode_post(
     let title = text(&fields.title)
         .filter(|_| !is_comment)
         .unwrap_or_default();
-    let body = || text(&fields.body).filter(|_| is_comment);
-    let own_text = text(&fields.selftext).or_else(body).unwrap_or_default();
-    let removal = fields.removal();
     let crosspost_parent = fields.shown_names(&fullname).next();
-    let shown = fields.shown().filter(|_| crosspost_parent.is_some());
     // The parent's text is used only if the parent is known: the text must be purged with the parent.
-    let selftext = match shown {
-        Some(shown) if own_text.trim().is_empty() && shown.removal().is_none() => {
-            text(&shown.selftext).unwrap_or_default()
-        }
-        _ => own_text,
-    };
+    let shown = fields.shown().filter(|_| crosspost_parent.is_some());
+    let selftext = selftext_of(&fields, shown, source);
     if title.trim().is_empty() && selftext.trim().is_empty() {
         return Err(if is_comment {
             "no `body`".into()
@@ -108,13 +100,30 @@ pub(super) fn decode_post(
         over_18: fields.over_18.flag().unwrap_or(false),
         is_self,
         stickied: fields.stickied.flag().unwrap_or(false),
-        removal,
+        removal: fields.removal(),
         created_at,
         source,
     };
     // Some sources keep the title, and an archive all of the text, of a post that was deleted.
     let is_gone = post.removal.is_some();
     Ok(if is_gone { without_text(post) } else { post })
+}
+
+/// Returns the body of a post or a comment, or, for a crosspost without one, the body of the post that it shows.
+fn selftext_of(fields: &Fields, shown: Option<&Fields>, source: SourceKind) -> String {
+    let body = || {
+        fields
+            .body
+            .text_from(source)
+            .filter(|_| fields.is_comment())
+    };
+    let own = fields.selftext.text_from(source).or_else(body);
+    let own = own.filter(|text| !text.trim().is_empty());
+    let of_shown = || {
+        let shown = shown.filter(|shown| shown.removal().is_none())?;
+        shown.selftext.text_from(source)
+    };
+    own.or_else(of_shown).unwrap_or_default()
 }
 
 /// Returns true if an archive read the post only once, perhaps before most people had voted on it.
@@ -181,22 +190,21 @@ pub(super) fn time_of_post(value: &Value) -> Result<Timestamp, RejectReason> {
         let time = Timestamp::from_epoch_secs(secs as i64);
         return time.ok_or_else(|| NOT_A_TIME.into());
     }
-    let (kind, looks_like) = match secs {
-        LATEST_SECS..1e19 => (TOO_LARGE, "milliseconds or a smaller unit"),
-        LATEST_SECS.. => (TOO_LARGE, ""),
+    let (fault, meaning) = match secs {
+        LATEST_SECS..1e19 => (TOO_LARGE, Some("milliseconds or a smaller unit")),
+        LATEST_SECS.. => (TOO_LARGE, None),
         // Excel counts days since 1900. These are the days from June 2005 to 2119.
-        38_504.0..80_000.0 => (BEFORE_REDDIT, "an Excel date"),
-        20_050_601.0..21_000_000.0 => (BEFORE_REDDIT, "a date without its hyphens"),
-        _ => (BEFORE_REDDIT, ""),
+        38_504.0..80_000.0 => (BEFORE_REDDIT, Some("an Excel date")),
+        20_050_601.0..21_000_000.0 => (BEFORE_REDDIT, Some("a date without its hyphens")),
+        _ => (BEFORE_REDDIT, None),
     };
-    let looks_like = match looks_like {
-        "" => String::new(),
-        thing => format!(
-            ", which looks like {thing}: write seconds since 1970, or a date like 2023-11-14"
+    let found = match meaning {
+        Some(meaning) => format!(
+            "{secs}, which looks like {meaning}: write seconds since 1970, or a date like 2023-11-14"
         ),
+        None => secs.to_string(),
     };
-    let reason = RejectReason::from(format!("`created_utc` is {kind}"));
-    Err(reason.with_found(format!("{secs}{looks_like}")))
+    Err(RejectReason::from(format!("`created_utc` is {fault}")).with_found(found))
 }
 
 const NOT_A_TIME: &str = "`created_utc` is not a time";
@@ -246,8 +254,8 @@ fn page_of(fields: &Fields, fullname: &Fullname, source: SourceKind) -> Option<S
         .or_else(from_url)
 }
 
-/// Returns the path of a permalink, which is a full URL in older dumps: `http://www.reddit.com/r/x/comments/…`. `None`
-/// if it is blank or on another site.
+/// Returns the path of a permalink, which is a full URL in older dumps: `http://www.reddit.com/r/x/comments/…`. Returns
+/// `None` if it is blank or on another site.
 fn path_on_reddit(permalink: &str) -> Option<String> {
     let permalink = permalink.trim();
     let url = match permalink.split_once("://") {

@@ -9,8 +9,8 @@
 //! It also serves `/api/info`, and the comments of r/climate and r/food: the newest ones, and those on a post.
 //!
 //! The posts and comments are fictional and are stored in `sample/`, one per line. A post has an age instead of a time:
-//! it is always this old when the server starts. Ids are derived from the file and the line, so that a second run finds the
-//! same posts.
+//! it is always this old when the server starts. Ids are derived from the file and the line, so that a second run finds
+//! the same posts.
 
 mod posts;
 
@@ -243,9 +243,7 @@ fn page_of(mut ordered: Vec<&Entry>, order: Listing, request: &PageRequest) -> V
         Listing::Hot => ordered.sort_by(|a, b| b.hotness().total_cmp(&a.hotness())),
         Listing::New => ordered.sort_by_key(|entry| Reverse(entry.created)),
         Listing::Top => ordered.sort_by_key(|entry| Reverse(entry.score)),
-        Listing::Rising => {
-            ordered.sort_by_key(|entry| Reverse(entry.votes_per_hour()));
-        }
+        Listing::Rising => ordered.sort_by_key(|entry| Reverse(entry.votes_per_hour())),
     }
     // As on Reddit, the first page contains the stickied posts in addition to the limit.
     let in_front = |entry: &&Entry| order == Listing::Hot && entry.stickied;
@@ -261,12 +259,9 @@ fn page_of(mut ordered: Vec<&Entry>, order: Listing, request: &PageRequest) -> V
     let end = rest
         .len()
         .min(start + request.limit.unwrap_or(PAGE_LIMIT).clamp(1, PAGE_LIMIT));
-    let first = if request.after.is_none() {
-        stickied
-    } else {
-        Vec::new()
-    };
-    let shown = first.iter().chain(&rest[start..end]).copied();
+    let is_first_page = request.after.is_none();
+    let stickied = stickied.iter().filter(|_| is_first_page);
+    let shown = stickied.chain(&rest[start..end]).copied();
     let after = (end < rest.len()).then(|| rest[end - 1].name.as_str());
     listing_of(after, shown)
 }

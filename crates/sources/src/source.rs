@@ -50,7 +50,7 @@ impl Paging<'_> {
         limit as usize
     }
 
-    /// Requests at most [`Self::ids_limit`] posts by id.
+    /// Requests at most [`Self::ids_limit`] posts and comments by id. An archive takes one request for either kind.
     ///
     /// # Errors
     /// Returns a [`SourceError`]; see [`SourceError::outcome`] for its meaning.

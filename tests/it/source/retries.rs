@@ -48,6 +48,19 @@ async fn a_wait_above_the_budget_ends_the_retries_immediately() {
 }
 
 #[tokio::test]
+async fn a_429_on_the_last_try_delays_the_next_request() {
+    let server = server().await;
+    mount_listing(&server, status(429), 5).await;
+    mount_listing(&server, page(&["a1"]), 1).await;
+    let (reddit, clock) = client(&server.uri());
+    let error = read(&reddit).await.unwrap_err();
+    assert_eq!(error.outcome(), Outcome::RateLimited);
+    assert_eq!(clock.sleeps().len(), 4);
+    read(&reddit).await.unwrap();
+    assert_eq!(clock.sleeps().len(), 5);
+}
+
+#[tokio::test]
 async fn transient_errors_are_retried() {
     let server = server().await;
     for code in [503, 520, 408, 522] {

@@ -80,15 +80,15 @@ impl Background {
     }
 
     /// Returns the background that a pipeline file names: the built-in one, `None` for "none", or one from a file.
-    /// `text_of` reads the file.
+    /// `read_file` returns the text of a file.
     ///
     /// # Errors
     /// Returns a message if there is no such background.
     pub fn named(
         name: &str,
-        text_of: impl FnOnce(&str) -> Result<String, String>,
+        read_file: impl FnOnce(&str) -> Result<String, String>,
     ) -> Result<Option<Self>, String> {
-        let refused = |why: &str| {
+        let with_advice = |why: &str| {
             format!(
                 "{why}; use \"reddit\", \"none\", or the path of a file like pipelines/background/reddit.toml"
             )
@@ -96,10 +96,10 @@ impl Background {
         let text = match name {
             "none" => return Ok(None),
             _ if name == REDDIT.0 => REDDIT.1.to_owned(),
-            path => text_of(path).map_err(|why| refused(&why))?,
+            path => read_file(path).map_err(|why| with_advice(&why))?,
         };
         if text.trim().is_empty() {
-            return Err(refused("the file is empty"));
+            return Err(with_advice("the file is empty"));
         }
         Self::parse(&text)
             .map(Some)
@@ -119,8 +119,8 @@ impl Background {
     /// # Errors
     /// Returns [`BackgroundError::Blank`] or [`BackgroundError::Weight`].
     pub fn validate(&self) -> Result<(), BackgroundError> {
-        let mut texts = self.topics.iter().map(|topic| &topic.label);
-        if self.name.trim().is_empty() || texts.any(|text| text.trim().is_empty()) {
+        let mut texts = std::iter::once(&self.name).chain(self.topics.iter().map(|t| &t.label));
+        if texts.any(|text| text.trim().is_empty()) {
             return Err(BackgroundError::Blank);
         }
         if !(self.weight > 0.0 && self.weight.is_finite()) {
@@ -154,10 +154,10 @@ impl Background {
     pub fn topics_for<'a>(&'a self, kind: &ModelKind, words: &Words) -> Vec<&'a BackgroundTopic> {
         // An NLI model computes a row for each topic, and a GLiClass model reads the topics with the labels, so both
         // score only the marked topics. For an embedding model, topics cost nothing.
-        let few = matches!(kind, ModelKind::Nli(_) | ModelKind::Gliclass(_));
+        let is_costly = matches!(kind, ModelKind::Nli(_) | ModelKind::Gliclass(_));
         self.topics
             .iter()
-            .filter(|topic| !few || topic.nli)
+            .filter(|topic| topic.nli || !is_costly)
             .filter(|topic| !topic.shares_word_with(words))
             .collect()
     }

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::vectors::log_sum_exp;
 
-/// The largest correction of a logit: far above any that a fit finds, and small enough for finite scores.
-const MOST: f64 = 1e6;
+/// The largest scale and bias of a correction: far above any that a fit finds, and small enough for finite scores.
+const MAX_CORRECTION: f64 = 1e6;
 
 /// The learned part of a label set. It belongs to one model, because a different model's logits and vectors have a
 /// different meaning.
@@ -102,7 +102,7 @@ pub enum FittedError {
     /// The classes have weights for vectors of different lengths.
     #[error("the classes of the fit have weights of different lengths")]
     Ragged,
-    /// A number in the fit is not finite.
+    /// A number in the fit is not finite, or a correction is far too large.
     #[error("a number of the fit is not finite")]
     NotFinite,
 }
@@ -124,11 +124,11 @@ impl Fitted {
         {
             return Err(FittedError::Ragged);
         }
-        let is_finite = |class: &FittedClass| {
+        let is_bounded = |class: &FittedClass| {
             let weights = class.weights.iter().all(|weight| weight.is_finite());
-            weights && class.scale.abs() <= MOST && class.bias.abs() <= MOST
+            weights && class.scale.abs() <= MAX_CORRECTION && class.bias.abs() <= MAX_CORRECTION
         };
-        if !classes.all(is_finite) || self.none_below.is_some_and(|below| !below.is_finite()) {
+        if !classes.all(is_bounded) || self.none_below.is_some_and(|below| !below.is_finite()) {
             return Err(FittedError::NotFinite);
         }
         Ok(())

@@ -14,8 +14,7 @@ use std::collections::hash_map::Entry;
 
 use sha2::{Digest, Sha256};
 
-use crate::model_kind::first_few;
-use crate::{Label, LabelSet, ModelKind, hex, to_json};
+use crate::{Label, LabelSet, ModelKind, first_few, hex, to_json};
 
 /// Returns the texts of a label, never empty: one for an NLI model, one or more for an embedding model. For a
 /// classifier, the only text is derived from the label's name; for a GLiClass model, it is the label itself.
@@ -97,29 +96,21 @@ pub fn missing_learned_vectors(kind: &ModelKind, set: &LabelSet) -> Option<Strin
 
 /// Returns the keys to store logits under: one per label, then one for the background, if any of its topics remains.
 pub fn keys(kind: &ModelKind, set: &LabelSet) -> Vec<String> {
-    let is_learned = learned(kind, set).is_some();
     let mut groups = groups(kind, set);
     if matches!(kind, ModelKind::Gliclass(_)) {
         add_positions(&mut groups);
     }
-    groups
-        .into_iter()
-        .enumerate()
-        .map(|(place, group)| {
-            let is_label = place < set.labels.len();
-            let key_of = if is_label && is_learned {
-                learned_key
-            } else {
-                key
-            };
-            let keys: Vec<String> = group.iter().map(|texts| key_of(texts)).collect();
-            if is_label {
-                keys.concat()
-            } else {
-                format!("{FOLDED}\n\n{}", keys.join("\n\n"))
-            }
-        })
-        .collect()
+    let background = groups.split_off(set.labels.len());
+    let label_key = match learned(kind, set) {
+        Some(_) => learned_key,
+        None => key,
+    };
+    let mut keys: Vec<String> = groups.iter().map(|group| label_key(&group[0])).collect();
+    keys.extend(background.iter().map(|topics| {
+        let topics: Vec<String> = topics.iter().map(|texts| key(texts)).collect();
+        format!("{FOLDED}\n\n{}", topics.join("\n\n"))
+    }));
+    keys
 }
 
 /// The input of a single inference.

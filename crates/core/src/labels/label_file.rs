@@ -212,7 +212,7 @@ pub fn write(set: &LabelSet) -> String {
     toml::to_string(&file).expect("strings and numbers can be written as TOML")
 }
 
-/// Reads the label set in a pipeline file. `name` is used if the file sets no name. `text_of` receives the path of a
+/// Reads the label set in a pipeline file. `name` is used if the file sets no name. `read_file` receives the path of a
 /// background file, as written in the pipeline file, and returns the file's text or the reason why it cannot be read.
 ///
 /// # Errors
@@ -220,7 +220,7 @@ pub fn write(set: &LabelSet) -> String {
 pub fn read(
     text: &str,
     name: &str,
-    text_of: impl FnOnce(&str) -> Result<String, String>,
+    read_file: impl FnOnce(&str) -> Result<String, String>,
 ) -> Result<LabelSet, LabelFileError> {
     let file: File = toml::from_str(text)?;
     let labels: Result<Vec<Label>, _> = match (file.labels, file.topic) {
@@ -236,7 +236,7 @@ pub fn read(
     let mut background = match file.background {
         None => None,
         Some(NamedBackground::Topics(background)) => Some(background),
-        Some(NamedBackground::Named(named)) => Background::named(&named, text_of)
+        Some(NamedBackground::Named(named)) => Background::named(&named, read_file)
             .map_err(|why| LabelFileError::Background(format!("`{named}`: {why}")))?,
     };
     if let Some(background) = &mut background {

@@ -109,7 +109,7 @@ pub struct RunSettings {
     pub batch_tokens: usize,
     /// CPU threads per engine.
     pub threads: usize,
-    /// Version of the rule that builds a post's text; see [`TEXT_RULE`](topicmill_core::reddit::TEXT_RULE).
+    /// Version of the rule that builds a post's text; see [`TEXT_RULE`](crate::reddit::TEXT_RULE).
     pub text_rule: u32,
 }
 

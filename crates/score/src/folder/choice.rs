@@ -17,13 +17,14 @@ pub(super) struct Choice {
 }
 
 impl Choice {
+    /// Selects the graph for a processor, in a precision if given.
     pub(super) fn select(
         dir: &Path,
         manifest: Option<&Manifest>,
         processor: Processor,
         precision: Option<&str>,
     ) -> Result<Self, ModelError> {
-        let choose = |precision: Option<&str>| {
+        let stored_in = |precision: Option<&str>| -> Result<Self, ModelError> {
             let spec = match manifest {
                 Some(manifest) => Some(manifest.spec(manifest.choose(dir, processor, precision)?)),
                 None => None,
@@ -32,33 +33,31 @@ impl Choice {
                 Some(spec) => dir.join(&spec.graph.file),
                 None => choose_graph(dir, precision)?,
             };
-            Ok::<_, ModelError>((spec, graph))
+            Ok(Self {
+                spec,
+                graph,
+                rounding: Rounding::Exact,
+            })
         };
         let rounding = precision.and_then(Rounding::from_name);
-        let rounding = rounding.filter(|_| processor == Processor::Cpu);
-        let (chosen, rounding) = match (choose(precision), rounding) {
-            // No file has this precision; it is usually a reduced-precision mode of the float32 graph.
-            (Err(error), Some(way)) => {
-                let Ok(chosen) = choose(Some("fp32")) else {
-                    return Err(error);
-                };
-                let metadata = graph::metadata(&chosen.1)?;
-                match precision {
-                    // This graph's file name does not state its precision.
-                    Some("int8") if metadata.is_int8 => (chosen, Rounding::Exact),
-                    Some("int8") if !metadata.has_int8_weights => return Err(error),
-                    _ => (chosen, way),
-                }
-            }
-            // This graph is stored in the requested precision.
-            (chosen, _) => (chosen?, Rounding::Exact),
+        let stored = stored_in(precision);
+        let (Err(_), Some(rounding), Processor::Cpu) = (&stored, rounding, processor) else {
+            return stored;
         };
-        let (spec, graph) = chosen;
-        Ok(Self {
-            spec,
-            graph,
-            rounding,
-        })
+        // No file has this precision; it is usually a reduced-precision mode of the float32 graph.
+        let Ok(float32) = stored_in(Some("fp32")) else {
+            return stored;
+        };
+        let metadata = graph::metadata(&float32.graph)?;
+        match precision {
+            // This graph's file name does not state its precision.
+            Some("int8") if metadata.is_int8 => Ok(float32),
+            Some("int8") if !metadata.has_int8_weights => stored,
+            _ => Ok(Self {
+                rounding,
+                ..float32
+            }),
+        }
     }
 }
 
@@ -68,7 +67,7 @@ pub(super) fn precision_in(
     spec: Option<&GraphSpec>,
     metadata: &GraphMetadata,
     rounding: Rounding,
-    asked: Option<&str>,
+    requested: Option<&str>,
 ) -> Result<String, ModelError> {
     if FixedShape::from_dims(&metadata.ids).is_too_large() {
         let shape = &metadata.ids;
@@ -76,12 +75,12 @@ pub(super) fn precision_in(
         return Err(ModelError::graph(graph, detail));
     }
     let wrong = |detail: &'static str| {
-        let (path, precision) = (graph.display(), asked.unwrap_or_default());
+        let (path, precision) = (graph.display(), requested.unwrap_or_default());
         ModelError::Precision(format!(
             "cannot run the graph `{path}` in {precision}: {detail}"
         ))
     };
-    let in_fp32 = !rounding.is_exact() || asked == Some("fp32");
+    let in_fp32 = !rounding.is_exact() || requested == Some("fp32");
     if spec.is_none() && metadata.is_int8 && in_fp32 {
         return Err(wrong("its operators are int8"));
     }

@@ -11,6 +11,8 @@ use topicmill_core::model_kind::{ClassifierHead, HeadFunction};
 
 /// Number of labels that transformers assumes if a model names none.
 const UNNAMED: usize = 2;
+/// Maximum number of labels without names; a damaged number could otherwise exhaust the memory.
+const MAX_UNNAMED: usize = 10_000;
 
 /// Reads the head from the `config.json` keys with the same names.
 pub(super) fn head(
@@ -19,13 +21,23 @@ pub(super) fn head(
     num_labels: Option<usize>,
     problem_type: Option<&str>,
 ) -> Result<ClassifierHead, String> {
+    let key = if id2label.is_some() {
+        "id2label"
+    } else {
+        "label2id"
+    };
     let labels = match (id2label, label2id) {
-        (Some(names), _) => names_by_number("id2label", names.iter().map(by_number))?,
-        (None, Some(numbers)) => names_by_number("label2id", numbers.iter().map(by_name))?,
-        // These are the default names in transformers.
-        (None, None) => (0..num_labels.unwrap_or(UNNAMED))
-            .map(|number| format!("LABEL_{number}"))
-            .collect(),
+        (Some(names), _) => names_by_number(key, names.iter().map(by_number))?,
+        (None, Some(numbers)) => names_by_number(key, numbers.iter().map(by_name))?,
+        (None, None) => match num_labels.unwrap_or(UNNAMED) {
+            // These are the default names in transformers.
+            count @ ..=MAX_UNNAMED => (0..count).map(|n| format!("LABEL_{n}")).collect(),
+            count => {
+                return Err(format!(
+                    "`num_labels` is {count}; add `id2label` with a name for each logit"
+                ));
+            }
+        },
     };
     if labels.is_empty() {
         return Err("it has no labels; add `id2label` with a name for each logit".to_owned());
@@ -34,7 +46,7 @@ pub(super) fn head(
         && count != labels.len()
     {
         return Err(format!(
-            "`num_labels` is {count}, but `id2label` has {} names; correct the wrong one",
+            "`num_labels` is {count}, but `{key}` has {} names; correct the wrong one",
             labels.len()
         ));
     }
@@ -176,6 +188,8 @@ mod tests {
             r#"{"label2id":{"a":-1}}"#, "does not map";
             r#"{"label2id":{"a":0,"b":0}}"#, "the number 0 twice";
             r#"{"id2label":{}}"#, "has no labels";
+            r#"{"num_labels":1000000000000}"#, "add `id2label`";
+            r#"{"num_labels":3,"label2id":{"a":0,"b":1}}"#, "but `label2id` has 2 names";
             r#"{"num_labels":3,"id2label":{"0":"a","1":"b"}}"#, "`num_labels` is 3";
         } {
             let error = read(config).unwrap_err();

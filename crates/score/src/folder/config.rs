@@ -1,7 +1,6 @@
 //! Reads `config.json` and `tokenizer_config.json`: the kind of the model, its classes, its head and its token limit.
 //!
-//! Both files are read as transformers reads them. Only the `zero_shot` block and `task_prompt` are
-//! topicmill's own.
+//! Both files are read as transformers reads them. Only the `zero_shot` block and `task_prompt` are topicmill's own.
 
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ const NO_LIMIT: f64 = 1e6;
 const MOST_TOKENS: usize = 1_000_000;
 /// The mode in the `zero_shot` block that marks an embedding model.
 const EMBEDDING: &str = "embedding";
-/// The kind in a manifest that marks an NLI model.
+/// The kind in a manifest, and the mode in the `zero_shot` block, that mark an NLI model.
 const NLI: &str = "nli";
 
 /// Model types that number positions from the padding id, so two positions are never used.
@@ -86,7 +85,7 @@ impl Config {
             (Some(block), _) if block.mode == EMBEDDING => {
                 block.embedding().map(ModelKind::Embedding)
             }
-            (Some(block), _) if block.mode != "nli" => Err(format!(
+            (Some(block), _) if block.mode != NLI => Err(format!(
                 "`zero_shot.mode` is `{}`; topicmill supports `embedding` and `nli`",
                 block.mode
             )),
@@ -146,11 +145,10 @@ impl Config {
     }
 
     fn has_entailment(&self) -> bool {
-        let is_one = |name: &str| name.to_lowercase().starts_with("entail");
         let names = self.id2label.iter().flat_map(Map::values);
         let mut names = names.filter_map(Value::as_str);
         let mut keys = self.label2id.iter().flat_map(Map::keys);
-        names.any(is_one) || keys.any(|name| is_one(name))
+        names.any(is_entailment) || keys.any(|name| is_entailment(name))
     }
 
     /// Returns true if the configuration describes a classifier. A model without label names may have no head at all.
@@ -170,30 +168,24 @@ impl Config {
 
     fn nli(&self) -> Result<NliClasses, String> {
         let classes = self.classes()?;
-        let names = || {
-            classes
-                .iter()
-                .map(|(name, _)| format!("`{name}`"))
-                .collect::<Vec<_>>()
-                .join(", ")
-        };
-        let (_, entailment) =
-            // Only the prefix is compared, as in the reference pipeline.
-            classes.iter().find(|(name, _)| name.to_lowercase().starts_with("entail")).ok_or_else(|| {
-                format!(
-                    "none of its classes ({}) is named `entailment`; use a model trained on NLI, such as \
-                     facebook/bart-large-mnli, or correct `label2id`",
-                    names()
-                )
-            })?;
-        let count = classes.len();
-        if !(2..=3).contains(&count) || *entailment >= count {
-            return Err(format!(
-                "it needs 2 or 3 classes, numbered from 0, but has {}; correct `label2id`",
-                names()
-            ));
+        let names: Vec<String> = classes
+            .iter()
+            .map(|(name, _)| format!("`{name}`"))
+            .collect();
+        let (names, count) = (names.join(", "), classes.len());
+        let entailment = classes.iter().find(|(name, _)| is_entailment(name));
+        match entailment {
+            Some((_, entailment)) if (2..=3).contains(&count) && *entailment < count => {
+                Ok(NliClasses::with_entailment(count, *entailment))
+            }
+            Some(_) => Err(format!(
+                "it needs 2 or 3 classes, numbered from 0, but has {names}; correct `label2id`"
+            )),
+            None => Err(format!(
+                "none of its classes ({names}) is named `entailment`; use a model trained on NLI, such as \
+                 facebook/bart-large-mnli, or correct `label2id`"
+            )),
         }
-        Ok(NliClasses::with_entailment(count, *entailment))
     }
 
     /// Returns (name, index) of each class, in the order of `label2id`, like the reference.
@@ -219,6 +211,7 @@ impl Config {
         })
     }
 
+    /// Returns the token limit of a sequence, special tokens included.
     pub fn max_tokens(&self, tokenizer: &TokenizerConfig) -> usize {
         let unused = if OFFSET_POSITIONS
             .split(' ')
@@ -249,6 +242,11 @@ impl Config {
             .min()
             .unwrap_or(DEFAULT_MAX_TOKENS)
     }
+}
+
+/// Returns true for the name of an entailment class. Only the prefix is compared, as in the reference pipeline.
+pub(super) fn is_entailment(name: &str) -> bool {
+    name.to_lowercase().starts_with("entail")
 }
 
 impl ZeroShot {

@@ -52,7 +52,7 @@ impl ModelError {
     /// Reports an unusable manifest.
     pub(super) fn manifest(dir: &Path, detail: impl Display) -> Self {
         let path = dir.join(MANIFEST_FILE);
-        Self::File(format!("use `{}`: {detail}", path.display()))
+        Self::File(format!("cannot use `{}`: {detail}", path.display()))
     }
 
     /// Reports a configuration that does not describe a model that can score labels.

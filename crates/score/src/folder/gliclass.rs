@@ -13,11 +13,13 @@ use topicmill_core::model_kind::GliclassHead;
 pub(super) const MODEL_TYPE: &str = "GLiClass";
 /// The supported architecture: one encoder for the text and the labels.
 const ARCHITECTURE: &str = "uni-encoder";
+/// Value of `max_labels_alloc` for any number of labels; the default.
+const DYNAMIC: &str = "dynamic";
 /// Default for `max_num_classes`, as in the `gliclass` package.
 const DEFAULT_MAX_LABELS: usize = 25;
 
 /// The keys in `config.json` that are used here; the defaults are the package's. Only `task_prompt` is topicmill's own.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(super) struct GliclassConfig {
     architecture_type: Option<String>,
     class_token_index: Option<i64>,
@@ -25,8 +27,14 @@ pub(super) struct GliclassConfig {
     #[serde(default)]
     prompt_first: bool,
     max_num_classes: Option<usize>,
-    max_labels_alloc: Option<Value>,
+    /// [`DYNAMIC`], a number of labels, or anything else (null too) for `max_num_classes`.
+    #[serde(default = "dynamic")]
+    max_labels_alloc: Value,
     task_prompt: Option<Value>,
+}
+
+fn dynamic() -> Value {
+    DYNAMIC.into()
 }
 
 impl GliclassConfig {
@@ -57,14 +65,14 @@ impl GliclassConfig {
     }
 
     fn max_labels(&self) -> Option<usize> {
-        match &self.max_labels_alloc {
-            None => None,
-            Some(Value::Number(number)) => {
-                number.as_u64().and_then(|most| usize::try_from(most).ok())
-            }
-            Some(word) if word == "dynamic" => None,
-            Some(_) => Some(self.max_num_classes.unwrap_or(DEFAULT_MAX_LABELS)),
+        if self.max_labels_alloc == DYNAMIC {
+            return None;
         }
+        let allocated = self.max_labels_alloc.as_u64();
+        let allocated = allocated.and_then(|most| usize::try_from(most).ok());
+        allocated
+            .or(self.max_num_classes)
+            .or(Some(DEFAULT_MAX_LABELS))
     }
 
     fn task_prompt(&self) -> Result<String, String> {

@@ -130,8 +130,9 @@ pub fn metadata(graph: &Path) -> Result<GraphMetadata, ModelError> {
     check_not_pointer(graph)?;
     let file = File::open(graph).map_err(ModelError::read(graph))?;
     let reader = ProtobufReader::read(file).map_err(|error| ModelError::graph(graph, error))?;
-    let names = reader.found.into_iter();
-    let weights = names
+    let weights = reader
+        .weights
+        .into_iter()
         .map(|name| {
             let plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);
             let path = Path::new(&name);
@@ -154,8 +155,9 @@ pub fn metadata(graph: &Path) -> Result<GraphMetadata, ModelError> {
 
 struct ProtobufReader {
     input: BufReader<File>,
-    at: u64,
-    found: BTreeSet<String>,
+    /// Number of bytes read so far.
+    position: u64,
+    weights: BTreeSet<String>,
     is_int8: bool,
     has_int8_weights: bool,
     ids: Vec<i64>,
@@ -169,8 +171,8 @@ impl ProtobufReader {
         let end = file.metadata()?.len();
         let mut reader = Self {
             input: BufReader::new(file),
-            at: 0,
-            found: BTreeSet::new(),
+            position: 0,
+            weights: BTreeSet::new(),
             is_int8: false,
             has_int8_weights: false,
             ids: Vec::new(),
@@ -192,7 +194,7 @@ impl ProtobufReader {
             Message::Dimension => self.shape.push(-1),
             _ => {}
         }
-        while self.at < end {
+        while self.position < end {
             let key = self.key()?;
             match key & 7 {
                 0 => {
@@ -210,7 +212,10 @@ impl ProtobufReader {
                 1 => self.skip(8, end)?,
                 2 => {
                     let length = self.varint()?;
-                    let stop = self.at.checked_add(length).filter(|stop| *stop <= end);
+                    let stop = self
+                        .position
+                        .checked_add(length)
+                        .filter(|stop| *stop <= end);
                     let stop = stop.ok_or_else(damaged)?;
                     match (message, key >> 3, message.field(key >> 3)) {
                         (_, _, Some(Message::Entry)) => self.entry(length)?,
@@ -231,7 +236,7 @@ impl ProtobufReader {
         if message == Message::Input && depth == OWN_DEPTH && self.name == IDS.as_bytes() {
             self.ids = std::mem::take(&mut self.shape);
         }
-        if self.at == end {
+        if self.position == end {
             Ok(())
         } else {
             Err(damaged())
@@ -243,12 +248,12 @@ impl ProtobufReader {
         if length > MAX_ENTRY {
             return Err(damaged());
         }
-        let end = self.at + length;
+        let end = self.position + length;
         let (mut key, mut value) = (Vec::new(), Vec::new());
-        while self.at < end {
+        while self.position < end {
             let field = self.key()?;
             let length = self.varint()?;
-            if field & 7 != 2 || length > end.saturating_sub(self.at) {
+            if field & 7 != 2 || length > end.saturating_sub(self.position) {
                 return Err(damaged());
             }
             let text = self.bytes(length)?;
@@ -260,7 +265,7 @@ impl ProtobufReader {
         }
         if key == b"location" {
             let name = String::from_utf8(value).map_err(|_| damaged())?;
-            self.found.insert(name);
+            self.weights.insert(name);
         }
         Ok(())
     }
@@ -271,15 +276,15 @@ impl ProtobufReader {
         }
         let mut bytes = vec![0; usize::try_from(length).map_err(|_| damaged())?];
         self.input.read_exact(&mut bytes)?;
-        self.at += length;
+        self.position += length;
         Ok(bytes)
     }
 
     fn skip(&mut self, bytes: u64, end: u64) -> io::Result<()> {
-        if bytes > end.saturating_sub(self.at) {
+        if bytes > end.saturating_sub(self.position) {
             return Err(damaged());
         }
-        self.at += bytes;
+        self.position += bytes;
         self.input
             .seek_relative(i64::try_from(bytes).map_err(|_| damaged())?)
     }
@@ -288,8 +293,8 @@ impl ProtobufReader {
     /// then read a field that is skipped here.
     fn key(&mut self) -> io::Result<u64> {
         let key = self.varint()?;
-        let is_one = u32::try_from(key).is_ok() && key >> 3 != 0;
-        is_one.then_some(key).ok_or_else(damaged)
+        let is_valid = u32::try_from(key).is_ok() && key >> 3 != 0;
+        is_valid.then_some(key).ok_or_else(damaged)
     }
 
     fn varint(&mut self) -> io::Result<u64> {
@@ -297,7 +302,7 @@ impl ProtobufReader {
         for shift in (0..64).step_by(7) {
             let mut byte = [0];
             self.input.read_exact(&mut byte).map_err(|_| damaged())?;
-            self.at += 1;
+            self.position += 1;
             number |= u64::from(byte[0] & 0x7f) << shift;
             if byte[0] < 0x80 {
                 return Ok(number);

@@ -51,18 +51,18 @@ fn hash_with_cache(path: &Path, from: u64) -> Result<String, ModelError> {
         .unwrap_or_default()
         .to_string_lossy()
         .into_owned();
-    let read = || -> Option<BTreeMap<String, CachedHash>> {
+    let read_cache = || -> Option<BTreeMap<String, CachedHash>> {
         toml::from_str(&fs::read_to_string(&cache).ok()?).ok()
     };
-    if let Some(known) = read().and_then(|mut known| known.remove(&name))
-        && (known.bytes, known.modified_ns) == (bytes, modified_ns)
+    if let Some(cached) = read_cache().and_then(|mut known| known.remove(&name))
+        && (cached.bytes, cached.modified_ns) == (bytes, modified_ns)
     {
-        return Ok(known.sha256);
+        return Ok(cached.sha256);
     }
     let sha256 = file_hash(path)?;
     // If the file changed during the read, the hash is not cached.
     if stamp(path) == Some((bytes, modified_ns)) {
-        let mut known = read().unwrap_or_default();
+        let mut known = read_cache().unwrap_or_default();
         let entry = CachedHash {
             bytes,
             modified_ns,

@@ -20,7 +20,7 @@ pub(super) fn read(path: &Path) -> Result<LearnedLabels, ModelError> {
     let file: File = read_json(path)?;
     LearnedLabels::new(file.labels).map_err(|detail| {
         ModelError::File(format!(
-            "use the label vectors in `{}`: {detail}; build the file again, or remove `label_vectors` from the \
+            "cannot use the label vectors in `{}`: {detail}; build the file again, or remove `label_vectors` from the \
              `zero_shot` block of `config.json` to use the labels' texts",
             path.display()
         ))

@@ -9,6 +9,7 @@ use std::path::{Component, Path};
 
 use serde::Deserialize;
 
+use super::config::is_entailment;
 use super::{MANIFEST_FILE, ModelError, ModelKind, Processor, bounds};
 
 /// Prefix of the session options that a manifest may set. Other options can make the runtime read or write files.
@@ -208,21 +209,17 @@ impl Manifest {
 
     /// Returns true if the kind, the classes and the output match `config.json`.
     pub(super) fn agrees(&self, kind: &ModelKind) -> bool {
-        match kind {
+        let same_head = match kind {
             ModelKind::Nli(classes) => {
                 let entailment = self.classes.get(classes.entailment);
-                self.kind == kind.as_str()
-                    && self.classes.len() == classes.count
-                    && entailment.is_some_and(|name| name.to_lowercase().starts_with("entail"))
+                self.classes.len() == classes.count
+                    && entailment.is_some_and(|name| is_entailment(name))
             }
-            ModelKind::Classifier(head) => {
-                self.kind == kind.as_str() && self.classes == head.labels
-            }
-            ModelKind::Embedding(head) => {
-                self.kind == kind.as_str() && self.contract.output == head.output
-            }
-            ModelKind::Gliclass(_) => self.kind == kind.as_str(),
-        }
+            ModelKind::Classifier(head) => self.classes == head.labels,
+            ModelKind::Embedding(head) => self.contract.output == head.output,
+            ModelKind::Gliclass(_) => true,
+        };
+        self.kind == kind.as_str() && same_head
     }
 
     /// Selects the graph for a device, in the given precision; the default is float32 on a CPU and float16 on a GPU.
@@ -232,28 +229,30 @@ impl Manifest {
         processor: Processor,
         precision: Option<&str>,
     ) -> Result<&str, ModelError> {
-        let here: Vec<(&String, &Graph)> = self
+        let present: Vec<(&str, &Graph)> = self
             .graphs
             .iter()
-            .filter(|(_, graph)| {
-                graph.device == processor.as_str() && dir.join(&graph.file).is_file()
-            })
+            .filter(|(_, graph)| dir.join(&graph.file).is_file())
+            .map(|(name, graph)| (name.as_str(), graph))
             .collect();
-        let of = |wanted: &str| here.iter().find(|(_, graph)| graph.precision == wanted);
-        let found = match (precision, processor) {
-            (Some(precision), _) => of(precision),
-            (None, Processor::Cuda) => of("fp16").or_else(|| of("fp32")),
-            (None, Processor::Cpu) => of("fp32"),
+        let with_precision = |precision: &str| {
+            let mut graphs = present.iter();
+            graphs.find(|(_, graph)| {
+                graph.device == processor.as_str() && graph.precision == precision
+            })
         };
-        found.map(|(name, _)| name.as_str()).ok_or_else(|| {
-            let is_here = |graph: &Graph| dir.join(&graph.file).is_file();
-            let found = self.graphs.iter().filter(|(_, graph)| is_here(graph));
-            let found: Vec<&str> = found.map(|(name, _)| name.as_str()).collect();
+        let chosen = match (precision, processor) {
+            (Some(precision), _) => with_precision(precision),
+            (None, Processor::Cuda) => with_precision("fp16").or_else(|| with_precision("fp32")),
+            (None, Processor::Cpu) => with_precision("fp32"),
+        };
+        chosen.map(|(name, _)| *name).ok_or_else(|| {
+            let names: Vec<&str> = present.iter().map(|(name, _)| *name).collect();
             ModelError::NoGraph(format!(
                 "the model folder `{}` has no graph for {processor} in {} (there is {})",
                 dir.display(),
                 precision.unwrap_or("fp32 or fp16"),
-                found.join(", ")
+                names.join(", ")
             ))
         })
     }

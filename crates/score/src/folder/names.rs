@@ -5,31 +5,32 @@ use std::path::{Path, PathBuf};
 
 use super::{ModelError, required};
 
+/// Returns the path of the only graph in a folder, or of the graph in this precision.
 pub(super) fn choose_graph(dir: &Path, precision: Option<&str>) -> Result<PathBuf, ModelError> {
-    let (mut found, mut weights) = (Vec::new(), None);
+    let mut files = Vec::new();
     for folder in [dir.to_owned(), dir.join("onnx")] {
         if folder.is_dir() {
-            found.extend(files_in(&folder)?);
+            files.extend(files_in(&folder)?);
         }
     }
-    found.retain(|path| {
-        let extension = path.extension().unwrap_or_default();
-        if extension == "safetensors" || extension == "bin" {
-            weights = Some(path.display().to_string());
-        }
-        extension == "onnx"
-    });
-    if found.is_empty() {
-        if let Some(weights) = weights {
-            let text = format!(
-                "`{weights}` has weights without a graph: make the graph with tools/model.py"
-            );
-            return Err(ModelError::File(text));
-        }
-        return Err(ModelError::NoFile(dir.to_owned(), "*.onnx".to_owned()));
+    let has_extension = |path: &Path, known: &str| path.extension().is_some_and(|own| own == known);
+    let graphs: Vec<&PathBuf> = files
+        .iter()
+        .filter(|path| has_extension(path, "onnx"))
+        .collect();
+    if graphs.is_empty() {
+        let is_weights =
+            |path: &&PathBuf| has_extension(path, "safetensors") || has_extension(path, "bin");
+        return Err(match files.iter().rfind(is_weights) {
+            Some(weights) => ModelError::File(format!(
+                "`{}` has weights without a graph: make the graph with tools/model.py",
+                weights.display()
+            )),
+            None => ModelError::NoFile(dir.to_owned(), "*.onnx".to_owned()),
+        });
     }
     let relative = |path: &PathBuf| path.strip_prefix(dir).unwrap_or(path).display().to_string();
-    let names: Vec<String> = found.iter().map(relative).collect();
+    let names: Vec<String> = graphs.into_iter().map(relative).collect();
     if let Some(graph) = select_graph(&names, precision) {
         return Ok(dir.join(graph));
     }

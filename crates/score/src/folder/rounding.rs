@@ -34,7 +34,7 @@ impl Rounding {
     pub fn from_name(precision: &str) -> Option<Self> {
         let [group, _] = Self::GROUPS;
         let int8 = (precision == "int8").then_some(Self::Int8 { group });
-        int8.or_else(|| Self::reduced_modes().find(|way| way.to_string() == precision))
+        int8.or_else(|| Self::reduced_modes().find(|mode| mode.to_string() == precision))
     }
 
     /// Returns true if nothing is rounded.
@@ -74,11 +74,11 @@ mod tests {
     #[test]
     fn each_mode_has_its_own_name() {
         let names: Vec<String> = Rounding::reduced_modes()
-            .map(|way| way.to_string())
+            .map(|mode| mode.to_string())
             .collect();
         assert_eq!(names, ["bf16", "int8-g32", "int8-g128"]);
-        for way in Rounding::reduced_modes() {
-            assert_eq!(Rounding::from_name(&way.to_string()), Some(way));
+        for mode in Rounding::reduced_modes() {
+            assert_eq!(Rounding::from_name(&mode.to_string()), Some(mode));
         }
         assert_eq!(
             Rounding::from_name("int8"),

@@ -60,23 +60,8 @@ impl Labeler {
                 self.engine.restart()?;
             }
             if let [row] = rows[..] {
-                // One bad text must not end the run, and a broken engine must not fail all texts one by one. A model
-                // that has never returned numbers, not even for a row without text, is broken too.
-                let empty = self.infer_empty();
-                let is_usable = match &empty {
-                    Ok(_) => true,
-                    Err(EngineError::NotFinite(_)) => self.width.is_some(),
-                    Err(_) => false,
-                };
-                if !is_usable {
-                    return Err(error);
-                }
+                let error = self.text_error(error, row.tokens())?;
                 failed.insert(row.text);
-                let error = match error {
-                    EngineError::OutOfMemory { .. } => TextError::OutOfMemory(row.tokens()),
-                    EngineError::NotFinite(_) => TextError::NotFinite,
-                    other => TextError::Engine(other),
-                };
                 done(row, Err(error));
             } else {
                 if out_of_memory {
@@ -92,6 +77,25 @@ impl Labeler {
             }
         }
         Ok(Completion::Done)
+    }
+
+    /// Returns the error for a text with a row of this many tokens, which the engine could not compute.
+    ///
+    /// # Errors
+    /// Returns the engine's own error if the engine cannot compute a row without text either. One bad text must not end
+    /// the run, and a broken engine must not fail all texts one by one.
+    fn text_error(&mut self, error: EngineError, tokens: usize) -> Result<TextError, EngineError> {
+        match self.infer_empty() {
+            Ok(_) => {}
+            // A model that has never returned numbers is broken.
+            Err(EngineError::NotFinite(_)) if self.width.is_some() => {}
+            Err(_) => return Err(error),
+        }
+        Ok(match error {
+            EngineError::OutOfMemory { .. } => TextError::OutOfMemory(tokens),
+            EngineError::NotFinite(_) => TextError::NotFinite,
+            other => TextError::Engine(other),
+        })
     }
 
     /// Returns the number of dimensions of a text's vector; `None` if the model is not an embedding model.

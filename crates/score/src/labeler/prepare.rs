@@ -3,11 +3,10 @@
 //! An NLI model needs tokenised hypotheses; an embedding model needs label vectors; a classifier needs the indices of
 //! the labels among its own; a GLiClass model needs one prompt with all labels.
 
-use std::borrow::Cow;
-
 use super::prepared::Labels;
 use super::prompt::prompt;
-use super::{Labeler, LabelerError, PreparedLabels};
+use super::vectors::LabelTexts;
+use super::{Labeler, LabelerError, PreparedLabels, name_of};
 use crate::text::Encoder;
 use topicmill_core::labels::hypothesis;
 use topicmill_core::model_kind::{ClassifierHead, GliclassHead};
@@ -35,69 +34,91 @@ impl Labeler {
         if let Some(fitted) = &set.fitted {
             self.check_fit(&set.name, fitted)?;
         }
-        if let Some(background) = &set.background {
-            let omitted = set.omitted_topics();
-            let omitted: Vec<&str> = omitted.iter().map(|(topic, _)| *topic).collect();
-            let logged = (background.tag(), omitted.join(", "));
-            if self.logged_background != logged {
-                tracing::info!(
-                    background = logged.0,
-                    topics = set.background_for(&self.folder.kind).len(),
-                    omitted_topics = logged.1,
-                    "posts that fit the background better than every label become other"
-                );
-                self.logged_background = logged;
-            }
+        self.log_background(set);
+        match &self.folder.kind {
+            ModelKind::Classifier(head) => self.prepare_classes(set, head),
+            _ if set.mode == Mode::Raw => Err(LabelerError::Raw(self.folder.name.clone())),
+            ModelKind::Gliclass(head) => self.prepare_prompt(set, head),
+            ModelKind::Nli(_) | ModelKind::Embedding(_) => self.prepare_texts(set, known),
         }
-        if let Some(head) = self.folder.kind.head() {
-            return self.prepare_classes(set, head);
+    }
+
+    /// Logs, once per background and omitted topics, that texts may become other.
+    fn log_background(&mut self, set: &LabelSet) {
+        let Some(background) = &set.background else {
+            return;
+        };
+        let omitted: Vec<&str> = set
+            .omitted_topics()
+            .iter()
+            .map(|(topic, _)| *topic)
+            .collect();
+        let logged = (background.tag(), omitted.join(", "));
+        if self.logged_background != logged {
+            tracing::info!(
+                background = logged.0,
+                topics = set.background_for(&self.folder.kind).len(),
+                omitted_topics = logged.1,
+                "posts that fit the background better than every label become other"
+            );
+            self.logged_background = logged;
         }
-        if set.mode == Mode::Raw {
-            return Err(LabelerError::Raw(self.folder.name.clone()));
-        }
-        if let ModelKind::Gliclass(head) = &self.folder.kind {
-            return self.prepare_prompt(set, head);
-        }
-        let kind = &self.folder.kind;
-        let (mut texts, mut owners) = (Vec::new(), Vec::new());
-        let groups = hypothesis::groups(kind, set);
-        let places = groups.len();
-        for (place, group) in groups.into_iter().enumerate() {
-            for of_one in group {
-                for text in of_one {
-                    texts.push((owners.len(), self.encoder.encode_whole(&text)?));
-                }
-                owners.push(place);
-            }
-        }
-        let name = |owner: usize| name_of(set, &owners, owner);
-        for (owner, text) in &texts {
-            if !fits_window(kind, &self.encoder, text.len()) {
-                return Err(LabelerError::TooLong {
-                    label: name(*owner),
-                    tokens: text.len(),
-                    window: self.encoder.max_tokens(),
-                });
-            }
-        }
-        let labels = if let ModelKind::Nli(_) = kind {
-            Labels::Hypotheses(texts.into_iter().map(|(_, text)| text).collect())
+    }
+
+    /// Prepares the hypotheses of an NLI model, or the label vectors of an embedding model.
+    fn prepare_texts(
+        &mut self,
+        set: &LabelSet,
+        known: &[Option<LabelVector>],
+    ) -> Result<PreparedLabels, LabelerError> {
+        let texts = self.label_texts(set)?;
+        let (owners, labels) = if let ModelKind::Nli(_) = self.folder.kind {
+            let hypotheses = texts.texts.into_iter().map(|(_, text)| text);
+            (texts.owners, Labels::Hypotheses(hypotheses.collect()))
         } else {
-            let mut known = Cow::Borrowed(known);
-            if let Some(learned) = self.learned_vectors(set)? {
-                let known = known.to_mut();
-                known.resize(known.len().max(learned.len()), None);
-                for (known, learned) in known.iter_mut().zip(learned) {
-                    *known = Some(learned);
-                }
-            }
+            let learned = self.learned_vectors(set)?.map(|vectors| {
+                // The background has no learned vector.
+                let background = known.get(vectors.len()..).unwrap_or_default();
+                let vectors = vectors.into_iter().map(Some);
+                vectors
+                    .chain(background.iter().cloned())
+                    .collect::<Vec<_>>()
+            });
             // A label vector combines all texts or topics of its key, so there is one owner per key.
-            let vectors = self.label_vectors(&name, &owners, places, texts, &known)?;
-            owners = (0..places).collect();
-            Labels::Vectors(vectors)
+            let owners = (0..texts.keys).collect();
+            let vectors = self.label_vectors(set, texts, learned.as_deref().unwrap_or(known))?;
+            (owners, Labels::Vectors(vectors))
         };
         self.log_learned_vectors(set);
         Ok(PreparedLabels::new(&self.folder.kind, set, owners, labels))
+    }
+
+    /// Tokenises the texts of a label set.
+    fn label_texts(&self, set: &LabelSet) -> Result<LabelTexts, LabelerError> {
+        let kind = &self.folder.kind;
+        let groups = hypothesis::groups(kind, set);
+        let mut label_texts = LabelTexts {
+            texts: Vec::new(),
+            owners: Vec::new(),
+            keys: groups.len(),
+        };
+        for (key, group) in groups.into_iter().enumerate() {
+            for texts in group {
+                for text in texts {
+                    let text = self.encoder.encode_whole(&text)?;
+                    if !fits_window(kind, &self.encoder, text.len()) {
+                        return Err(LabelerError::TooLong {
+                            label: name_of(set, key).to_owned(),
+                            tokens: text.len(),
+                            window: self.encoder.max_tokens(),
+                        });
+                    }
+                    label_texts.texts.push((label_texts.owners.len(), text));
+                }
+                label_texts.owners.push(key);
+            }
+        }
+        Ok(label_texts)
     }
 
     /// Checks that a fit is for this model and reads vectors of the length that the model computes.
@@ -161,14 +182,6 @@ impl Labeler {
             .collect();
         let labels = Labels::Prompt(prompt);
         Ok(PreparedLabels::new(kind, set, owners, labels))
-    }
-}
-
-/// Returns the slug of a label for messages, or a description of a background topic.
-fn name_of(set: &LabelSet, owners: &[usize], owner: usize) -> String {
-    match set.labels.get(owners[owner]) {
-        Some(label) => label.slug.clone(),
-        None => "a background topic".to_owned(),
     }
 }
 

@@ -214,49 +214,36 @@ impl PreparedLabels {
         outputs: Outputs,
     ) -> TextResult {
         let Outputs { raw, vector, .. } = outputs;
-        let kind = &self.kind;
-        let pair_logits = |raw: &Vec<f32>| match kind {
-            ModelKind::Nli(classes) => PairLogits {
-                entailment: raw[classes.entailment],
-                contradiction: Some(raw[classes.contradiction]),
-                neutral: classes.neutral.map(|class| raw[class]),
-            },
-            ModelKind::Embedding(_) | ModelKind::Classifier(_) | ModelKind::Gliclass(_) => {
-                PairLogits::single(raw[0])
-            }
-        };
-        let places = self.keys.len();
-        let mut of_place: Vec<Vec<Vec<f32>>> = vec![Vec::new(); places];
-        for (owner, row) in self.owners.iter().zip(raw) {
-            of_place[*owner].push(row);
+        // A background has one row per topic.
+        let mut rows_by_key: Vec<Vec<Vec<f32>>> = vec![Vec::new(); self.keys.len()];
+        for (key, row) in self.owners.iter().zip(raw) {
+            rows_by_key[*key].push(row);
         }
-        let logits: Vec<Option<PairLogits>> = (0..places)
-            .map(|place| match pair_state(place) {
+        let logits: Vec<Option<PairLogits>> = rows_by_key
+            .iter()
+            .enumerate()
+            .map(|(key, rows)| match pair_state(key) {
                 PairState::Wanted => {
-                    let logits: Vec<_> = of_place[place].iter().map(pair_logits).collect();
-                    // A background has one row per topic.
-                    Some(match logits[..] {
-                        [one] => one,
-                        _ => score::fold(kind, &logits),
-                    })
+                    let logits: Vec<_> = rows.iter().map(|row| self.pair_logits(row)).collect();
+                    Some(score::fold(&self.kind, &logits))
                 }
                 PairState::Known(logits) => Some(logits),
                 PairState::Skipped => None,
             })
             .collect();
-        let raw = of_place.into_iter().map(|mut rows| match rows.len() {
+        let raw = rows_by_key.into_iter().map(|mut rows| match rows.len() {
             1 => rows.remove(0),
             _ => Vec::new(),
         });
-        let (labels, mut some): (Vec<usize>, Vec<PairLogits>) = (0..)
+        let (labels, mut pairs): (Vec<usize>, Vec<PairLogits>) = (0..)
             .zip(&logits[..self.count])
             .filter_map(|(label, logits)| Some((label, (*logits)?)))
             .unzip();
         let other = logits.get(self.count).copied().flatten();
-        some.extend(other);
+        pairs.extend(other);
         // If the shortlist skipped the background, the last logit is a label's.
         let prior = self.prior.filter(|_| other.is_some());
-        let mut evidence = Evidence::new(kind, self.mode, &some, prior);
+        let mut evidence = Evidence::new(&self.kind, self.mode, &pairs, prior);
         if let Some(fitted) = &self.fitted {
             evidence = evidence
                 .fitted(fitted, &labels, vector.as_ref())
@@ -271,6 +258,20 @@ impl PreparedLabels {
             raw: raw.collect(),
             logits,
             vector,
+        }
+    }
+
+    /// Returns the logits of a pair from a raw output.
+    fn pair_logits(&self, raw: &[f32]) -> PairLogits {
+        match self.kind {
+            ModelKind::Nli(classes) => PairLogits {
+                entailment: raw[classes.entailment],
+                contradiction: Some(raw[classes.contradiction]),
+                neutral: classes.neutral.map(|class| raw[class]),
+            },
+            ModelKind::Embedding(_) | ModelKind::Classifier(_) | ModelKind::Gliclass(_) => {
+                PairLogits::single(raw[0])
+            }
         }
     }
 

@@ -1,10 +1,13 @@
 //! The prompt of a GLiClass model: all labels of a set, and the topics of its background.
 
-use super::LabelerError;
+use super::{LabelerError, name_of};
 use crate::folder::ModelFolder;
 use crate::text::{EncodedText, Encoder};
 use topicmill_core::model_kind::GliclassHead;
-use topicmill_core::{Label, LabelSet};
+use topicmill_core::{LabelSet, first_few};
+
+/// Maximum number of labels to list in a message.
+const LISTED: usize = 5;
 
 /// Returns the prompt of a label set for a GLiClass model: the labels, then the topics of the background.
 ///
@@ -17,29 +20,29 @@ pub fn prompt(
     set: &LabelSet,
 ) -> Result<EncodedText, LabelerError> {
     let model = || folder.name.clone();
-    let topics = set.background_for(&folder.kind).into_iter();
-    let words = |label: &Label| (label.slug.clone(), label.label.clone());
-    let topics = topics.map(|topic| ("a background topic".to_owned(), topic.label.clone()));
-    let labels: Vec<(String, String)> = set.labels.iter().map(words).chain(topics).collect();
-    for (label, words) in &labels {
+    let topics = set.background_for(&folder.kind);
+    let labels = set.labels.iter().map(|label| label.label.as_str());
+    let words: Vec<&str> = labels
+        .chain(topics.iter().map(|topic| topic.label.as_str()))
+        .collect();
+    let names: Vec<&str> = (0..words.len()).map(|place| name_of(set, place)).collect();
+    for (name, words) in names.iter().zip(&words) {
         if let Some(token) = encoder.reserved_token(words) {
             return Err(LabelerError::Reserved {
-                label: label.clone(),
+                label: (*name).to_owned(),
                 token: token.to_owned(),
                 model: model(),
             });
         }
     }
-    let encode = |labels: &[(String, String)]| {
-        encoder.encode_labels(labels.iter().map(|(_, words)| words.as_str()))
-    };
+    let encode = |words: &[&str]| encoder.encode_labels(words.iter().copied());
     let most = head.max_labels.unwrap_or(usize::MAX);
-    let all = encode(&labels)?;
+    let all = encode(&words)?;
     let fits = encoder.has_room(&all);
-    if fits && labels.len() <= most {
+    if fits && words.len() <= most {
         return Ok(all);
     }
-    let (mut first, mut limit) = (most.min(labels.len()), format!("{most} labels"));
+    let (mut first, mut limit) = (most.min(words.len()), format!("{most} labels"));
     if !fits {
         let window = encoder.max_tokens();
         limit = match encoder.task_tokens() {
@@ -47,27 +50,13 @@ pub fn prompt(
             task => format!("{window} tokens, of which the task prompt takes {task}"),
         };
         // Slow, but only an error message needs the number of labels that fit.
-        while first > 0 && !encoder.has_room(&encode(&labels[..first])?) {
+        while first > 0 && !encoder.has_room(&encode(&words[..first])?) {
             first -= 1;
         }
     }
     Err(LabelerError::TooManyLabels {
         model: model(),
-        labels: list(labels[first..].iter().map(|(label, _)| label.as_str())),
+        labels: first_few(&names[first..], LISTED),
         limit,
     })
-}
-
-/// Lists the first few names for a message and counts the rest.
-fn list<'n>(mut names: impl ExactSizeIterator<Item = &'n str>) -> String {
-    const LISTED: usize = 5;
-    let shown: Vec<String> = names
-        .by_ref()
-        .take(LISTED)
-        .map(|name| format!("`{name}`"))
-        .collect();
-    match names.len() {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
 }

@@ -3,7 +3,6 @@
 use super::*;
 use crate::test_engine::{ScriptedEngine, nli_folder};
 use topicmill_core::test_examples::{embedding, set};
-use topicmill_core::{LabelSet, ModelKind};
 
 fn labeler(engine: ScriptedEngine, budget: usize) -> Labeler {
     Labeler::load(nli_folder(), Box::new(engine), budget).unwrap()

@@ -1,10 +1,20 @@
 //! The vectors of labels: learned ones from the model folder, or computed from the texts of each label.
 
-use super::{Labeler, LabelerError};
+use super::{Labeler, LabelerError, name_of};
 use crate::batch::BatchRow;
 use crate::text::EncodedText;
 use topicmill_core::labels::hypothesis;
 use topicmill_core::{LabelSet, LabelVector, ModelKind, unit};
+
+/// The tokenised texts of a label set.
+pub(super) struct LabelTexts {
+    /// Each text, with the index of its label or topic in `owners`.
+    pub texts: Vec<(usize, EncodedText)>,
+    /// For each label and background topic, the index of its key; all topics have the background's.
+    pub owners: Vec<usize>,
+    /// Number of keys.
+    pub keys: usize,
+}
 
 impl Labeler {
     /// Logs, once per label set, whether learned vectors are used; logs nothing if the model has none for these labels.
@@ -63,16 +73,19 @@ impl Labeler {
         Err(LabelerError::LearnedWidth(model, width, numbers))
     }
 
-    /// Computes the label vectors: the mean of the vectors of each label's texts.
+    /// Computes the label vectors that are not known, one per key: the mean of the vectors of each label's texts.
     pub(super) fn label_vectors(
         &mut self,
-        name: &dyn Fn(usize) -> String,
-        owners: &[usize],
-        places: usize,
-        mut texts: Vec<(usize, EncodedText)>,
+        set: &LabelSet,
+        texts: LabelTexts,
         known: &[Option<LabelVector>],
     ) -> Result<Vec<LabelVector>, LabelerError> {
-        let known = |place: usize| known.get(place).and_then(Option::as_ref);
+        let LabelTexts {
+            mut texts,
+            owners,
+            keys,
+        } = texts;
+        let known = |key: usize| known.get(key).and_then(Option::as_ref);
         texts.retain(|(owner, _)| known(owners[*owner]).is_none());
         let encoder = self.encoder();
         let rows = texts.iter().enumerate();
@@ -94,31 +107,29 @@ impl Labeler {
         })?;
         if let Some((text, source)) = failed {
             return Err(LabelerError::Label {
-                label: name(texts[text].0),
+                label: name_of(set, owners[texts[text].0]).to_owned(),
                 source,
             });
         }
         let mut means: Vec<Vec<f64>> = vec![Vec::new(); owners.len()];
         // Summed in the order of the texts, so that batching does not change the result.
-        for ((label, _), vector) in texts.iter().zip(vectors) {
-            let mean = &mut means[*label];
+        for ((owner, _), vector) in texts.iter().zip(vectors) {
+            let mean = &mut means[*owner];
             mean.resize(vector.len(), 0.0);
             mean.iter_mut().zip(vector).for_each(|(sum, x)| *sum += x);
         }
-        let mut of_places: Vec<Vec<Vec<f64>>> = vec![Vec::new(); places];
-        for (mean, place) in means.into_iter().zip(owners) {
-            of_places[*place].push(mean);
+        let mut means_by_key: Vec<Vec<Vec<f64>>> = vec![Vec::new(); keys];
+        for (mean, key) in means.into_iter().zip(owners) {
+            means_by_key[key].push(mean);
         }
         let scale = match &self.folder.kind {
             ModelKind::Embedding(head) => head.softmax_scale,
             _ => unreachable!("only an embedding model has vectors"),
         };
-        let of_places = of_places.into_iter().enumerate();
-        let of_place = |(place, means)| {
-            known(place)
-                .cloned()
-                .unwrap_or_else(|| LabelVector::from_sums(scale, means))
+        let vector = |(key, means)| match known(key) {
+            Some(vector) => vector.clone(),
+            None => LabelVector::from_sums(scale, means),
         };
-        Ok(of_places.map(of_place).collect())
+        Ok(means_by_key.into_iter().enumerate().map(vector).collect())
     }
 }

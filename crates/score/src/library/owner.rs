@@ -13,30 +13,29 @@ pub fn untrusted_reason(path: &Path) -> Option<String> {
 /// Like [`untrusted_reason`], with one more trusted user.
 pub(super) fn untrusted_reason_allowing(path: &Path, also: Option<u32>) -> Option<String> {
     let me = rustix::process::geteuid().as_raw();
-    let why = |place: &Path| -> Option<String> {
-        let place = if place.as_os_str().is_empty() {
+    let reason = |path: &Path| -> Option<String> {
+        let path = if path.as_os_str().is_empty() {
             Path::new(".")
         } else {
-            place
+            path
         };
-        let Ok(found) = place.symlink_metadata() else {
-            return Some(format!("`{}` cannot be read", place.display()));
+        let Ok(metadata) = path.symlink_metadata() else {
+            return Some(format!("`{}` cannot be read", path.display()));
         };
-        let owner = found.uid();
+        let owner = metadata.uid();
         if ![0, me].contains(&owner) && Some(owner) != also {
-            return Some(format!("`{}` belongs to another user", place.display()));
+            return Some(format!("`{}` belongs to another user", path.display()));
         }
-        is_writable_by_others(&found)
-            .then(|| format!("`{}` is writable by others", place.display()))
+        is_writable_by_others(&metadata)
+            .then(|| format!("`{}` is writable by others", path.display()))
     };
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    // Check the path as given, and the path with symbolic links resolved.
-    let real = path.canonicalize().ok();
-    let ways = [Some(path), real];
-    ways.iter()
-        .flatten()
-        .flat_map(|way| way.ancestors())
-        .find_map(why)
+    let resolved = path.canonicalize().ok();
+    // Both the path as given and the path with symbolic links resolved are checked.
+    let mut folders = path
+        .ancestors()
+        .chain(resolved.iter().flat_map(|path| path.ancestors()));
+    folders.find_map(reason)
 }
 
 /// Returns the owner of a file.
@@ -46,9 +45,9 @@ pub(super) fn owner_of(path: &Path) -> Option<u32> {
 
 /// Returns true if someone other than the owner can change a file or a folder's entries. A group with the owner's id is
 /// the owner's private group. In a folder with the sticky bit, such as `/tmp`, only the owner can replace a file.
-fn is_writable_by_others(found: &Metadata) -> bool {
-    let (mode, is_link) = (found.mode(), found.is_symlink());
-    let sticky = found.is_dir() && mode & 0o1000 != 0;
-    let group = mode & 0o020 != 0 && found.gid() != found.uid();
+fn is_writable_by_others(metadata: &Metadata) -> bool {
+    let (mode, is_link) = (metadata.mode(), metadata.is_symlink());
+    let sticky = metadata.is_dir() && mode & 0o1000 != 0;
+    let group = mode & 0o020 != 0 && metadata.gid() != metadata.uid();
     !is_link && !sticky && (mode & 0o002 != 0 || group)
 }

@@ -64,7 +64,8 @@ pub fn check(bytes: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-fn all<'v>(mut steps: impl Iterator<Item = &'v Value>) -> Result<usize, String> {
+/// Returns the product of the growth factors of these steps.
+fn product<'v>(mut steps: impl Iterator<Item = &'v Value>) -> Result<usize, String> {
     steps.try_fold(1_usize, |product, step| {
         Ok(product.saturating_mul(growth_of(step)?))
     })
@@ -73,7 +74,7 @@ fn all<'v>(mut steps: impl Iterator<Item = &'v Value>) -> Result<usize, String> 
 /// Returns the maximum growth factor of a text, over all steps.
 fn growth_of(step: &Value) -> Result<usize, String> {
     let map = match step {
-        Value::Array(values) => return all(values.iter()),
+        Value::Array(values) => return product(values.iter()),
         Value::Object(map) => map,
         _ => return Ok(1),
     };
@@ -94,7 +95,7 @@ fn growth_of(step: &Value) -> Result<usize, String> {
         // Each byte becomes a letter of at most two bytes.
         own = 2;
     }
-    Ok(own.saturating_mul(all(map.values())?))
+    Ok(own.saturating_mul(product(map.values())?))
 }
 
 /// Returns the length of the longest replacement in a charsmap, which contains the size of its trie, the trie, and

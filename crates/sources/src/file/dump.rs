@@ -181,11 +181,11 @@ pub fn check(path: &Path, options: &FileOptions) -> Result<u64, FileError> {
     if bytes::is_stdin(path) {
         return Ok(0);
     }
-    let about = std::fs::metadata(path).map_err(FileError::at(path))?;
-    if about.is_file() || about.is_dir() {
+    let metadata = std::fs::metadata(path).map_err(FileError::at(path))?;
+    if metadata.is_file() || metadata.is_dir() {
         drop(blocks(path, options)?);
     }
-    Ok(about.len())
+    Ok(metadata.len())
 }
 
 /// Returns a file's fingerprint: its size and the hash of its first MiB.
@@ -211,38 +211,38 @@ pub fn blocks(path: &Path, options: &FileOptions) -> Result<Blocks, FileError> {
     let read = Arc::new(AtomicU64::new(0));
     let given = &options.given;
     let name = path.display();
-    let wrong = |why| FileError(format!("`{name}`: {why}"));
+    let unsuitable = |why| FileError(format!("`{name}`: {why}"));
     let counted = Counted {
         file: open(path)?,
         read: read.clone(),
     };
-    let recognised =
-        detect_format(path, Box::new(counted), options.format).map_err(|error| match error {
+    let (format, mut text) = detect_format(path, Box::new(counted), options.format)
+        .map_err(|error| match error {
             TableError::Io(error) => FileError::at(path)(error),
-            error => wrong(error.to_string()),
-        });
-    let (format, mut text) = recognised?.ok_or_else(|| empty(path))?;
+            error => unsuitable(error.to_string()),
+        })?
+        .ok_or_else(|| empty(path))?;
     let rows: Box<dyn PostRows> = match format {
         TableFormat::Json | TableFormat::Ndjson => {
             if options.is_dump && !options.columns.is_empty() {
                 let why = "--map is not for dumps, whose fields have Reddit's names: omit it";
-                return Err(wrong(why.to_owned()));
+                return Err(unsuitable(why.to_owned()));
             }
             check_start(path, &mut text)?;
             Box::new(JsonPosts::new(text, options))
         }
         TableFormat::Csv | TableFormat::Tsv => {
             let tab = (format == TableFormat::Tsv).then_some(b'\t');
-            Box::new(Posts::csv(text, tab, &options.columns, given).map_err(wrong)?)
+            Box::new(Posts::csv(text, tab, &options.columns, given).map_err(unsuitable)?)
         }
         TableFormat::Parquet => {
             let file = File::open(path).map_err(FileError::at(path))?;
-            Box::new(Posts::parquet(file, &options.columns, given, &read).map_err(wrong)?)
+            Box::new(Posts::parquet(file, &options.columns, given, &read).map_err(unsuitable)?)
         }
         TableFormat::Text => {
             let why = "it contains only text, but a post also needs an id, a subreddit and a time: use a table or \
                        NDJSON; for a file of ids add `--format ids`";
-            return Err(wrong(why.to_owned()));
+            return Err(unsuitable(why.to_owned()));
         }
     };
     Ok(Blocks {
@@ -272,13 +272,14 @@ impl Read for Counted {
 /// Opens a file that exists and is not empty, or a pipe.
 fn open(path: &Path) -> Result<ByteReader, FileError> {
     let io_error = FileError::at(path);
-    let about = std::fs::metadata(path).ok();
-    if about.as_ref().is_some_and(std::fs::Metadata::is_dir) {
-        return Err(io_error(io::ErrorKind::IsADirectory.into()));
-    }
-    // Only regular files are checked because a pipe's length is also 0.
-    if about.is_some_and(|about| about.is_file() && about.len() == 0) {
-        return Err(empty(path));
+    if let Ok(metadata) = std::fs::metadata(path) {
+        if metadata.is_dir() {
+            return Err(io_error(io::ErrorKind::IsADirectory.into()));
+        }
+        // Only regular files are checked because a pipe's length is also 0.
+        if metadata.is_file() && metadata.len() == 0 {
+            return Err(empty(path));
+        }
     }
     bytes::open(path).map_err(io_error)
 }

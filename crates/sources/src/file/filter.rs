@@ -89,34 +89,40 @@ impl Filter {
     /// A key may occur more than once, for example in a crosspost's parent; one matching value suffices. Quotes in a
     /// string are escaped, so a key in quotes cannot be part of a string.
     pub fn may_match(&self, line: &[u8]) -> bool {
-        let by_name = self.subreddits.is_none()
-            || any_value_matches(&self.subreddit_key, line, |value| {
-                let Some(rest) = value.strip_prefix(b"\"") else {
-                    return true;
-                };
-                match memchr::memchr2(b'"', b'\\', &rest[..rest.len().min(LONGEST_NAME)]) {
-                    Some(end) if rest[end] == b'"' => self.matches_name(&rest[..end]),
-                    _ => true,
-                }
-            });
-        let always = self.from == i64::MIN && self.until == i64::MAX;
-        by_name
-            && (always
-                || any_value_matches(&self.created_key, line, |value| {
-                    let value = value.strip_prefix(b"\"").unwrap_or(value);
-                    let digits = leading_digits(value);
-                    let end = match value.get(digits) {
-                        Some(b'.') => digits + 1 + leading_digits(&value[digits + 1..]),
-                        _ => digits,
-                    };
-                    // Other forms, such as exponents, are left to the parser.
-                    let whole = matches!(value.get(end), Some(b',' | b'}' | b'"' | b' '));
-                    let secs = std::str::from_utf8(&value[..digits]).ok();
-                    match secs.and_then(|secs| secs.parse().ok()) {
-                        Some(secs) if whole => self.matches_secs(secs),
-                        _ => true,
-                    }
-                }))
+        let any_name = self.subreddits.is_none();
+        let any_time = self.from == i64::MIN && self.until == i64::MAX;
+        let is_name = |value: &[u8]| self.may_match_name(value);
+        let is_time = |value: &[u8]| self.may_match_time(value);
+        (any_name || any_value_matches(&self.subreddit_key, line, is_name))
+            && (any_time || any_value_matches(&self.created_key, line, is_time))
+    }
+
+    /// Returns false only if the JSON value at the start of the bytes is certainly another subreddit's name.
+    fn may_match_name(&self, value: &[u8]) -> bool {
+        let Some(rest) = value.strip_prefix(b"\"") else {
+            return true;
+        };
+        match memchr::memchr2(b'"', b'\\', &rest[..rest.len().min(LONGEST_NAME)]) {
+            Some(end) if rest[end] == b'"' => self.matches_name(&rest[..end]),
+            _ => true,
+        }
+    }
+
+    /// Returns false only if the JSON value at the start of the bytes is certainly a time outside the range.
+    fn may_match_time(&self, value: &[u8]) -> bool {
+        let value = value.strip_prefix(b"\"").unwrap_or(value);
+        let digits = leading_digits(value);
+        let end = match value.get(digits) {
+            Some(b'.') => digits + 1 + leading_digits(&value[digits + 1..]),
+            _ => digits,
+        };
+        let is_whole = matches!(value.get(end), Some(b',' | b'}' | b'"' | b' '));
+        let secs = std::str::from_utf8(&value[..digits]).ok();
+        match secs.and_then(|secs| secs.parse().ok()) {
+            Some(secs) if is_whole => self.matches_secs(secs),
+            // Other forms, such as exponents, are left to the parser.
+            _ => true,
+        }
     }
 
     fn matches_name(&self, name: &[u8]) -> bool {
@@ -158,18 +164,18 @@ fn any_value_matches(
     line: &[u8],
     mut matches: impl FnMut(&[u8]) -> bool,
 ) -> bool {
-    let mut found = false;
-    for at in key.find_iter(line) {
-        let rest = line[at + key.needle().len()..].trim_ascii_start();
+    let mut has_key = false;
+    for start in key.find_iter(line) {
+        let rest = line[start + key.needle().len()..].trim_ascii_start();
         // Without a colon, the match is not a key but a string value, such as the title "subreddit".
         if let Some(value) = rest.strip_prefix(b":") {
-            found = true;
+            has_key = true;
             if matches(value.trim_ascii_start()) {
                 return true;
             }
         }
     }
-    !found
+    !has_key
 }
 
 #[cfg(test)]

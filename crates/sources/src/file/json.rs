@@ -49,10 +49,7 @@ impl JsonPosts {
             decoder: Decoder {
                 columns: options.columns.clone(),
                 given: options.given.clone(),
-                layout: None,
-                mapped: HashSet::new(),
-                thread: None,
-                nulls: 0,
+                ..Decoder::default()
             },
             inner: 0,
             is_flat: options.is_dump,
@@ -76,7 +73,7 @@ impl JsonPosts {
 
     fn try_next(&mut self) -> io::Result<Option<FileRow>> {
         loop {
-            let (read, replies) = if let Some(inner) = self.records.next_inner() {
+            let (decoded, replies) = if let Some(inner) = self.records.next_inner() {
                 self.inner += 1;
                 let json = inner.get().as_bytes();
                 (self.decoder.record(json), replies_in(json))
@@ -93,11 +90,11 @@ impl JsonPosts {
                     }
                 }
             };
-            if read.is_ok() {
-                self.push_inner(replies);
-            }
-            match read {
-                Ok(record) => return Ok(Some(FileRow::Record(record))),
+            match decoded {
+                Ok(record) => {
+                    self.push_inner(replies);
+                    return Ok(Some(FileRow::Record(record)));
+                }
                 // Nearly every record is a post, so wrapped records are checked for only here.
                 Err(reason) => match unwrap_records(self.records.record()) {
                     Some(inner) if self.inner == 0 => self.push_inner(inner),
@@ -128,15 +125,11 @@ impl PostRows for JsonPosts {
     }
 
     fn position(&self) -> Position {
-        let JsonPosition {
-            bytes,
-            lines: rows,
-            left_out,
-        } = self.records.position();
+        let position = self.records.position();
         Position {
-            bytes,
-            rows,
-            left_out,
+            bytes: position.bytes,
+            rows: position.lines,
+            left_out: position.left_out,
         }
     }
 
@@ -153,13 +146,9 @@ impl PostRows for JsonPosts {
     }
 
     fn caveat(&self) -> Option<String> {
-        let Decoder {
-            columns, mapped, ..
-        } = &self.decoder;
-        let unseen = columns
-            .iter()
-            .find(|column| !mapped.contains(column.field))?;
-        let Column { field, name } = unseen;
+        let mut columns = self.decoder.columns.iter();
+        let Column { field, name } =
+            columns.find(|column| !self.decoder.mapped.contains(column.field))?;
         Some(format!(
             "no post has `{name}`, which --map names for `{field}`: check the name"
         ))
@@ -175,6 +164,7 @@ impl PostRows for JsonPosts {
 }
 
 /// Decodes posts from JSON objects.
+#[derive(Default)]
 struct Decoder {
     columns: Vec<Column>,
     given: Vec<DefaultValue>,

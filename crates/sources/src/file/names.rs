@@ -35,55 +35,33 @@ pub const FIELDS: [&str; 18] = [
 pub(super) const KINDS: [&str; 5] = ["kind", "parent", "parent_id", "link_id", "is_submitter"];
 
 /// The names that other tools use for a field. Of a field's names, the first that a file has is read.
-const ALIASES: [(&str, &[&str]); 14] = [
-    ("kind", &["datatype"]),
-    (
-        "link_id",
-        &["threadid", "submission", "submissionid", "postid"],
-    ),
-    ("id", &["postid", "submissionid", "redditid", "parsedid"]),
-    ("title", &["posttitle", "submissiontitle", "subject"]),
+const ALIASES: [(&str, &str); 14] = [
+    ("kind", "datatype"),
+    ("link_id", "threadid submission submissionid postid"),
+    ("id", "postid submissionid redditid parsedid"),
+    ("title", "posttitle submissiontitle subject"),
     (
         "selftext",
-        &[
-            "body",
-            "text",
-            "posttext",
-            "postbody",
-            "content",
-            "description",
-        ],
+        "body text posttext postbody content description",
     ),
     (
         "subreddit",
-        &["parsedcommunityname", "communityname", "subredditname"],
+        "parsedcommunityname communityname subredditname",
     ),
-    (
-        "permalink",
-        &["fulllink", "link", "posturl", "postlink", "threadurl"],
-    ),
+    ("permalink", "fulllink link posturl postlink threadurl"),
     (
         "created_utc",
-        &[
-            "unixtimestamp",
-            "createdat",
-            "created",
-            "timestamp",
-            "dateutc",
-            "datetime",
-            "date",
-            "dateposted",
-        ],
+        "unixtimestamp createdat created timestamp dateutc datetime date dateposted",
     ),
-    ("author", &["username", "userposted"]),
-    ("score", &["upvotes", "ups", "numupvotes"]),
-    ("upvote_ratio", &["upratio"]),
+    ("author", "username userposted"),
+    ("score", "upvotes ups numupvotes"),
+    ("upvote_ratio", "upratio"),
     (
         "num_comments",
-        &["commsnum", "numberofcomments", "commentcount", "comments"],
+        "commsnum numberofcomments commentcount comments",
     ),
-    ("link_flair_text", &["flair", "postflair"]),
-    ("over_18", &["nsfw"]),
+    ("link_flair_text", "flair postflair"),
+    ("over_18", "nsfw"),
 ];
 
 /// A tool whose files are recognised.
@@ -121,7 +99,8 @@ impl Tool {
         }
     }
 
-    fn of(keys: &[String]) -> Option<&'static Self> {
+    /// Returns the tool whose files have these [keys](key).
+    fn with_keys(keys: &[String]) -> Option<&'static Self> {
         let has = |name: &&str| keys.iter().any(|key| key == name);
         TOOLS.iter().find(|tool| tool.names.iter().all(has))
     }
@@ -171,9 +150,12 @@ impl Layout {
 
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let renamed = self.renamed.iter();
-        let renamed = renamed.map(|(field, column)| format!("`{column}` as `{field}`"));
-        let renamed = renamed.collect::<Vec<_>>().join(", ");
+        let renamed: Vec<String> = self
+            .renamed
+            .iter()
+            .map(|(field, column)| format!("`{column}` as `{field}`"))
+            .collect();
+        let renamed = renamed.join(", ");
         match self.tool {
             Some(tool) if renamed.is_empty() => write!(f, "reading a file of {}", tool.name),
             Some(tool) => write!(f, "reading a file of {}: {renamed}", tool.name),
@@ -213,21 +195,20 @@ impl<'a> Names<'a> {
     /// Returns the layout of a file with these names, without any fields.
     pub(super) fn layout(&self) -> Layout {
         Layout {
-            tool: Tool::of(&self.keys),
+            tool: Tool::with_keys(&self.keys),
             ..Layout::default()
         }
     }
 
     /// Returns the index of a field's name among those that `is_free` accepts.
     pub(super) fn find(&self, field: &str, is_free: impl Fn(usize) -> bool) -> Option<usize> {
-        let free = || (0..self.names.len()).filter(|at| is_free(*at));
-        let by_key = |sought: &str| free().find(|at| self.keys[*at] == sought);
-        let aliases = ALIASES.iter().find(|(known, _)| *known == field);
-        let mut aliases = aliases.map_or(&[][..], |(_, names)| names).iter();
+        let free = || (0..self.names.len()).filter(|index| is_free(*index));
+        let by_key = |key: &str| free().find(|index| self.keys[*index] == key);
+        let aliases = || ALIASES.iter().find(|(known, _)| *known == field);
         free()
-            .find(|at| self.names[*at] == field)
+            .find(|index| self.names[*index] == field)
             .or_else(|| by_key(&key(field)))
-            .or_else(|| aliases.find_map(|alias| by_key(alias)))
+            .or_else(|| aliases()?.1.split(' ').find_map(by_key))
     }
 }
 
@@ -252,20 +233,21 @@ pub(super) fn fill(
             layout.mapped.extend(value.map(|_| field));
             value.and_then(scalar).unwrap_or_default()
         } else {
-            let is_free = |at: usize| {
-                let name = names.names[at];
+            let is_free = |index: usize| {
+                let name = names.names[index];
                 let is_mapped = wanted.iter().any(|column| column.name == name);
                 !is_mapped && scalar(&record[name]).is_some()
             };
             // An object or an array of the field's own name has been read already.
-            let Some(at) = names
+            let Some(index) = names
                 .find(field, is_free)
                 .filter(|_| !fields.is_object(field))
             else {
                 continue;
             };
-            layout.add(field, names.names[at]);
-            record[names.names[at]].clone()
+            let name = names.names[index];
+            layout.add(field, name);
+            record[name].clone()
         };
         fields.set(field, layout.normalise(field, value));
     }

@@ -48,13 +48,13 @@ pub struct DefaultValue {
 struct Field {
     name: &'static str,
     /// Index among the columns that are read.
-    at: usize,
+    index: usize,
     /// True if neither the column's name nor `--map` is certain to mean the field.
     is_guess: bool,
 }
 
 /// The columns of a table that are read.
-struct Found {
+struct ReadColumns {
     fields: Vec<Field>,
     /// Indices of the columns in the table, ascending.
     columns: Vec<usize>,
@@ -63,10 +63,26 @@ struct Found {
     caveat: Option<String>,
 }
 
+/// Reports how much of a Parquet file has been read.
+struct Progress {
+    rows: u64,
+    bytes: u64,
+    read: Arc<AtomicU64>,
+}
+
+impl Progress {
+    /// Estimates the bytes from the share of rows, because the columns are in different parts of the file.
+    fn report(&self, row: u64) {
+        let read = u128::from(self.bytes) * u128::from(row) / u128::from(self.rows.max(1));
+        let read = u64::try_from(read).unwrap_or(self.bytes).min(self.bytes);
+        self.read.store(read, Ordering::Relaxed);
+    }
+}
+
 /// The rows in a table. Only the columns that are needed are read.
 pub struct Posts {
     rows: Box<dyn Rows>,
-    found: Found,
+    columns: ReadColumns,
     given: Vec<DefaultValue>,
     number: u64,
     /// Bytes of the cells read so far.
@@ -74,8 +90,7 @@ pub struct Posts {
     nulls: u64,
     /// True if the rest of the file cannot be read.
     ended: bool,
-    /// Rows and bytes in a Parquet file, and where to report progress.
-    size: Option<(u64, u64, Arc<AtomicU64>)>,
+    progress: Option<Progress>,
 }
 
 impl Posts {
@@ -89,11 +104,8 @@ impl Posts {
         wanted: &[Column],
         given: &[DefaultValue],
     ) -> Result<Self, String> {
-        let mut rows = Csv::new(text, delimiter).map_err(|error| error.to_string())?;
-        let found = find(wanted, given, &rows, &[])?;
-        rows.select(&found.columns)
-            .map_err(|error| error.to_string())?;
-        Ok(Self::of(Box::new(rows), found, given, None))
+        let rows = Csv::new(text, delimiter).map_err(|error| error.to_string())?;
+        Self::new(rows, wanted, given, &[], None)
     }
 
     /// Reads the schema of a Parquet file. `read` receives the number of bytes read.
@@ -107,30 +119,55 @@ impl Posts {
         read: &Arc<AtomicU64>,
     ) -> Result<Self, String> {
         let bytes = file.metadata().map_err(|error| error.to_string())?.len();
-        let mut rows = Parquet::new(file).map_err(|error| error.to_string())?;
-        let found = find(wanted, given, &rows, &rows.nested())?;
-        rows.select(&found.columns)
-            .map_err(|error| error.to_string())?;
-        let size = (rows.count(), bytes, read.clone());
-        Ok(Self::of(Box::new(rows), found, given, Some(size)))
+        let rows = Parquet::new(file).map_err(|error| error.to_string())?;
+        let nested = rows.nested();
+        let progress = Progress {
+            rows: rows.count(),
+            bytes,
+            read: read.clone(),
+        };
+        Self::new(rows, wanted, given, &nested, Some(progress))
     }
 
-    fn of(
-        rows: Box<dyn Rows>,
-        found: Found,
+    fn new(
+        mut rows: impl Rows + 'static,
+        wanted: &[Column],
         given: &[DefaultValue],
-        size: Option<(u64, u64, Arc<AtomicU64>)>,
-    ) -> Self {
-        Self {
-            rows,
-            found,
+        nested: &[usize],
+        progress: Option<Progress>,
+    ) -> Result<Self, String> {
+        let columns = find_columns(wanted, given, &rows, nested)?;
+        rows.select(&columns.columns)
+            .map_err(|error| error.to_string())?;
+        Ok(Self {
+            rows: Box::new(rows),
+            columns,
             given: given.to_vec(),
             number: 0,
             bytes: 0,
             nulls: 0,
             ended: false,
-            size,
+            progress,
+        })
+    }
+
+    fn decode(&mut self, row: Row) -> Result<Record, RejectReason> {
+        if let Some(problem) = row.problem {
+            return Err(problem.into());
         }
+        self.bytes += row.cells.iter().map(|(_, cell)| size(cell)).sum::<u64>();
+        let ReadColumns { fields, layout, .. } = &self.columns;
+        let mut values = Vec::with_capacity(fields.len());
+        for field in fields {
+            let (_, cell) = &row.cells[field.index];
+            let value = layout.normalise(field.name, value(field.name, cell)?);
+            // The column of another tool may have another meaning.
+            let must_be_number = field.is_guess && NUMBERS.contains(&field.name);
+            if !must_be_number || number_of(&value).is_some() {
+                values.push((field.name, value));
+            }
+        }
+        record(values, &self.given, &mut self.nulls)
     }
 }
 
@@ -146,38 +183,20 @@ impl PostRows for Posts {
                 break row;
             }
         };
-        self.ended = row.is_err();
-        if let Some((rows, bytes, read)) = &self.size {
-            // This is estimated from the share of rows because the columns are in different parts of the file.
-            let so_far = u128::from(*bytes) * u128::from(self.number) / u128::from((*rows).max(1));
-            let so_far = u64::try_from(so_far).unwrap_or(*bytes).min(*bytes);
-            read.store(so_far, Ordering::Relaxed);
+        if let Some(progress) = &self.progress {
+            progress.report(self.number);
         }
-        let row = row
+        self.ended = row.is_err();
+        let decoded = row
             .map_err(|error| error.to_string().into())
-            .and_then(|row| {
-                if let Some(problem) = row.problem {
-                    return Err(problem.into());
-                }
-                self.bytes += row.cells.iter().map(|(_, cell)| size(cell)).sum::<u64>();
-                let Found { fields, layout, .. } = &self.found;
-                let mut values = Vec::with_capacity(fields.len());
-                for Field { name, at, is_guess } in fields {
-                    let value = layout.normalise(name, value(name, &row.cells[*at].1)?);
-                    // The column of another tool may have another meaning.
-                    if !is_guess || !NUMBERS.contains(name) || number_of(&value).is_some() {
-                        values.push((*name, value));
-                    }
-                }
-                record(values, &self.given, &mut self.nulls)
-            });
-        Some(row.map_or_else(
-            |reason| {
+            .and_then(|row| self.decode(row));
+        Some(match decoded {
+            Ok(record) => FileRow::Record(record),
+            Err(reason) => {
                 let at = format!("row {}", self.number);
                 FileRow::Rejected(Rejected { at, reason })
-            },
-            FileRow::Record,
-        ))
+            }
+        })
     }
 
     fn position(&self) -> Position {
@@ -193,11 +212,11 @@ impl PostRows for Posts {
     }
 
     fn caveat(&self) -> Option<String> {
-        self.found.caveat.clone()
+        self.columns.caveat.clone()
     }
 
     fn layout(&self) -> Option<&Layout> {
-        Some(&self.found.layout)
+        Some(&self.columns.layout)
     }
 }
 
@@ -229,97 +248,123 @@ fn value(field: &str, cell: &Cell) -> Result<Value, String> {
 }
 
 /// Finds the fields' columns; a `nested` column cannot be used.
-fn find(
+fn find_columns(
     wanted: &[Column],
     given: &[DefaultValue],
     table: &dyn Rows,
     nested: &[usize],
-) -> Result<Found, String> {
+) -> Result<ReadColumns, String> {
     let columns = table.names().unwrap_or_default();
     let names = Names::new(columns.iter().map(|column| &**column));
     let mut layout = names.layout();
-    let mut found: Vec<(usize, &'static str)> = Vec::new();
+    let mut fields = mapped_fields(wanted, columns, nested)?;
+    for name in FIELDS.into_iter().chain(KINDS) {
+        if wanted.iter().any(|column| column.field == name) {
+            continue;
+        }
+        let is_free = |index: usize| {
+            *columns[index] == *name || fields.iter().all(|field| field.index != index)
+        };
+        match names.find(name, is_free) {
+            Some(index) if nested.contains(&index) => {
+                tracing::warn!(
+                    "ignoring the column `{}`, because it is nested",
+                    columns[index]
+                );
+            }
+            Some(index) => {
+                layout.add(name, &columns[index]);
+                fields.push(Field {
+                    name,
+                    index,
+                    is_guess: *columns[index] != *name,
+                });
+            }
+            None => {}
+        }
+    }
+    check_fields(&fields, given, table)?;
+    let mut read: Vec<usize> = fields.iter().map(|field| field.index).collect();
+    read.sort_unstable();
+    read.dedup();
+    // From here on, an index counts only the columns that are read.
+    for field in &mut fields {
+        field.index = read.partition_point(|column| *column < field.index);
+    }
+    let unread: Vec<Arc<str>> = columns
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| !read.contains(index) && !nested.contains(index))
+        .map(|(_, name)| name.clone())
+        .collect();
+    // The columns that were not read may contain the bodies.
+    let may_have_body = !is_known("selftext", &fields, given) && !unread.is_empty();
+    let caveat = may_have_body.then(|| {
+        format!(
+            "no column has the body, `selftext`: name it with `--map selftext=COLUMN`; the columns that were not read \
+             are {}",
+            listed(&unread)
+        )
+    });
+    Ok(ReadColumns {
+        fields,
+        layout,
+        columns: read,
+        caveat,
+    })
+}
+
+/// Returns the fields that `wanted` maps, each with its column's index in the table.
+fn mapped_fields(
+    wanted: &[Column],
+    columns: &[Arc<str>],
+    nested: &[usize],
+) -> Result<Vec<Field>, String> {
+    let mut fields = Vec::new();
     for Column { field, name } in wanted {
-        let at = columns.iter().position(|column| **column == **name);
-        let at = at.ok_or_else(|| {
+        let index = columns.iter().position(|column| **column == **name);
+        let index = index.ok_or_else(|| {
             let columns = listed(columns);
             format!(
                 "there is no column `{name}` to take `{field}` from; the file has the columns {columns}"
             )
         })?;
-        if nested.contains(&at) {
+        if nested.contains(&index) {
             return Err(format!("the column `{name}` is nested: map a plain column"));
         }
-        found.push((at, field));
+        fields.push(Field {
+            name: field,
+            index,
+            is_guess: false,
+        });
     }
-    for field in FIELDS.into_iter().chain(KINDS) {
-        if wanted.iter().any(|column| column.field == field) {
-            continue;
-        }
-        let is_free =
-            |at: usize| *columns[at] == *field || !found.iter().any(|(used, _)| *used == at);
-        match names.find(field, is_free) {
-            Some(at) if nested.contains(&at) => {
-                tracing::warn!(
-                    "ignoring the column `{}`, because it is nested",
-                    columns[at]
-                );
-            }
-            Some(at) => {
-                layout.add(field, &columns[at]);
-                found.push((at, field));
-            }
-            None => {}
-        }
-    }
-    let mut names = found.iter().map(|(at, _)| &*columns[*at]);
-    if let Some(name) = names.find(|name| table.repeated().iter().any(|twice| twice == name)) {
+    Ok(fields)
+}
+
+/// Checks that no field's column is ambiguous, and that every required field has a column or a default value.
+fn check_fields(fields: &[Field], given: &[DefaultValue], table: &dyn Rows) -> Result<(), String> {
+    let columns = table.names().unwrap_or_default();
+    let mut read = fields.iter().map(|field| &*columns[field.index]);
+    if let Some(name) = read.find(|name| table.repeated().iter().any(|twice| twice == name)) {
         return Err(format!(
             "two columns are named `{name}`: rename one of them"
         ));
     }
-    let is_known = |field: &str| {
-        found.iter().any(|(_, known)| *known == field)
-            || given.iter().any(|given| given.field == field)
-    };
-    let has_body = is_known("selftext");
     let missing: Vec<&str> = REQUIRED
         .iter()
-        .filter(|names| !names.iter().any(|name| is_known(name)))
+        .filter(|names| !names.iter().any(|name| is_known(name, fields, given)))
         .map(|names| names[0])
         .collect();
-    if !missing.is_empty() {
-        return Err(missing_fields(&missing, columns));
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(missing_fields(&missing, columns))
     }
-    let mut read: Vec<usize> = found.iter().map(|(at, _)| *at).collect();
-    read.sort_unstable();
-    read.dedup();
-    let unread: Vec<Arc<str>> = columns
-        .iter()
-        .enumerate()
-        .filter(|(at, _)| !read.contains(at) && !nested.contains(at))
-        .map(|(_, name)| name.clone())
-        .collect();
-    let place = |(at, name): (usize, &'static str)| Field {
-        name,
-        at: read.partition_point(|column| *column < at),
-        is_guess: *columns[at] != *name && !wanted.iter().any(|column| column.field == name),
-    };
-    Ok(Found {
-        fields: found.into_iter().map(place).collect(),
-        layout,
-        columns: read,
-        caveat: (!has_body && !unread.is_empty()).then(|| missing_body(&unread)),
-    })
 }
 
-/// Returns the warning for a table without bodies. The columns in `unread` may contain them.
-fn missing_body(unread: &[Arc<str>]) -> String {
-    format!(
-        "no column has the body, `selftext`: name it with `--map selftext=COLUMN`; the columns that were not read are \
-         {}",
-        listed(unread)
-    )
+/// Returns true if a field has a column or a default value.
+fn is_known(name: &str, fields: &[Field], given: &[DefaultValue]) -> bool {
+    fields.iter().any(|field| field.name == name) || given.iter().any(|given| given.field == name)
 }
 
 /// Returns the error for required fields that no column has.

@@ -67,6 +67,12 @@ impl Field {
         self.text().filter(|text| !is_null(text))
     }
 
+    /// Returns true if the value begins with the prefix of a kind of thing, such as `t3_`, in either case.
+    fn has_prefix(&self, prefix: &str) -> bool {
+        let start = self.str().and_then(|name| name.trim().get(..3));
+        start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+    }
+
     /// Returns an id. Some programs write an id as a number if it consists only of digits.
     fn id(&self) -> Option<String> {
         match self.value()? {
@@ -187,9 +193,10 @@ macro_rules! fields {
 fields! {
     author = "author", body = "body", created_utc = "created_utc", crosspost_parent = "crosspost_parent",
     crosspost_parent_list = "crosspost_parent_list", data = "data", flair = "link_flair_text", id = "id",
-    is_self = "is_self", is_submitter = "is_submitter", kind = "kind", link_id = "link_id", meta = "_meta", name = "name",
-    num_comments = "num_comments", over_18 = "over_18", parent = "parent", parent_id = "parent_id", permalink = "permalink", promoted = "promoted",
-    removal_type = "removal_type", removed_by_category = "removed_by_category",
+    is_self = "is_self", is_submitter = "is_submitter", kind = "kind", link_id = "link_id", meta = "_meta",
+    name = "name", num_comments = "num_comments", over_18 = "over_18", parent = "parent", parent_id = "parent_id",
+    permalink = "permalink", promoted = "promoted", removal_type = "removal_type",
+    removed_by_category = "removed_by_category",
     retrieved_2nd_on = "retrieved_2nd_on", retrieved_on = "retrieved_on", retrieved_utc = "retrieved_utc",
     score = "score", selftext = "selftext", stickied = "stickied", subreddit = "subreddit", title = "title",
     topic = "topic", ups = "ups", upvote_ratio = "upvote_ratio", url = "url",
@@ -353,28 +360,24 @@ impl Fields {
     }
 
     /// Returns true for a comment: its name or its kind says so, it replies to a thing, or it has the address of a
-    /// comment. In tables of posts and comments, posts have a title.
+    /// comment.
     pub(crate) fn is_comment(&self) -> bool {
-        let is = |field: &Field, known: &str| {
-            let prefix = field.str().and_then(|name| name.trim().get(..3));
-            prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(known))
-        };
-        let names = [&self.name, &self.id];
-        if names.iter().any(|name| is(name, "t3_")) || self.kind.str() == Some("t3") {
+        let is_named = |prefix: &str| self.name.has_prefix(prefix) || self.id.has_prefix(prefix);
+        if is_named("t3_") || self.kind.str() == Some("t3") {
             return false;
         }
-        let replied_to = [&self.link_id, &self.parent_id, &self.parent];
-        let has_title = self.title.text().is_some();
-        names.iter().any(|name| is(name, "t1_"))
+        let replied_to = [&self.link_id, &self.parent_id];
+        let has_parent = || self.parent.word().is_some();
+        is_named("t1_")
             || matches!(self.kind.str(), Some("t1" | "comment"))
-            || replied_to[..2]
-                .iter()
-                .any(|name| is(name, "t1_") || is(name, "t3_"))
-            || !has_title && replied_to.iter().any(|name| name.word().is_some())
+            || replied_to.iter().any(|name| name.has_prefix("t1_") || name.has_prefix("t3_"))
+            // In tables of posts and comments, posts have a title.
+            || self.title.text().is_none()
+                && (has_parent() || replied_to.iter().any(|name| name.word().is_some()))
             || self.address().is_some_and(|name| name.is_comment())
     }
 
-    /// Returns what its permalink names.
+    /// Returns the fullname in the permalink.
     fn address(&self) -> Option<Fullname> {
         let link = self.permalink.str().filter(|link| link.contains('/'))?;
         Fullname::from_url(link).ok()

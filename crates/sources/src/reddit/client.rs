@@ -167,9 +167,8 @@ impl Reddit {
     /// # Errors
     /// Returns the reason why there is no token, or why the API rejects it, and the settings to check.
     pub async fn check_credentials(&self, subreddit: &str) -> Result<Credentials, SourceError> {
-        let answer = self.page((subreddit, ThingKind::Post), Listing::Hot, 1, None);
-        let answer = answer.await;
-        if let Err(error) = answer
+        let page = self.page((subreddit, ThingKind::Post), Listing::Hot, 1, None);
+        if let Err(error) = page.await
             && !error.outcome().is_subreddit_specific()
         {
             return Err(error);
@@ -202,24 +201,27 @@ impl Reddit {
         url: &Url,
         decode: impl Fn(&[u8]) -> Result<T, ListingError>,
     ) -> Result<T, SourceError> {
-        let ask = async |token: &Token| {
+        let send = async |token: &Token| {
             let request = |http: &Client| http.get(url.clone()).bearer_auth(&token.bearer);
-            let judge = |answer: &HttpResponse| self.judge(what).decide(answer, &decode, refusal);
-            let answer = self.http.send(Purpose::Data, what, request, judge).await;
-            if answer.is_ok() {
+            let judge = |response: &HttpResponse| {
+                let judge = self.judge(what);
+                judge.decide(response, &decode, refusal)
+            };
+            let decoded = self.http.send(Purpose::Data, what, request, judge).await;
+            if decoded.is_ok() {
                 token.set_accepted();
             }
-            answer
+            decoded
         };
         let token = self.token(None).await?;
-        match ask(&token).await {
+        match send(&token).await {
             // This retries only once: if a new token is rejected too, the application has no permission to read.
             Err(SourceError::Unauthorized(what)) => match self.token(Some(&token)).await {
-                Ok(token) => ask(&*token).await,
+                Ok(token) => send(&*token).await,
                 Err(SourceError::Unauthorized(_)) => Err(SourceError::Unauthorized(what)),
                 Err(error) => Err(error),
             },
-            answer => answer,
+            decoded => decoded,
         }
     }
 
@@ -251,12 +253,12 @@ impl Reddit {
         };
         let what = "a token";
         let decode = |body: &[u8]| Ok(serde_json::from_slice(body)?);
-        let judge = |answer: &HttpResponse| {
+        let judge = |response: &HttpResponse| {
             let judge = Judge {
                 is_secret: true,
                 ..self.judge(what)
             };
-            judge.decide(answer, decode, refusal)
+            judge.decide(response, decode, refusal)
         };
         self.http
             .send(Purpose::Token, what, request, judge)

@@ -10,7 +10,7 @@ use topicmill_http::HttpResponse;
 /// Returns the meaning of a refusal if it is more specific than its HTTP status. A 403 in JSON comes from the API; any
 /// other 403 comes from the edge in front of it.
 pub(super) fn refusal(
-    answer: &HttpResponse,
+    response: &HttpResponse,
     status: u16,
     redirect: Option<&str>,
 ) -> Option<Refusal> {
@@ -23,14 +23,15 @@ pub(super) fn refusal(
             .starts_with("/subreddits/search")
             .then_some((Outcome::Missing, detail));
     }
-    let body: Option<Value> = serde_json::from_slice(&answer.body)
+    let body: Option<Value> = serde_json::from_slice(&response.body)
         .ok()
         .filter(Value::is_object);
     let reason = body.as_ref().and_then(|body| body.get("reason")?.as_str());
     let reason = reason.map(str::to_ascii_lowercase);
-    let challenge = answer.headers.get(WWW_AUTHENTICATE);
-    let scope =
-        challenge.is_some_and(|c| c.as_bytes().windows(18).any(|w| w == b"insufficient_scope"));
+    let challenge = response.headers.get(WWW_AUTHENTICATE);
+    let lacks_scope = challenge.is_some_and(|challenge| {
+        String::from_utf8_lossy(challenge.as_bytes()).contains("insufficient_scope")
+    });
     let (outcome, detail) = match (status, reason.as_deref()) {
         (403 | 404, Some("banned")) => (Outcome::Banned, "Reddit has banned it"),
         (403, _) if body.is_none() => (
@@ -40,7 +41,7 @@ pub(super) fn refusal(
         (403, Some("quarantined")) => (Outcome::Quarantined, "it is quarantined"),
         (403, Some("gated")) => (Outcome::Gated, "it requires its readers' consent"),
         (403, Some("private")) => (Outcome::Private, "only its members may read it"),
-        (403, _) if scope => (
+        (403, _) if lacks_scope => (
             Outcome::Auth,
             "the token has no permission to read; grant the application the `read` scope",
         ),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use reqwest::Url;
 
 use crate::error::SourceError;
-use topicmill_http::{ClientSettings, Payload};
+use topicmill_http::{ClientSettings, Payload, Timeouts};
 
 /// Client settings, which the caller fills in from the configuration.
 #[derive(Clone)]
@@ -41,32 +41,25 @@ impl fmt::Debug for RedditSettings {
 pub(super) fn check_numbers(settings: &RedditSettings) -> Result<(), SourceError> {
     const HOUR: u64 = 3_600;
     const DAY: u64 = 24 * HOUR;
-    // This rounds up so that half a second does not become 0.
-    let at_least = |given: Duration| {
-        given
-            .as_secs()
-            .saturating_add(u64::from(given.subsec_nanos() > 0))
+    // Half a second must not become 0.
+    let secs = |time: Duration| {
+        let rest = u64::from(time.subsec_nanos() > 0);
+        time.as_secs().saturating_add(rest)
     };
     let client = &settings.client;
-    let (timeouts, budget) = (client.timeouts, client.wait_budget);
+    let Timeouts {
+        connect,
+        read,
+        total,
+    } = client.timeouts;
     let (per_minute, tries) = (client.requests_per_minute.into(), client.tries.into());
     for (setting, given, least, most) in [
         ("reddit.requests_per_minute", per_minute, 1, 10_000),
         ("reddit.tries", tries, 1, 20),
-        ("reddit.wait_budget_secs", at_least(budget), 0, DAY),
-        (
-            "reddit.connect_timeout_secs",
-            at_least(timeouts.connect),
-            1,
-            HOUR,
-        ),
-        ("reddit.read_timeout_secs", at_least(timeouts.read), 1, HOUR),
-        (
-            "reddit.total_timeout_secs",
-            at_least(timeouts.total),
-            1,
-            HOUR,
-        ),
+        ("reddit.wait_budget_secs", secs(client.wait_budget), 0, DAY),
+        ("reddit.connect_timeout_secs", secs(connect), 1, HOUR),
+        ("reddit.read_timeout_secs", secs(read), 1, HOUR),
+        ("reddit.total_timeout_secs", secs(total), 1, HOUR),
     ] {
         if !(least..=most).contains(&given) {
             return Err(SourceError::number(setting, least, most));

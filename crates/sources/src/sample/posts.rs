@@ -112,37 +112,35 @@ impl Entry {
 /// Returns the text of every post.
 pub fn texts() -> Vec<String> {
     let lines = FILES.iter().flat_map(|(_, text)| text.lines());
-    let text = |line| {
-        let line: Line = serde_json::from_str(line).expect("a test reads every line of the sample");
-        post_text(&line.title, &line.selftext)
-    };
-    lines.map(text).collect()
+    lines
+        .map(|line| {
+            let line: Line = parse(line);
+            post_text(&line.title, &line.selftext)
+        })
+        .collect()
+}
+
+fn parse<'de, T: Deserialize<'de>>(line: &'de str) -> T {
+    serde_json::from_str(line).expect("a test reads every line of the sample")
 }
 
 /// Returns all subreddits with their posts and comments. At `now`, each post has the age that its line states.
 pub(super) fn load(now: Timestamp) -> Vec<(&'static str, Vec<Entry>)> {
-    let ids = (0..).map(|file| FIRST_ID + file * IDS_PER_FILE);
-    let entries = |(subreddit, text): (&'static str, &str), first_id: u64| {
-        let lines = text.lines().zip(first_id..);
-        let lines = lines.map(|(line, id)| {
-            let line = serde_json::from_str(line).expect("a test reads every line of the sample");
-            entry(subreddit, id, &line, now)
-        });
-        let mut entries: Vec<Entry> = lines.collect();
-        let comments = COMMENTS.iter().filter(|(name, _)| *name == subreddit);
-        let lines = comments.flat_map(|(_, text)| text.lines());
-        let replies = lines.zip(first_id..).map(|(line, id)| {
-            let line = serde_json::from_str(line).expect("a test reads every line of the sample");
-            reply(&entries, first_id, id, &line)
-        });
-        let replies: Vec<Entry> = replies.collect();
-        entries.extend(replies);
-        (subreddit, entries)
-    };
+    let first_ids = (0..).map(|file| FIRST_ID + file * IDS_PER_FILE);
     FILES
         .into_iter()
-        .zip(ids)
-        .map(|(file, first_id)| entries(file, first_id))
+        .zip(first_ids)
+        .map(|((subreddit, text), first_id)| {
+            let lines = text.lines().zip(first_id..);
+            let posts = lines.map(|(line, id)| entry(subreddit, id, &parse(line), now));
+            let mut entries: Vec<Entry> = posts.collect();
+            let comments = COMMENTS.iter().filter(|(name, _)| *name == subreddit);
+            let lines = comments.flat_map(|(_, text)| text.lines()).zip(first_id..);
+            let replies = lines.map(|(line, id)| reply(&entries, first_id, id, &parse(line)));
+            let replies: Vec<Entry> = replies.collect();
+            entries.extend(replies);
+            (subreddit, entries)
+        })
         .collect()
 }
 
