@@ -79,7 +79,7 @@ pub struct CollectSection {
     pub listing: Option<Listing>,
     pub limit: u32,
     pub comments_limit: u32,
-    #[serde(deserialize_with = "word")]
+    #[serde(deserialize_with = "variant_name")]
     pub comment_text: CommentText,
     pub concurrency: usize,
     pub overlap_secs: u64,
