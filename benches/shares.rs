@@ -13,8 +13,8 @@ use std::io::Write;
 
 use topicmill_review::calibrate::Proportion;
 use topicmill_review::evaluate::{
-    Estimate, EvaluatedPost, GroupShares, Stratum, estimate_shares, group_differences, mixes,
-    stratified_share,
+    Estimate, EvaluatedPost, GroupShares, SampledPart, Stratum, estimate_shares, group_differences,
+    mixes, stratified_share,
 };
 use topicmill_store::FrameCell;
 
@@ -422,7 +422,11 @@ fn estimates(sample: &[(usize, usize)], assigned: &[f64]) -> Vec<Estimate> {
     // The last share is that of posts without a label.
     let shares: Vec<f64> = assigned.iter().copied().chain([0.0]).collect();
     let rows: Vec<EvaluatedPost> = rows.collect();
-    let mut estimates = estimate_shares(&[(1.0, shares, rows.iter().collect())]);
+    let mut estimates = estimate_shares(&[SampledPart {
+        share: 1.0,
+        assigned: shares,
+        rows: rows.iter().collect(),
+    }]);
     estimates.truncate(assigned.len());
     estimates
 }

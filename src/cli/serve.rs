@@ -149,6 +149,12 @@ impl ReviewFitter {
         context.store.close().await?;
         let (answers, name) = (fit.fitted.answers, &fit.fitted.set.name);
         let (before, after) = (&fit.fitted.before.accuracy, &fit.fitted.held_out.accuracy);
+        let left_out = match fit.left_out {
+            0 => String::new(),
+            more => format!(
+                " ({more} more are left out: retention deleted what a fit reads, or the model has not scored the posts)"
+            ),
+        };
         Ok(match verdict? {
             FitVerdict::Current(exit) => {
                 let rest = match exit {
@@ -167,7 +173,7 @@ impl ReviewFitter {
                     (false, _) => "these answers (not a random sample)".to_owned(),
                 };
                 FitOutcome::Fitted(format!(
-                    "Learned from {answers} answers. Accuracy on {sample}: {}; before, it was {}. Each answer is \
+                    "Learned from {answers} answers{left_out}. Accuracy on {sample}: {}; before, it was {}. Each answer is \
                      evaluated by a fit that did not learn from it.{} All posts now have the labels of \
                      {name}.{chance}{rest}",
                     percent(after),
@@ -176,11 +182,11 @@ impl ReviewFitter {
                 ))
             }
             FitVerdict::MissesTarget => FitOutcome::Unchanged(format!(
-                "With {answers} answers, no threshold reaches the target of the last fit, so nothing changed. Give \
+                "With {answers} answers{left_out}, no threshold reaches the target of the last fit, so nothing changed. Give \
                  more answers, or choose a different target with `topicmill labels fit`."
             )),
             FitVerdict::NoGain | FitVerdict::Stored => FitOutcome::Unchanged(format!(
-                "{answers} answers do not improve the labels yet, so nothing changed. Give more answers."
+                "{answers} answers{left_out} do not improve the labels yet, so nothing changed. Give more answers."
             )),
         })
     }

@@ -126,6 +126,17 @@ fn a_label_set_that_would_lose_labels_does_not_become_current() {
 }
 
 #[test]
+fn a_fit_says_how_many_answers_retention_left_out() {
+    let study = study(Program::new().with_default_model(), BACKGROUND);
+    study.execute("UPDATE things SET source = 'import' WHERE fullname >= 't3_k00030'");
+    study.ok("purge --retention 24");
+    let fit = study.run("labels fit");
+    fit.expect_stderr("gold posts whose vectors retention deleted are left out");
+    assert!(fit.stderr.contains("posts=30"), "{}", fit.stderr);
+    assert!(!fit.stderr.contains("no stored results"), "{}", fit.stderr);
+}
+
+#[test]
 fn kept_vectors_serve_a_fit_and_files_are_exempt() {
     let study = study(Program::new().with_default_model(), BACKGROUND);
     study.execute("UPDATE things SET source = 'import' WHERE fullname >= 't3_k00050'");

@@ -22,8 +22,7 @@ use topicmill_review::coverage::{Bounds, Covered, comparable, gaps_of};
 use topicmill_review::evaluate::{Counted, groups_of};
 use topicmill_review::quality;
 use topicmill_store::{
-    Grouping, PeriodCell, ReportQuery, ReportSums, SamplePost, Store, StoreError, StoredText,
-    Target,
+    Grouping, PeriodCell, ReportQuery, ReportSums, SamplePost, Store, StoreError, Target,
 };
 
 pub use self::charts::{Chart, charts};
@@ -132,23 +131,21 @@ pub async fn gather(store: &Store, options: &ReportOptions) -> Result<Report, St
     let (quoted, texts): (Vec<Fullname>, Vec<TextHash>) = hashes.into_iter().unzip();
     let target = query.target.unwrap_or(Target::NONE);
     let scores = store.computed().text_scores(target, &texts).await?;
+    let purging = store.purging();
     let context = build::Context {
         scores: quoted.into_iter().zip(scores).collect(),
         compared: compare(store, options, &sums).await?,
         gaps: gaps_of(store, options.kind).await?,
         keywords: store.posts().keywords().await?,
         reconciled_at: [
-            store.purging().reconciled_at(SourceKind::Reddit).await?,
-            store
-                .purging()
-                .reconciled_at(SourceKind::ArcticShift)
-                .await?,
+            purging.reconciled_at(SourceKind::Reddit).await?,
+            purging.reconciled_at(SourceKind::ArcticShift).await?,
         ],
         model: match query.target {
             Some(target) => {
                 let models = store.labels().models().await?;
-                let mut named = models.into_iter().filter(|(id, _)| *id == target.model);
-                named.next().map(|(_, row)| row)
+                let model = models.into_iter().find(|(id, _)| *id == target.model);
+                model.map(|(_, row)| row)
             }
             None => None,
         },
@@ -170,14 +167,14 @@ async fn estimate(
         quality::measure(store, options.kind, *target, set, Counted::All).await?;
     let mut counted = Counted::All;
     if options.since.is_some() || options.until.is_some() {
-        let period = (query.since, query.until);
-        counted = Counted::Created(period.0, period.1);
-        if let Some(whole) = sample {
-            let part = whole.within(store, *target, period).await?;
+        counted = Counted::Created(query.since, query.until);
+        if let Some(all) = sample {
+            let period = (query.since, query.until);
+            let of_period = all.within(store, *target, period).await?;
             if !quality.shares.is_empty() {
-                quality.shares = part.shares(set).unwrap_or_default();
+                quality.shares = of_period.shares(set).unwrap_or_default();
             }
-            sample = Some(part);
+            sample = Some(of_period);
         }
     }
     // A sample that is hardly random has no shares either.
@@ -237,16 +234,10 @@ pub async fn without_stale_quotes(
     let texts = store.posts().post_texts(&names).await?;
     let stays = |quote: &QuotedPost| {
         let text = texts.iter().find(|text| text.fullname == quote.fullname);
-        text.is_some_and(
-            |StoredText {
-                 fullname,
-                 title,
-                 body,
-                 ..
-             }| {
-                build::quoted(fullname, fullname.title_or_body(title, body)) == quote.text
-            },
-        )
+        text.is_some_and(|text| {
+            let shown = text.fullname.title_or_body(&text.title, &text.body);
+            build::quoted(&text.fullname, shown) == quote.text
+        })
     };
     if quoted.into_iter().all(stays) {
         return Ok(None);
@@ -276,7 +267,7 @@ pub fn summary(report: &Report) -> Value {
         let periods = compared.covered.periods;
         json!({
             "from": periods.from, "split": periods.split, "until": periods.until, things: compared.posts,
-            "subreddits": compared.covered.subreddits, "of_subreddits": compared.covered.of,
+            "subreddits": compared.covered.subreddits, "of_subreddits": compared.covered.all_subreddits,
         })
     });
     json!({

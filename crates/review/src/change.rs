@@ -7,8 +7,8 @@
 use serde::Serialize;
 use statrs::function::erf::erfc;
 
+use crate::as_f64;
 use crate::calibrate::Z95;
-use crate::drift::as_f64;
 use crate::evaluate::Estimate;
 
 /// Changes with a corrected p-value below this are significant.

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::rescore::Rescorer;
+use crate::as_f64;
 use topicmill_core::{Fullname, Label, LabelSet};
 use topicmill_store::{ComparedPost, Store, StoreError, Target};
 
@@ -34,8 +35,7 @@ impl FromIterator<(LabelVerdict, LabelVerdict, u64)> for Moves {
 }
 
 impl Moves {
-    /// Adds this number of posts with these outcomes.
-    pub fn add(&mut self, from: LabelVerdict, to: LabelVerdict, posts: u64) {
+    fn add(&mut self, from: LabelVerdict, to: LabelVerdict, posts: u64) {
         *self.counts.entry((from, to)).or_default() += posts;
     }
 
@@ -67,7 +67,7 @@ impl Moves {
 
     /// Returns the share of posts with the same outcome; `None` without posts.
     pub fn agreement(&self) -> Option<f64> {
-        (self.posts() > 0).then(|| float(self.same()) / float(self.posts()))
+        (self.posts() > 0).then(|| as_f64(self.same()) / as_f64(self.posts()))
     }
 
     /// Returns Cohen's kappa, which corrects agreement for chance: 1 is perfect agreement, 0 is chance. `None` if both
@@ -93,10 +93,10 @@ pub(crate) fn kappa<'a, T: Ord + 'a>(
     let mut shares: BTreeMap<&T, (f64, f64)> = BTreeMap::new();
     let (mut all, mut same) = (0.0, 0.0);
     for (a, b, posts) in pairs {
-        shares.entry(a).or_default().0 += float(posts);
-        shares.entry(b).or_default().1 += float(posts);
-        all += float(posts);
-        same += if a == b { float(posts) } else { 0.0 };
+        shares.entry(a).or_default().0 += as_f64(posts);
+        shares.entry(b).or_default().1 += as_f64(posts);
+        all += as_f64(posts);
+        same += if a == b { as_f64(posts) } else { 0.0 };
     }
     let chance: f64 = shares.values().map(|(a, b)| a * b / (all * all)).sum();
     (all > 0.0 && chance < 1.0).then(|| (same / all - chance) / (1.0 - chance))
@@ -114,7 +114,7 @@ pub struct LabelSource<'a> {
 /// The result of a comparison.
 #[derive(Debug, Default, PartialEq)]
 pub struct Comparison {
-    /// Posts in the database.
+    /// Posts in the database, without those that have neither text nor label.
     pub posts: u64,
     /// Posts without a label in the first and in the second run; these need inference.
     pub unlabelled: [u64; 2],
@@ -278,10 +278,6 @@ pub fn label_changes<'a>(a: &'a LabelSet, b: &'a LabelSet) -> Vec<LabelChange<'a
         }
     }
     changes
-}
-
-fn float(n: u64) -> f64 {
-    n as f64
 }
 
 #[cfg(test)]

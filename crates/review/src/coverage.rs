@@ -37,8 +37,8 @@ pub struct Covered {
     pub periods: TwoPeriods,
     /// Names in lower case.
     pub subreddits: BTreeSet<String>,
-    /// Number of subreddits with posts.
-    pub of: usize,
+    /// Number of all subreddits with posts.
+    pub all_subreddits: usize,
 }
 
 /// Times in seconds: a start and an end, exclusive.
@@ -85,6 +85,7 @@ fn seconds(time: Timestamp) -> i64 {
     time.as_datetime().timestamp()
 }
 
+/// Returns the coverage of each subreddit, by its name in lower case.
 fn coverage(
     kind: ThingKind,
     spans: &[SubredditSpan],
@@ -93,60 +94,62 @@ fn coverage(
 ) -> BTreeMap<String, Coverage> {
     let mut all: BTreeMap<String, Coverage> = BTreeMap::new();
     for span in spans {
-        let subreddit = span.subreddit.to_lowercase();
-        let (first, last) = (seconds(span.first), seconds(span.last));
-        let (length, posts) = ((last - first) as f64, span.posts as f64);
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "at most three times the length"
-        )]
-        let margin = (MARGIN * length / (posts - 1.0).max(1.0)).ceil() as i64;
-        let of_source = watermarks.iter().filter(|mark| mark.source == span.source);
-        let read = of_source.clone().filter(|mark| {
-            let (name, of) = subreddit_of_path(&mark.subreddit);
-            of == kind && name.to_lowercase() == subreddit
-        });
-        let newest = read.clone().filter_map(|mark| {
-            let newest = seconds(mark.newest?);
-            let until = (newest + margin).min(seconds(mark.updated_at));
-            Some(until.max(newest))
-        });
-        let coverage = all.entry(subreddit.clone()).or_default();
-        // The watermark of a post's comments has the path of its page.
-        let of_post = format!("{subreddit}/comments/");
-        if kind == ThingKind::Comment
-            && read.clone().all(|mark| mark.read_from.is_none())
-            && of_source
-                .map(|mark| mark.subreddit.to_lowercase())
-                .any(|path| path.starts_with(&of_post))
-        {
-            continue;
+        let coverage = all.entry(span.subreddit.to_lowercase()).or_default();
+        if let Some(range) = read_range(kind, span, watermarks) {
+            coverage.ranges.push(range);
+            coverage.posts += span.posts as f64;
+            coverage.seconds += length(span).max(1.0);
         }
-        let (from, until) = match newest.max() {
-            Some(until) => {
-                let read_from = read.filter_map(|mark| mark.read_from).min();
-                (read_from.map_or(first, seconds), until)
-            }
-            None => (first - margin, last + margin),
-        };
-        coverage.ranges.push((from, until + 1));
-        coverage.posts += posts;
-        coverage.seconds += length.max(1.0);
     }
     for (subreddit, coverage) in &mut all {
         coverage.ranges = merged(std::mem::take(&mut coverage.ranges));
-        for gap in gaps {
-            if gap.subreddit.to_lowercase() == *subreddit {
-                let (from, until) = (seconds(gap.from_at), seconds(gap.until_at));
-                let ranges = coverage.ranges.iter();
-                coverage.ranges = ranges
-                    .flat_map(|(start, end)| [(*start, from.min(*end)), (until.max(*start), *end)])
-                    .filter(|(start, end)| start < end)
-                    .collect();
-            }
+        let gaps = gaps.iter();
+        for gap in gaps.filter(|gap| gap.subreddit.to_lowercase() == *subreddit) {
+            coverage.leave_out((seconds(gap.from_at), seconds(gap.until_at)));
         }
     }
     all
+}
+
+/// Returns the seconds from the first to the last post.
+fn length(span: &SubredditSpan) -> f64 {
+    (seconds(span.last) - seconds(span.first)) as f64
+}
+
+/// Returns the time in which a source read a subreddit; `None` if it read only the comments of some posts.
+fn read_range(kind: ThingKind, span: &SubredditSpan, watermarks: &[Watermark]) -> Option<Range> {
+    let subreddit = span.subreddit.to_lowercase();
+    let of_source = watermarks.iter().filter(|mark| mark.source == span.source);
+    let of_subreddit = of_source.clone().filter(|mark| {
+        let (name, of) = subreddit_of_path(&mark.subreddit);
+        of == kind && name.to_lowercase() == subreddit
+    });
+    let read_from = of_subreddit.clone().filter_map(|mark| mark.read_from).min();
+    // The watermark of a post's comments has the path of its page.
+    let page = format!("{subreddit}/comments/");
+    let mut paths = of_source.map(|mark| mark.subreddit.to_lowercase());
+    if kind == ThingKind::Comment
+        && read_from.is_none()
+        && paths.any(|path| path.starts_with(&page))
+    {
+        return None;
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "at most three times the length"
+    )]
+    let margin = (MARGIN * length(span) / (span.posts as f64 - 1.0).max(1.0)).ceil() as i64;
+    let newest = of_subreddit.filter_map(|mark| {
+        let newest = seconds(mark.newest?);
+        let until = (newest + margin).min(seconds(mark.updated_at));
+        Some(until.max(newest))
+    });
+    let first = seconds(span.first);
+    let (from, until) = match newest.max() {
+        Some(until) => (read_from.map_or(first, seconds), until),
+        None => (first - margin, seconds(span.last) + margin),
+    };
+    Some((from, until + 1))
 }
 
 /// Joins overlapping ranges.
@@ -177,10 +180,8 @@ fn choose(all: &BTreeMap<String, Coverage>, bounds: &Bounds) -> Option<Covered> 
         let every = ends.len().div_ceil(MOST_ENDS);
         ends.into_iter().step_by(every).collect::<Vec<_>>()
     };
-    let (starts, stops) = (
-        ends(|range| range.0, lowest),
-        ends(|range| range.1, highest),
-    );
+    let starts = ends(|range| range.0, lowest);
+    let stops = ends(|range| range.1, highest);
     let mut best: Option<(f64, Range, i64)> = None;
     for from in &starts {
         for until in &stops {
@@ -216,11 +217,19 @@ fn choose(all: &BTreeMap<String, Coverage>, bounds: &Bounds) -> Option<Covered> 
             until: time(until)?,
         },
         subreddits: covered.map(|(subreddit, _)| subreddit.clone()).collect(),
-        of: all.len(),
+        all_subreddits: all.len(),
     })
 }
 
 impl Coverage {
+    /// Removes a gap from the ranges.
+    fn leave_out(&mut self, (from, until): Range) {
+        let ranges = self.ranges.iter();
+        let parts =
+            ranges.flat_map(|(start, end)| [(*start, from.min(*end)), (until.max(*start), *end)]);
+        self.ranges = parts.filter(|(start, end)| start < end).collect();
+    }
+
     fn contains(&self, (from, until): Range) -> bool {
         let mut ranges = self.ranges.iter();
         ranges.any(|(start, end)| *start <= from && until <= *end)

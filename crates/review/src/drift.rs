@@ -2,6 +2,8 @@
 //!
 //! The inputs are post counts for each outcome; the output is a population stability index.
 
+use crate::as_f64;
+
 /// Added to each count, so that a label without posts in one period does not make the index infinite.
 const HALF: f64 = 0.5;
 
@@ -48,11 +50,6 @@ impl Drift {
             after,
         })
     }
-}
-
-/// Converts a count to a float.
-pub fn as_f64(n: u64) -> f64 {
-    n as f64
 }
 
 #[cfg(test)]

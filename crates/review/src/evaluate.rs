@@ -28,6 +28,7 @@ pub use self::posts::{DifferingPost, RightRun, WrongPost};
 pub use self::sample::{LabelShare, NO_LABEL, RandomSample, groups_of};
 pub use self::strata::{Stratum, stratified_share};
 use super::calibrate::{Proportion, ReliabilityBin, reliability};
+use crate::float;
 use topicmill_core::LabelSet;
 
 /// A post's gold labels and prediction.
@@ -286,41 +287,57 @@ fn waves(rows: &[EvaluatedPost]) -> Vec<Vec<usize>> {
     waves.into_values().collect()
 }
 
+/// A part of the posts, and the random sample from it.
+#[derive(Debug, Clone)]
+pub struct SampledPart<'r> {
+    /// The part's share of all posts.
+    pub share: f64,
+    /// The shares of the part's posts with each assigned label, then without one.
+    pub assigned: Vec<f64>,
+    /// The sampled posts.
+    pub rows: Vec<&'r EvaluatedPost>,
+}
+
+impl SampledPart<'_> {
+    /// Returns the stratum of the posts with a label or, unless `is_given`, of the others. `accuracy` is assumed if none
+    /// of the posts with the label is sampled.
+    fn stratum(&self, label: usize, is_given: bool, accuracy: f64) -> Stratum {
+        let no_label = self.assigned.len() - 1;
+        let has_label = |row: &EvaluatedPost| row.given().unwrap_or(no_label) == label;
+        let rows = self.rows.iter().filter(|row| has_label(row) == is_given);
+        let names_label = |answer: &Vec<usize>| {
+            answer.contains(&label) || (label == no_label && answer.is_empty())
+        };
+        let least = rows.clone().filter(|row| row.answers().all(names_label));
+        let most = rows.clone().filter(|row| row.answers().any(names_label));
+        let assigned = self.assigned[label];
+        Stratum {
+            weight: self.share * if is_given { assigned } else { 1.0 - assigned },
+            sampled: rows.count(),
+            least: least.count(),
+            most: most.count(),
+            assumed: if is_given { accuracy } else { 0.0 },
+        }
+    }
+}
+
 /// Estimates the share of each gold label among all posts, then the share that is out of scope, from a random sample of
-/// each part of the posts. A part has its share of all posts, the shares of its posts with each assigned label and without
-/// one, and the sampled posts.
+/// each part of the posts.
 ///
 /// For each label, the posts that it is assigned to and the other posts are strata of known size (post-stratification),
 /// which is more precise than the share in the sample if labels are often right.
-pub fn estimate_shares(parts: &[(f64, Vec<f64>, Vec<&EvaluatedPost>)]) -> Vec<Estimate> {
-    let Some(labels) = parts.first().map(|(_, assigned, _)| assigned.len() - 1) else {
-        return Vec::new();
-    };
-    let all = || parts.iter().flat_map(|(_, _, rows)| rows);
-    let right = all().filter(|row| row.is_right()).count();
-    let accuracy = float(right) / float(all().count()).max(1.0);
-    let stratum = |label: usize, part: &(f64, Vec<f64>, Vec<&EvaluatedPost>), is_given: bool| {
-        let (of_all, assigned, rows) = part;
-        let is_of = |row: &&&EvaluatedPost| (row.given().unwrap_or(labels) == label) == is_given;
-        let rows = rows.iter().filter(is_of);
-        let has =
-            |answer: &Vec<usize>| answer.contains(&label) || (label == labels && answer.is_empty());
-        let given = assigned[label];
-        Stratum {
-            weight: of_all * if is_given { given } else { 1.0 - given },
-            sampled: rows.clone().count(),
-            least: rows.clone().filter(|row| row.answers().all(has)).count(),
-            most: rows.filter(|row| row.answers().any(has)).count(),
-            assumed: if is_given { accuracy } else { 0.0 },
-        }
-    };
+pub fn estimate_shares(parts: &[SampledPart<'_>]) -> Vec<Estimate> {
+    let outcomes = parts.first().map_or(0, |part| part.assigned.len());
+    let rows = parts.iter().flat_map(|part| &part.rows);
+    let right = rows.clone().filter(|row| row.is_right()).count();
+    let accuracy = float(right) / float(rows.count()).max(1.0);
     let estimate = |label| {
         let strata = parts
             .iter()
-            .flat_map(|part| [true, false].map(|is_given| stratum(label, part, is_given)));
+            .flat_map(|part| [true, false].map(|is_given| part.stratum(label, is_given, accuracy)));
         stratified_share(&strata.collect::<Vec<_>>())
     };
-    (0..=labels).map(estimate).collect()
+    (0..outcomes).map(estimate).collect()
 }
 
 /// Significance level of the comparison.
@@ -443,10 +460,6 @@ impl Tally {
             .fold((0.0, 0), |(sum, n), f1| (sum + f1, n + 1));
         (n > 0).then(|| sum / float(n))
     }
-}
-
-fn float(n: usize) -> f64 {
-    n as f64
 }
 
 #[cfg(test)]

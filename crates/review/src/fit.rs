@@ -17,6 +17,7 @@ mod lbfgs;
 use ndarray::{Array1, Array2, ArrayView1, Axis, s};
 
 pub use self::label_set::{FittedSet, fit_label_set};
+use crate::float;
 use topicmill_core::TextHash;
 use topicmill_core::score::log_sum_exp;
 
@@ -140,20 +141,20 @@ pub fn fit(answers: &[Answer], link: Link) -> Result<Fit, FitError> {
         1
     };
     let rounds: Vec<Vec<usize>> = (0..repeats).map(|round| folds(answers, round)).collect();
-    let held_out = cross_validate(&problem, &rounds);
+    let candidates = cross_validate(&problem, &rounds);
     // For each round and candidate, the log-likelihood of each answer.
-    let likelihoods: Vec<Vec<Array1<f64>>> = held_out
+    let likelihoods: Vec<Vec<Array1<f64>>> = candidates
         .iter()
         .map(|fits| fits.iter().map(|fit| problem.likelihoods(fit)).collect())
         .collect();
-    let of_all = |place: usize| {
+    let mean_of_rounds = |place: usize| {
         let sum: f64 = likelihoods.iter().map(|round| round[place].sum()).sum();
         sum / float(rounds.len())
     };
-    let chosen = best((0..held_out[0].len()).map(of_all));
+    let chosen = best((0..candidates[0].len()).map(mean_of_rounds));
     let (scale, strength) = candidate(chosen);
-    let honest = chosen_by_others(&rounds, &held_out, &likelihoods);
-    let gains = problem.likelihoods(&honest) - problem.likelihoods(&problem.prior);
+    let held_out = chosen_by_others(&rounds, &candidates, &likelihoods);
+    let gains = problem.likelihoods(&held_out) - problem.likelihoods(&problem.prior);
     let parameters = problem.scaled(scale).path(strength).pop();
     let mut parameters = parameters.expect("a strength was chosen");
     parameters.weights = parameters.weights.dot(&basis);
@@ -161,7 +162,7 @@ pub fn fit(answers: &[Answer], link: Link) -> Result<Fit, FitError> {
         parameters,
         scale,
         strength,
-        held_out: honest,
+        held_out,
         gains: gains.to_vec(),
     })
 }
@@ -170,17 +171,17 @@ pub fn fit(answers: &[Answer], link: Link) -> Result<Fit, FitError> {
 /// chose it, accuracy with 50 answers would look 2 points better than it is for new posts.
 fn chosen_by_others(
     rounds: &[Vec<usize>],
-    held_out: &[Vec<Array2<f64>>],
+    candidates: &[Vec<Array2<f64>>],
     likelihoods: &[Vec<Array1<f64>>],
 ) -> Array2<f64> {
-    let mut mean = Array2::zeros(held_out[0][0].dim());
-    for ((fold_of, logits), likelihoods) in rounds.iter().zip(held_out).zip(likelihoods) {
+    let mut mean = Array2::zeros(candidates[0][0].dim());
+    for ((fold_of, logits), likelihoods) in rounds.iter().zip(candidates).zip(likelihoods) {
         for fold in 0..FOLDS {
-            let of_others = |of: &Array1<f64>| {
-                let rows = of.iter().zip(fold_of);
+            let sum_of_others = |likelihoods: &Array1<f64>| {
+                let rows = likelihoods.iter().zip(fold_of);
                 rows.filter(|row| *row.1 != fold).map(|row| row.0).sum()
             };
-            let logits = &logits[best(likelihoods.iter().map(of_others))];
+            let logits = &logits[best(likelihoods.iter().map(sum_of_others))];
             for row in held_out_rows(fold_of, fold) {
                 let mut mean = mean.row_mut(row);
                 mean.scaled_add(1.0 / float(rounds.len()), &logits.row(row));
@@ -198,13 +199,15 @@ fn candidate(place: usize) -> (f64, f64) {
 
 /// Returns the best candidate by log-likelihood and scale, the first of equal ones.
 fn best(likelihoods: impl Iterator<Item = f64>) -> usize {
-    let worth = |(place, likelihood): (usize, f64)| {
-        let given_up = 1.0 - candidate(place).0;
-        (place, likelihood - TRUST_IN_WORDS * given_up)
-    };
-    let larger = |best: (usize, f64), next: (usize, f64)| if next.1 > best.1 { next } else { best };
-    let best = likelihoods.enumerate().map(worth).reduce(larger);
-    best.expect("there is always a candidate").0
+    let mut best = (0, f64::NEG_INFINITY);
+    for (place, likelihood) in likelihoods.enumerate() {
+        let (scale, _) = candidate(place);
+        let worth = likelihood - TRUST_IN_WORDS * (1.0 - scale);
+        if worth > best.1 {
+            best = (place, worth);
+        }
+    }
+    best.0
 }
 
 /// Returns the fitted logits of texts: rows × classes.
@@ -221,24 +224,21 @@ fn cross_validate(problem: &Problem, rounds: &[Vec<usize>]) -> Vec<Vec<Array2<f6
     let parts: Vec<(usize, usize)> = (0..rounds.len())
         .flat_map(|round| (0..FOLDS).map(move |fold| (round, fold)))
         .collect();
-    let of_part = |(round, fold): &(usize, usize)| {
+    let fit_part = |(round, fold): &(usize, usize)| {
         let (held_out, kept): (Vec<usize>, Vec<usize>) =
             (0..rounds[*round].len()).partition(|row| rounds[*round][*row] == *fold);
         let (kept, held_out) = (problem.rows(&kept), problem.rows(&held_out));
-        let of_scale = |scale: &f64| {
-            let fits = kept.scaled(*scale).path(0.0);
-            fits.iter()
-                .map(|fit| logits(fit, &held_out.prior, &held_out.vectors))
-                .collect::<Vec<_>>()
-        };
-        problem.scales_to_try().iter().flat_map(of_scale).collect()
+        let scales = problem.scales_to_try().iter();
+        let fits = scales.flat_map(|scale| kept.scaled(*scale).path(0.0));
+        fits.map(|fit| logits(&fit, &held_out.prior, &held_out.vectors))
+            .collect()
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let each = parts.len().div_ceil(threads).max(1);
     let done: Vec<Vec<Array2<f64>>> = std::thread::scope(|scope| {
         let chunks = parts.chunks(each);
         let running: Vec<_> = chunks
-            .map(|chunk| scope.spawn(move || chunk.iter().map(of_part).collect::<Vec<_>>()))
+            .map(|chunk| scope.spawn(move || chunk.iter().map(fit_part).collect::<Vec<_>>()))
             .collect();
         let done = running.into_iter();
         done.flat_map(|thread| thread.join().expect("a fit does not panic"))
@@ -246,8 +246,8 @@ fn cross_validate(problem: &Problem, rounds: &[Vec<usize>]) -> Vec<Vec<Array2<f6
     });
     let zeros = vec![Array2::zeros(problem.prior.dim()); done[0].len()];
     let mut all = vec![zeros; rounds.len()];
-    for ((round, fold), of_part) in parts.into_iter().zip(done) {
-        for (whole, of_fold) in all[round].iter_mut().zip(of_part) {
+    for ((round, fold), fits) in parts.into_iter().zip(done) {
+        for (whole, of_fold) in all[round].iter_mut().zip(fits) {
             for (row, logits) in held_out_rows(&rounds[round], fold).zip(of_fold.rows()) {
                 whole.row_mut(row).assign(&logits);
             }
@@ -507,10 +507,6 @@ impl Problem {
         }
         logits
     }
-}
-
-fn float(n: usize) -> f64 {
-    n as f64
 }
 
 #[cfg(test)]

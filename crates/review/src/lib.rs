@@ -30,3 +30,13 @@ pub mod sampling;
 
 /// The command that starts the review page with randomly sampled posts.
 pub const REVIEW_COMMAND: &str = "topicmill serve --review --random-share 1";
+
+/// Converts a count to a float.
+pub fn as_f64(count: u64) -> f64 {
+    count as f64
+}
+
+/// Converts a length to a float.
+fn float(length: usize) -> f64 {
+    length as f64
+}

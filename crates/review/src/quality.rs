@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::calibrate::Proportion;
 use crate::evaluate::{self, Counted, FrameSize, LabelShare, RandomSample};
-use crate::gold::{self, Consensus, GoldPost};
+use crate::gold::{self, GoldPost};
 use crate::join::{self, JoinedPost, Labelling};
 use topicmill_core::{Fullname, LabelSet, ThingKind, Timestamp};
 use topicmill_store::{Store, StoreError, StoredGold, Target};
@@ -131,7 +131,8 @@ pub async fn measure(
 ) -> Result<(MeasuredQuality, Option<RandomSample>), StoreError> {
     let mut answers = store.gold().answers().await?;
     answers.retain(|gold| gold.answer.fullname.kind() == kind);
-    let answered = posts_of(&answers).len();
+    let posts = answers.iter().map(|gold| &gold.answer.fullname);
+    let answered = posts.collect::<BTreeSet<_>>().len();
     let held_out = match &set.fitted {
         Some(_) => store.labels().cross_fitted(target.label_set).await?,
         None => HashMap::new(),
@@ -193,20 +194,25 @@ pub async fn measure(
         frame: size.filter(|size| size.not_covered > 0 || size.waves > 1),
         shares: shares.unwrap_or_default(),
     };
-    let frame = match &random {
+    let mut frame = match &random {
         Some(random) => random.frame_in_words(),
-        None if is_selective => {
-            " (no estimate for all posts, because some random answers are for other labels)"
-                .to_owned()
-        }
-        None => {
-            let things = kind.plural();
-            format!(" about {things} that were not drawn at random (no estimate for all {things})")
-        }
+        None => without_estimate(kind, is_selective),
     };
-    let doubt = doubt.map_or_else(String::new, |doubt| format!("; {doubt}"));
-    quality.sentence = sentence(&quality, kind, &(frame + &doubt), answered);
+    if let Some(doubt) = doubt {
+        frame.extend(["; ", &doubt]);
+    }
+    quality.sentence = sentence(&quality, kind, &frame, answered);
     Ok((quality, random))
+}
+
+/// Says why there is no estimate for all posts, with a leading space.
+fn without_estimate(kind: ThingKind, is_selective: bool) -> String {
+    if is_selective {
+        return " (no estimate for all posts, because some random answers are for other labels)"
+            .to_owned();
+    }
+    let things = kind.plural();
+    format!(" about {things} that were not drawn at random (no estimate for all {things})")
 }
 
 /// Answers that can be compared with a label set.
@@ -227,37 +233,24 @@ async fn usable_gold(
     set: &LabelSet,
     answers: Vec<StoredGold>,
 ) -> Result<UsableGold, StoreError> {
-    let Consensus {
-        mut rows,
-        posts: answered,
-        mut random,
-        offered,
-        ..
-    } = gold::consensus(answers, None);
+    let mut found = gold::consensus(answers, None);
     // A random sample is one of posts.
-    random.retain(|post| !post.is_comment());
-    gold::remove_partly_offered(store, &mut rows, &offered, &[set]).await?;
+    found.random.retain(|post| !post.is_comment());
+    gold::remove_partly_offered(store, &mut found.rows, &found.offered, &[set]).await?;
     // Answers given for a different label set count if `set` contains their label.
     let has = |slug: &str| slug.is_empty() || set.labels.iter().any(|label| label.slug == slug);
-    let foreign: BTreeSet<Fullname> = rows
-        .iter()
-        .filter(|row| !has(&row.label))
-        .map(|row| row.id.clone())
-        .collect();
-    rows.retain(|row| !foreign.contains(&row.id));
+    let foreign = found.rows.iter().filter(|row| !has(&row.label));
+    let foreign: BTreeSet<Fullname> = foreign.map(|row| row.id.clone()).collect();
+    found.rows.retain(|row| !foreign.contains(&row.id));
     // The only possible error is a lack of rows, because unknown labels are allowed and each post has one decision.
-    let gold = gold::resolve(rows, &[set], true).unwrap_or_default();
-    let kept: BTreeSet<&Fullname> = gold.posts.iter().map(|post| &post.id).collect();
+    let gold = gold::resolve(found.rows, &[set], true).unwrap_or_default();
+    let usable: BTreeSet<&Fullname> = gold.posts.iter().map(|post| &post.id).collect();
     Ok(UsableGold {
-        answered,
-        is_selective: random.iter().any(|post| !kept.contains(post)),
+        answered: found.posts,
+        is_selective: found.random.iter().any(|post| !usable.contains(post)),
         posts: gold.posts,
-        random,
+        random: found.random,
     })
-}
-
-fn posts_of(answers: &[StoredGold]) -> BTreeSet<&Fullname> {
-    answers.iter().map(|gold| &gold.answer.fullname).collect()
 }
 
 /// Measures the labels that the views show; `None` if no post is labelled.

@@ -192,18 +192,12 @@ impl<'a> Rescorer<'a> {
         store: &Store,
         texts: Vec<TextHash>,
     ) -> Result<HashMap<TextHash, Prediction>, StoreError> {
-        let LabelSet {
-            temperature,
-            threshold,
-            ..
-        } = *self.set;
-        let found = self.evidence(store, texts).await?.into_iter();
-        Ok(found
-            .map(|(text, evidence)| {
-                let scores = evidence.scores(temperature, threshold);
-                (text, prediction(self.set, &scores))
-            })
-            .collect())
+        let evidence = self.evidence(store, texts).await?.into_iter();
+        let labelled = evidence.map(|(text, evidence)| {
+            let scores = evidence.scores(self.set.temperature, self.set.threshold);
+            (text, prediction(self.set, &scores))
+        });
+        Ok(labelled.collect())
     }
 
     /// Returns the predictions of posts whose model output is stored, by fullname.

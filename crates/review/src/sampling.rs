@@ -19,20 +19,13 @@ pub fn mix(
     let mut seen: HashSet<Fullname> = HashSet::new();
     let mut mixed = Vec::new();
     while mixed.len() < limit {
-        let mut closest = || {
-            closest
-                .find(|post| !seen.contains(post))
-                .map(|post| (post, SampleReason::Closest))
-        };
-        let mut random = || {
-            random
-                .find(|post| !seen.contains(post))
-                .map(|post| (post, SampleReason::Random))
-        };
+        let is_new = |post: &Fullname| !seen.contains(post);
+        let mut take_closest = || Some((closest.find(is_new)?, SampleReason::Closest));
+        let mut take_random = || Some((random.find(is_new)?, SampleReason::Random));
         let next = if is_random_turn(mixed.len() as u64, random_share) {
-            random().or_else(closest)
+            take_random().or_else(take_closest)
         } else {
-            closest().or_else(random)
+            take_closest().or_else(take_random)
         };
         let Some((post, chosen)) = next else {
             break;

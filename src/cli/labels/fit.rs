@@ -82,6 +82,8 @@ pub(in crate::cli) enum FitVerdict {
 pub(in crate::cli) struct LabelSetFit {
     base: LabelSet,
     pub fitted: FittedSet,
+    /// Number of gold posts that the fit could not learn from.
+    pub left_out: usize,
     /// True if the answers that the figures use are representative of all posts.
     pub is_representative: bool,
     former: Option<Target>,
@@ -142,6 +144,7 @@ impl FitLabels {
         let random = labels.random_sample(MIN_RANDOM).cloned();
         let annotators = labels.annotators.clone();
         let gold = labels.resolve(&[&base], self.resolving.others_out_of_scope)?;
+        let posts = gold.posts.len();
         let rescoring = Rescoring {
             app,
             store,
@@ -176,6 +179,7 @@ impl FitLabels {
         fitted.set.name = name_of(store, &base, &fitted).await?;
         Ok(LabelSetFit {
             base,
+            left_out: posts - fitted.answers,
             fitted,
             is_representative,
             former,

@@ -85,12 +85,13 @@ impl<'a> Rescoring<'_, 'a> {
         let names: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
         let known = self.known().await?;
         let mut found = join::gold_texts(self.store, known.as_ref(), gold.posts, random).await?;
+        let scored = found.texts.len();
         if needs == NeededOutput::Vectors && matches!(self.folder.kind, ModelKind::Embedding(_)) {
-            let all = found.texts.len();
             found.texts.retain(|text| text.known.vector.is_some());
-            found.unscored += all - found.texts.len();
         }
-        let (unknown, unscored, left) = (found.unknown, found.unscored, found.texts.len());
+        let (unknown, left) = (found.unknown, found.texts.len());
+        let without_vector = scored - left;
+        let unscored = found.unscored + without_vector;
         if left < fewest {
             let labels = self.store.labels();
             let current = labels.current_target().await?.map(|target| target.model);
@@ -129,11 +130,18 @@ impl<'a> Rescoring<'_, 'a> {
                 self.folder.name
             )));
         }
-        if unknown + unscored > 0 {
+        if unknown + found.unscored > 0 {
             tracing::warn!(
                 unknown,
-                unscored,
+                unscored = found.unscored,
                 "gold posts that are not in the database or have no stored results from this model are left out"
+            );
+        }
+        if without_vector > 0 {
+            tracing::warn!(
+                posts = without_vector,
+                "gold posts whose vectors retention deleted are left out: a fit learns from vectors, which \
+                 `retention.keep_vectors` keeps"
             );
         }
         Ok(found.texts)

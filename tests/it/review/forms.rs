@@ -146,6 +146,35 @@ fn a_filter_selects_by_label_and_score_and_its_answers_are_not_random() {
     assert!(served.page("/review").contains(link) && !unfiltered.contains(link));
     let chosen = program.json("labels gold list")["chosen"].clone();
     assert_eq!(chosen, json!({"filter": 3}));
+    let wrong = served.get("/review?kind=zebra");
+    assert_eq!(wrong.status, 400, "{}", wrong.body);
+    answers_about_comments_are_apart(&program, &served);
+}
+
+/// Undoes Ada's last answers, the last of which is about a comment.
+fn answers_about_comments_are_apart(program: &Program, served: &Served) {
+    // Nobody but Ada has answered about a post, so the pair has no agreement.
+    let ben = program.write("ben.csv", "id,label,annotator\nt1_c1,music,ben\n");
+    program.ok(&["labels", "gold", "import", &ben]);
+    let page = served.page("/review/disagreements?as=ada&a=ada&b=ben");
+    assert!(page.contains("reopen?kind=comments"), "{page}");
+    assert!(!page.contains("the same answer to"), "{page}");
+    let form = [
+        ("token", field(&page, "token")),
+        ("who", "ada"),
+        ("post", "t1_c1"),
+    ];
+    let (_, page) = served.post("/review/reopen?kind=comments", &form, "");
+    assert_eq!(field(&page, "post"), "t1_c1");
+    // Undo is about the kind that the page shows, whatever was answered last.
+    let undone = served.press(&served.page("/review"), "undo");
+    assert!(field(&undone, "post").starts_with("t3_"), "{undone}");
+    let page = served.page("/review?kind=comments");
+    let undone = served.press(&page, "undo?kind=comments");
+    assert_eq!(field(&undone, "post"), "t1_c1");
+    let undone = served.press(&undone, "undo?kind=comments");
+    assert!(undone.contains("There is nothing to undo"), "{undone}");
+    assert_eq!(program.json("labels gold list")["answers"], 2);
 }
 
 #[test]

@@ -12,9 +12,9 @@ use super::data::{
 };
 use super::time::Axis;
 use crate::display;
+use topicmill_review::as_f64;
 use topicmill_review::change::{PeriodCounts, ShareChange, holm, standardised_change};
 use topicmill_review::coverage::Covered;
-use topicmill_review::drift::as_f64;
 use topicmill_review::quality::MeasuredQuality;
 use topicmill_store::{
     Gap, ModelRow, PeriodCell, PostOutcome, ReportCell, ReportSums, SamplePost, TopicKeywords,
@@ -99,16 +99,13 @@ pub fn build(options: &ReportOptions, sums: ReportSums, context: Context) -> Rep
         None if options.since.is_some() => Err(NotCompared::NotCovered),
         None => Err(NotCompared::TooShort),
     };
-    let shown = || sums.cells.iter();
     let posts_of = |outcome| {
-        shown()
-            .filter(|cell| cell.outcome == outcome)
-            .map(|cell| cell.posts)
-            .sum()
+        let cells = sums.cells.iter().filter(|cell| cell.outcome == outcome);
+        cells.map(|cell| cell.posts).sum()
     };
-    let posts = shown().map(|cell| cell.posts).sum();
+    let posts = sums.cells.iter().map(|cell| cell.posts).sum();
     axis.mark_incomplete(posts);
-    let (topics, agreement) = topics(shown(), &outcomes, &names, &axis);
+    let (topics, agreement) = topics(&sums.cells, &outcomes, &names, &axis);
     let quotes = |samples: &[SamplePost]| quotes(samples, &context.scores, set, &names);
     let is_bounded = options.since.is_some() || options.until.is_some();
     let is_shown = |gap: &Gap| {
@@ -132,7 +129,7 @@ pub fn build(options: &ReportOptions, sums: ReportSums, context: Context) -> Rep
         first: sums.first,
         last: sums.last,
         compared,
-        totals: totals(shown(), &axis),
+        totals: totals(&sums.cells, &axis),
         posts,
         waiting: posts_of(PostOutcome::Waiting),
         without_text: posts_of(PostOutcome::WithoutText),
@@ -206,23 +203,27 @@ fn tallies(sums: &ReportSums, set: Option<&LabelSet>, axis: &Axis) -> BTreeMap<K
     tallies
 }
 
+/// Returns the slug of a scored outcome: that of the label, `other` or `unsure`.
+fn slug_of(outcome: PostOutcome, label: Option<&str>) -> &str {
+    match (outcome, label) {
+        (PostOutcome::Other, _) => "other",
+        (PostOutcome::Labelled, Some(label)) => label,
+        _ => "unsure",
+    }
+}
+
 fn outcomes(tallies: &BTreeMap<Key, Tally>, names: &Names<'_>) -> Vec<OutcomeStats> {
     let posts: u64 = tallies.values().map(|tally| tally.posts).sum();
     let mut lines: Vec<OutcomeStats> = tallies
         .iter()
         .map(|((outcome, label), tally)| {
-            let slug = match (outcome, label) {
-                (PostOutcome::Other, _) => "other".to_owned(),
-                (PostOutcome::Labelled, Some(label)) => label.clone(),
-                _ => "unsure".to_owned(),
-            };
-            let name = match outcome {
-                PostOutcome::Labelled => names.name(&slug),
-                _ => slug.clone(),
-            };
+            let slug = slug_of(*outcome, label.as_deref());
             OutcomeStats {
-                slug,
-                name,
+                slug: slug.to_owned(),
+                name: match outcome {
+                    PostOutcome::Labelled => names.name(slug),
+                    _ => slug.to_owned(),
+                },
                 outcome: *outcome,
                 posts: tally.posts,
                 // Without any posts, each share is 0.
@@ -290,7 +291,8 @@ fn compare(
     })
 }
 
-fn totals<'c>(cells: impl Iterator<Item = &'c ReportCell>, axis: &Axis) -> Vec<[u64; 3]> {
+/// Returns the posts per column: labelled, `other` or `unsure`, and not scored.
+fn totals(cells: &[ReportCell], axis: &Axis) -> Vec<[u64; 3]> {
     let mut totals = vec![[0; 3]; axis.len()];
     for cell in cells {
         let place = match cell.outcome {
@@ -306,8 +308,8 @@ fn totals<'c>(cells: impl Iterator<Item = &'c ReportCell>, axis: &Axis) -> Vec<[
 }
 
 /// Returns the topics with the outcomes of their posts, and the agreement of the posts' labels with them.
-fn topics<'c>(
-    cells: impl Iterator<Item = &'c ReportCell>,
+fn topics(
+    cells: &[ReportCell],
     lines: &[OutcomeStats],
     names: &Names<'_>,
     axis: &Axis,
@@ -338,11 +340,7 @@ fn topics<'c>(
             continue;
         }
         line.scored += cell.posts;
-        let slug = match cell.outcome {
-            PostOutcome::Other => "other",
-            PostOutcome::Labelled => cell.label.as_deref().unwrap_or_default(),
-            _ => "unsure",
-        };
+        let slug = slug_of(cell.outcome, cell.label.as_deref());
         if let Some(place) = places.get(&(cell.outcome, slug)) {
             line.row[*place] += cell.posts;
         }

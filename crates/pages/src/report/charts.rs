@@ -11,7 +11,7 @@ use super::Report;
 use super::svg::{Anchor, Svg, width as measure};
 use super::table::ChartTable;
 use crate::display::thousands;
-use topicmill_review::drift::as_f64;
+use topicmill_review::as_f64;
 
 /// Width of a chart in its own coordinates. The style sheet shows it at 340 pixels (on a phone) to 540, so that its
 /// text has a height of 10 to 15 pixels.
@@ -124,11 +124,8 @@ fn stack<const KINDS: usize>(
             x += 15.0 + measure(name).min(130.0) + 12.0;
         }
     }
-    let largest = columns
-        .iter()
-        .map(|column| column.iter().sum())
-        .max()
-        .unwrap_or(0);
+    let sums = columns.iter().map(|column| column.iter().sum());
+    let largest = sums.max().unwrap_or(0);
     let left = measure(&thousands(ticks(largest).pop().unwrap_or(0))) + 9.0;
     let height = grid(svg, left, top, bottom, largest);
     let wide = (svg.width - left) / as_f64(columns.len().max(1) as u64);
@@ -152,10 +149,14 @@ fn stack<const KINDS: usize>(
     (left, wide)
 }
 
+/// Returns the width of the widest name.
+fn widest<'n>(names: impl Iterator<Item = &'n String>) -> f64 {
+    names.map(|name| measure(name)).fold(0.0, f64::max)
+}
+
 /// Returns the width of the name column: the widest name and a margin, at most [`NAMES`].
 fn room_for<'n>(names: impl Iterator<Item = &'n String>) -> f64 {
-    let widest = names.map(|name| measure(name)).fold(0.0, f64::max);
-    (widest + 14.0).min(NAMES)
+    (widest(names) + 14.0).min(NAMES)
 }
 
 /// Draws the time axis's tick labels below a chart.

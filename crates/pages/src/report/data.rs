@@ -55,7 +55,7 @@ impl Compared {
     /// Describes the subreddits that are compared, if they are not all subreddits: `r/food`, `3 of 5 subreddits`.
     pub fn which_subreddits(&self) -> Option<String> {
         let names = &self.covered.subreddits;
-        match (names.len(), self.covered.of) {
+        match (names.len(), self.covered.all_subreddits) {
             (some, all) if some >= all => None,
             (1, _) => names
                 .first()

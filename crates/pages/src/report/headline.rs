@@ -8,8 +8,8 @@ use super::data::{Change, OutcomeStats, Report};
 use super::time;
 use crate::display::{counted, interval, percent, single_line, thousands};
 use topicmill_core::ThingKind;
+use topicmill_review::as_f64;
 use topicmill_review::change::is_significantly_larger;
-use topicmill_review::drift::as_f64;
 use topicmill_review::evaluate::{LabelShare, NO_LABEL};
 use topicmill_store::PostOutcome;
 

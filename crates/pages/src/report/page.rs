@@ -12,7 +12,7 @@ use super::time;
 use crate::display::{self, counted, interval, percent, points, thousands};
 use topicmill_core::ThingKind;
 use topicmill_review::REVIEW_COMMAND;
-use topicmill_review::drift::as_f64;
+use topicmill_review::as_f64;
 use topicmill_review::evaluate::{ENOUGH_ANSWERS, LabelShare, NO_LABEL};
 use topicmill_store::PostOutcome;
 
@@ -341,13 +341,8 @@ fn about_shares(report: &Report) -> String {
     if let Some(none) = shares.iter().find(|share| share.label == NO_LABEL) {
         let value = none.estimated.value.map_or_else(|| "–".to_owned(), percent);
         let interval = interval(none.estimated.low, none.estimated.high);
-        text.extend([
-            " No label is right for an estimated ",
-            &value,
-            " (",
-            &interval,
-            ").",
-        ]);
+        let sentence = format!(" No label is right for an estimated {value} ({interval}).");
+        text.push_str(&sentence);
     }
     text
 }

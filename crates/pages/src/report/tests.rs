@@ -26,7 +26,7 @@ fn report_with(labels: &[(&str, u64, u64)], none: (u64, u64)) -> Report {
 }
 
 /// Returns the same counts from one of several subreddits, which was read without gaps.
-fn comparison(cells: &[ReportCell], of: usize) -> (Covered, Vec<PeriodCell>) {
+fn comparison(cells: &[ReportCell], all_subreddits: usize) -> (Covered, Vec<PeriodCell>) {
     let period_cells = cells.iter().map(|cell| PeriodCell {
         is_later: cell.time == day(15),
         subreddit: "Trial".into(),
@@ -41,13 +41,13 @@ fn comparison(cells: &[ReportCell], of: usize) -> (Covered, Vec<PeriodCell>) {
             until: time(20),
         },
         subreddits: ["trial".to_owned()].into(),
-        of,
+        all_subreddits,
     };
     (covered, period_cells.collect())
 }
 
 /// Builds such a report for one of several subreddits.
-fn report_of(labels: &[(&str, u64, u64)], none: (u64, u64), of: usize) -> Report {
+fn report_of(labels: &[(&str, u64, u64)], none: (u64, u64), all_subreddits: usize) -> Report {
     let set = LabelSet {
         name: "trial".into(),
         template: "About {}.".into(),
@@ -71,7 +71,7 @@ fn report_of(labels: &[(&str, u64, u64)], none: (u64, u64), of: usize) -> Report
         label: label.map(str::to_owned),
         outcome,
         posts,
-        score_sum: 0.5 * topicmill_review::drift::as_f64(posts),
+        score_sum: 0.5 * topicmill_review::as_f64(posts),
     };
     let mut cells: Vec<ReportCell> = labels
         .iter()
@@ -89,7 +89,7 @@ fn report_of(labels: &[(&str, u64, u64)], none: (u64, u64), of: usize) -> Report
         bin: 25,
         posts: cell.posts,
     });
-    let compared = Some(comparison(&cells, of));
+    let compared = Some(comparison(&cells, all_subreddits));
     let sums = ReportSums {
         first: Some(time(0)),
         last: Some(time(20)),

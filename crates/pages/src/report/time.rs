@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use chrono::{Datelike, Months, NaiveDateTime, NaiveTime, TimeDelta};
+use chrono::{Datelike, Months, NaiveDateTime, NaiveTime, TimeDelta, Timelike};
 
 use topicmill_core::Timestamp;
-use topicmill_review::drift::as_f64;
+use topicmill_review::as_f64;
 use topicmill_store::TimeStep;
 
 /// Maximum number of columns in a chart: with this many, each is about two pixels wide on a phone.
@@ -26,8 +26,6 @@ pub struct Axis {
     pub first_is_incomplete: bool,
     /// True if posts end long before the end of the last column, as on the day of the collection.
     pub last_is_incomplete: bool,
-    /// Start of the first column.
-    first: Option<NaiveDateTime>,
     /// Times of the first and the last post.
     span: Option<(Timestamp, Timestamp)>,
 }
@@ -42,7 +40,7 @@ const MISSING_GAPS: f64 = 3.0;
 fn floor(step: TimeStep, time: NaiveDateTime) -> NaiveDateTime {
     let midnight = time.date().and_time(NaiveTime::MIN);
     match step {
-        TimeStep::Hour => midnight + TimeDelta::hours(i64::from(chrono::Timelike::hour(&time))),
+        TimeStep::Hour => midnight + TimeDelta::hours(i64::from(time.hour())),
         TimeStep::Day => midnight,
         TimeStep::Month => midnight.with_day(1).expect("each month has a first day"),
     }
@@ -72,20 +70,19 @@ impl Axis {
         let span = Some((first, last));
         let first = floor(step, first.as_datetime().naive_utc());
         let last = last.as_datetime().naive_utc();
-        let steps = std::iter::successors(Some(first), |time| after(step, *time));
-        let all: Vec<_> = steps
+        let times = std::iter::successors(Some(first), |time| after(step, *time));
+        let times: Vec<_> = times
             .take_while(|time| *time <= last)
             // A post with a wrong date far in the future must not create a huge axis.
             .take(MOST_STEPS)
             .collect();
-        let steps = all.len().div_ceil(MOST).max(1);
+        let steps = times.len().div_ceil(MOST).max(1);
         Self {
             step,
             steps,
-            starts: all.iter().step_by(steps).copied().collect(),
+            starts: times.into_iter().step_by(steps).collect(),
             first_is_incomplete: false,
             last_is_incomplete: false,
-            first: Some(first),
             span,
         }
     }
@@ -195,20 +192,19 @@ impl Axis {
     }
 
     fn column_at(&self, time: NaiveDateTime) -> Option<usize> {
-        if time < self.first? {
-            return None;
-        }
-        self.starts
-            .partition_point(|start| *start <= time)
-            .checked_sub(1)
+        let begun = self.starts.partition_point(|start| *start <= time);
+        begun.checked_sub(1)
     }
 
-    /// Returns the name of a column.
+    /// Returns the name of a column: `22 Nov 13:00`, `22 Nov` or `Nov 2026`.
     pub fn name(&self, column: usize) -> String {
-        let Some(start) = self.starts.get(column) else {
-            return String::new();
+        let format = match self.step {
+            TimeStep::Hour => "%-d %b %H:%M",
+            TimeStep::Day => "%-d %b",
+            TimeStep::Month => "%b %Y",
         };
-        name(self.step, *start)
+        let start = self.starts.get(column);
+        start.map_or_else(String::new, |start| start.format(format).to_string())
     }
 
     /// Returns the length of a column in words: `day`, `week`, `5 days`.
@@ -234,22 +230,10 @@ impl Axis {
     /// Returns at most `most` evenly spaced columns for tick labels.
     pub fn ticks(&self, most: usize) -> Vec<usize> {
         let (columns, most) = (self.len(), most.max(1));
-        if columns <= most {
-            return (0..columns).collect();
-        }
-        let every = columns.div_ceil(most);
-        (0..columns).step_by(every).collect()
+        (0..columns)
+            .step_by(columns.div_ceil(most).max(1))
+            .collect()
     }
-}
-
-/// Formats a step as `22 Nov 13:00`, `22 Nov` or `Nov 2026`.
-fn name(step: TimeStep, start: NaiveDateTime) -> String {
-    let format = match step {
-        TimeStep::Hour => "%-d %b %H:%M",
-        TimeStep::Day => "%-d %b",
-        TimeStep::Month => "%b %Y",
-    };
-    start.format(format).to_string()
 }
 
 /// Formats a date as `22 November 2026`.

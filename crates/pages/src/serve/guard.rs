@@ -26,6 +26,9 @@ const TOKEN_COOKIE: &str = "topicmill_token";
 /// The content security policy: no external resources, no inline scripts, no frames.
 const CONTENT_POLICY: &str = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; \
                               frame-ancestors 'none'";
+const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
+const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Headers that a proxy adds to the requests of its clients.
 const PROXY_HEADERS: [&str; 3] = ["x-forwarded-for", "x-real-ip", "forwarded"];
 /// The cache policy, which keeps browsers from caching text that may be purged later.
@@ -54,7 +57,7 @@ impl Guard {
             .and_then(|value| value.to_str().ok())
             .and_then(|value| value.split_once(' '))
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-            .map(|(_, given)| digest(given.trim()));
+            .map(|(_, sent)| digest(sent.trim()));
         let cookie = headers
             .get_all(COOKIE)
             .into_iter()
@@ -62,14 +65,14 @@ impl Guard {
             .flat_map(|value| value.split(';'))
             .filter_map(|cookie| cookie.trim().split_once('='))
             .find(|(name, _)| *name == TOKEN_COOKIE);
-        bearer.is_some_and(|given| constant_time_eq(&given, token))
-            || cookie.is_some_and(|(_, given)| constant_time_eq(given, token))
+        bearer.is_some_and(|sent| constant_time_eq(&sent, token))
+            || cookie.is_some_and(|(_, sent)| constant_time_eq(sent, token))
     }
 
     /// Returns the session cookie if the token is correct.
-    fn cookie(&self, given: &str) -> Option<HeaderValue> {
+    fn cookie(&self, entered: &str) -> Option<HeaderValue> {
         let token = self.token.as_ref()?;
-        constant_time_eq(&digest(given.trim()), token).then(|| {
+        constant_time_eq(&digest(entered.trim()), token).then(|| {
             // The cookie is not `Secure` because the server speaks plain HTTP.
             let cookie = format!("{TOKEN_COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict");
             HeaderValue::from_str(&cookie).expect("hexadecimal digits are valid in a header")
@@ -109,12 +112,8 @@ fn is_loopback(host: &str) -> bool {
 
 /// Returns true if a state-changing request is same-origin or does not come from a browser.
 fn is_same_origin(headers: &HeaderMap) -> bool {
-    let text = |name| {
-        headers
-            .get(name)
-            .and_then(|value: &HeaderValue| value.to_str().ok())
-    };
-    if let Some(site) = text(HeaderName::from_static("sec-fetch-site")) {
+    let text = |name: HeaderName| headers.get(name)?.to_str().ok();
+    if let Some(site) = text(FETCH_SITE) {
         return site == "same-origin" || site == "none";
     }
     match text(ORIGIN) {
@@ -129,7 +128,7 @@ fn is_same_origin(headers: &HeaderMap) -> bool {
 
 /// Returns true if a page from a different origin sent the request.
 fn is_cross_origin(headers: &HeaderMap) -> bool {
-    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+    let site = headers.get(FETCH_SITE).map(HeaderValue::as_bytes);
     matches!(site, Some(b"cross-site" | b"same-site"))
 }
 
@@ -256,14 +255,8 @@ pub async fn finish_response(request: Request, next: Next) -> Response {
         (CONTENT_SECURITY_POLICY, CONTENT_POLICY),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (REFERRER_POLICY, "same-origin"),
-        (
-            HeaderName::from_static("cross-origin-opener-policy"),
-            "same-origin",
-        ),
-        (
-            HeaderName::from_static("cross-origin-resource-policy"),
-            "same-origin",
-        ),
+        (OPENER_POLICY, "same-origin"),
+        (RESOURCE_POLICY, "same-origin"),
     ] {
         headers.insert(name, HeaderValue::from_static(value));
     }

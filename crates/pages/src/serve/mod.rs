@@ -102,33 +102,27 @@ impl Server {
         clock: SharedClock,
         stop: CancellationToken,
     ) -> Result<Self, ServeError> {
-        let ServeOptions {
-            listen,
-            token,
-            database,
-            review,
-        } = options;
-        if token.is_none() && !listen.ip().is_loopback() {
-            return Err(ServeError::NoToken(listen));
+        if options.token.is_none() && !options.listen.ip().is_loopback() {
+            return Err(ServeError::NoToken(options.listen));
         }
-        if let Some(token) = &token
+        if let Some(token) = &options.token
             && token.chars().count() < SHORTEST_TOKEN
         {
             return Err(ServeError::ShortToken(token.chars().count()));
         }
-        let (listener, address) = listener::bind(listen, "--listen").await?;
+        let (listener, address) = listener::bind(options.listen, "--listen").await?;
         let serving = Serving {
             store,
             clock,
-            database,
+            database: options.database,
             overview: Mutex::default(),
         };
         Ok(Self {
             listener,
             address,
             serving: Arc::new(serving),
-            guard: Arc::new(Guard::new(token)),
-            review,
+            guard: Arc::new(Guard::new(options.token)),
+            review: options.review,
             stop,
         })
     }

@@ -15,8 +15,9 @@ use serde::Serialize;
 pub use self::groups::{GroupDifference, GroupShares, group_differences};
 use super::mix::{Mix, mixes};
 use super::strata::{Stratum, stratified_share};
-use super::{Estimate, EvaluatedPost, accuracy, estimate_shares, float};
+use super::{Estimate, EvaluatedPost, SampledPart, accuracy, estimate_shares};
 use crate::calibrate::Proportion;
+use crate::{as_f64, float};
 use topicmill_core::{
     Fullname, GoldSource, LabelSet, SampleReason, TextHash, ThingKind, Timestamp, thousands,
 };
@@ -89,15 +90,15 @@ impl Frame {
         sampled: impl Iterator<Item = &Fullname>,
         counted: Counted,
     ) -> Result<Self, StoreError> {
-        let drawn = answers
+        let random = answers
             .iter()
             .filter(|one| one.in_random_sample && one.is_of_present_text);
-        let drawn: Vec<&StoredGold> = drawn.collect();
+        let random: Vec<&StoredGold> = random.collect();
         let is_counted = |one: &&&StoredGold| match counted {
             Counted::IfWaves | Counted::All => true,
             Counted::Created(since, until) => since <= one.created_at && one.created_at < until,
         };
-        let stored_at: HashMap<&Fullname, Timestamp> = drawn
+        let stored_at: HashMap<&Fullname, Timestamp> = random
             .iter()
             .filter(is_counted)
             .map(|one| (&one.answer.fullname, one.collected_at))
@@ -106,19 +107,18 @@ impl Frame {
             stored_at: sampled
                 .filter_map(|post| Some((post.clone(), *stored_at.get(post)?)))
                 .collect(),
-            cuts: imports(&drawn),
+            cuts: imports(&random),
             counted,
             ..Self::default()
         };
-        let late = late_posts(store, target, &drawn).await?;
+        let late = late_posts(store, target, &random).await?;
         frame.cuts.extend(late.iter().min());
         frame.cuts.sort_unstable();
         frame.cuts.dedup();
         let drawn_at = |wave: usize| {
-            let answers = drawn
-                .iter()
-                .filter(|one| frame.wave(one.collected_at) == wave);
-            answers.map(|one| latest_draw(one)).min()
+            let answers = random.iter();
+            let of_wave = answers.filter(|one| frame.wave(one.collected_at) == wave);
+            of_wave.map(|one| latest_draw(one)).min()
         };
         frame.drawn = (0..=frame.cuts.len()).map(drawn_at).collect();
         let some_without_text = match frame.drawn.iter().flatten().min() {
@@ -184,6 +184,13 @@ impl Frame {
         self.cuts.partition_point(|cut| *cut <= stored_at)
     }
 
+    /// Returns the wave of a sampled post.
+    fn wave_of(&self, post: &Fullname) -> Option<usize> {
+        self.stored_at
+            .get(post)
+            .map(|stored_at| self.wave(*stored_at))
+    }
+
     fn posts_in(&self, wave: usize) -> u64 {
         let cells = self.cells.iter().filter(|cell| cell.wave == wave);
         cells.map(|cell| cell.posts).sum()
@@ -196,14 +203,12 @@ impl Frame {
 
     /// Returns true if the estimate speaks of a sampled post's wave.
     pub fn contains(&self, post: &Fullname) -> bool {
-        let stored_at = self.stored_at.get(post);
-        stored_at.is_some_and(|stored_at| self.covered[self.wave(*stored_at)])
+        self.wave_of(post).is_some_and(|wave| self.covered[wave])
     }
 
     /// Returns the number of posts that a sampled post stands for, relative to the others.
     pub fn weight(&self, post: &Fullname) -> f64 {
-        let wave = self.stored_at.get(post).map(|at| self.wave(*at));
-        let weight = wave.and_then(|wave| self.weights.get(wave));
+        let weight = self.wave_of(post).and_then(|wave| self.weights.get(wave));
         weight.copied().unwrap_or(1.0)
     }
 
@@ -269,47 +274,54 @@ impl Frame {
         posts: &[&Fullname],
         rows: &[EvaluatedPost],
     ) -> (Proportion, Proportion) {
-        let plain = accuracy(rows);
+        let (outcome, precision) = accuracy(rows);
         if self.waves().filter(|wave| self.posts_in(*wave) > 0).count() < 2 {
-            return plain;
+            return (outcome, precision);
         }
-        let weighted = |plain: Proportion, of_given: bool| {
-            let is_counted = |cell: &FrameCell| !of_given || cell.label.is_some();
-            let strata = |counts_ties: bool| -> Vec<Stratum> {
-                let of_wave = |wave: usize| {
-                    let rows = posts.iter().zip(rows).filter(|(post, row)| {
-                        self.stored_at
-                            .get(**post)
-                            .is_some_and(|at| self.wave(*at) == wave)
-                            && (!of_given || row.given().is_some())
-                    });
-                    let right = rows
-                        .clone()
-                        .filter(|(_, row)| row.decided(counts_ties).is_right());
-                    let right = right.count();
-                    Stratum {
-                        weight: self.share_of(wave, is_counted),
-                        sampled: rows.count(),
-                        least: right,
-                        most: right,
-                        assumed: plain.share.unwrap_or(0.0),
-                    }
-                };
-                self.waves().map(of_wave).collect()
-            };
-            let bound = |counts_ties| {
-                let estimate = stratified_share(&strata(counts_ties));
-                Proportion {
-                    share: estimate.value,
-                    share_if_right: None,
-                    low: estimate.low,
-                    high: estimate.high,
-                    ..plain
+        let with_wave = posts.iter().zip(rows);
+        let with_wave = with_wave.filter_map(|(post, row)| Some((self.wave_of(post)?, row)));
+        let all: Vec<(usize, &EvaluatedPost)> = with_wave.collect();
+        let mut labelled = all.clone();
+        labelled.retain(|(_, row)| row.given().is_some());
+        (
+            self.weighted_by_wave(outcome, &all, |_| true),
+            self.weighted_by_wave(precision, &labelled, |cell| cell.label.is_some()),
+        )
+    }
+
+    /// Weights the share of correct outcomes by wave. `plain` is the share in the sample as it is; `sample` contains each
+    /// row with its wave; `is_counted` selects the posts whose number is the weight of a wave.
+    fn weighted_by_wave(
+        &self,
+        plain: Proportion,
+        sample: &[(usize, &EvaluatedPost)],
+        is_counted: fn(&FrameCell) -> bool,
+    ) -> Proportion {
+        let bound = |counts_ties: bool| {
+            let stratum = |wave: usize| {
+                let rows = sample.iter().filter(|(of_row, _)| *of_row == wave);
+                let right = rows.clone();
+                let right = right.filter(|(_, row)| row.decided(counts_ties).is_right());
+                let right = right.count();
+                Stratum {
+                    weight: self.share_of(wave, is_counted),
+                    sampled: rows.count(),
+                    least: right,
+                    most: right,
+                    assumed: plain.share.unwrap_or(0.0),
                 }
             };
-            bound(false).between(bound(true))
+            let strata: Vec<Stratum> = self.waves().map(stratum).collect();
+            let estimate = stratified_share(&strata);
+            Proportion {
+                share: estimate.value,
+                share_if_right: None,
+                low: estimate.low,
+                high: estimate.high,
+                ..plain
+            }
         };
-        (weighted(plain.0, false), weighted(plain.1, true))
+        bound(false).between(bound(true))
     }
 
     /// Returns a wave's share of the covered posts that `is_counted` selects.
@@ -341,26 +353,24 @@ impl Frame {
                 .position(|label| Some(label.slug.as_str()) == slug);
             place.unwrap_or(labels)
         };
-        let waves: Vec<usize> = self.waves().collect();
-        let parts = waves.iter().map(|wave| {
+        let part = |wave: usize| {
             let assigned = (0..=labels).map(|label| {
-                let is_label = |cell: &&FrameCell| cell.wave == *wave && place(cell) == label;
+                let is_label = |cell: &&FrameCell| cell.wave == wave && place(cell) == label;
                 let posts = self.cells.iter().filter(is_label).map(|cell| cell.posts);
-                share(posts.sum(), self.posts_in(*wave))
+                share(posts.sum(), self.posts_in(wave))
             });
-            let of_wave = posts.iter().zip(rows).filter(|(post, _)| {
-                let stored_at = self.stored_at.get(**post);
-                stored_at.is_some_and(|at| self.wave(*at) == *wave)
-            });
-            let rows = of_wave.map(|(_, row)| row).collect();
-            (self.share_of(*wave, |_| true), assigned.collect(), rows)
-        });
-        let parts: Vec<(f64, Vec<f64>, Vec<&EvaluatedPost>)> = parts.collect();
+            let sample = posts.iter().zip(rows);
+            let sample = sample.filter(|(post, _)| self.wave_of(post) == Some(wave));
+            SampledPart {
+                share: self.share_of(wave, |_| true),
+                assigned: assigned.collect(),
+                rows: sample.map(|(_, row)| row).collect(),
+            }
+        };
+        let parts: Vec<SampledPart<'_>> = self.waves().map(part).collect();
         let assigned = (0..=labels).map(|label| {
-            parts
-                .iter()
-                .map(|(weight, assigned, _)| weight * assigned[label])
-                .sum()
+            let parts = parts.iter();
+            parts.map(|part| part.share * part.assigned[label]).sum()
         });
         assigned.zip(estimate_shares(&parts)).collect()
     }
@@ -508,7 +518,7 @@ fn share(part: u64, all: u64) -> f64 {
     if all == 0 {
         0.0
     } else {
-        part as f64 / all as f64
+        as_f64(part) / as_f64(all)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Computes 95 % confidence intervals and significance tests. Results are deterministic, because random numbers come
 //! from a fixed seed.
 
-use super::{Estimate, float};
+use super::Estimate;
 use crate::calibrate::Z95;
+use crate::float;
 
 /// Number of bootstrap resamples (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, recommend 1,000).
 const RESAMPLES: usize = 1_000;

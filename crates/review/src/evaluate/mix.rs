@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::as_f64;
 use topicmill_store::FrameCell;
 
 /// Number of simulated samples. The lowest p-value is one in this number plus one.
@@ -22,7 +23,7 @@ pub const UNLIKELY: f64 = 0.001;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mix {
     /// The property: `subreddits`, `topics`, `labels` or `days of collection`.
-    pub of: &'static str,
+    pub property: &'static str,
     /// The p-value.
     pub p: f64,
 }
@@ -39,89 +40,93 @@ type Counts<'a> = BTreeMap<(usize, Option<&'a str>), (u64, u64)>;
 
 /// Tests the mix of a sample, given the number of sampled posts in each wave. The groups are days.
 pub fn mixes(frame: &[FrameCell], sample: &[FrameCell]) -> Vec<Mix> {
-    type Property = fn(&FrameCell) -> Option<&str>;
-    let properties: [(&str, Property); 4] = [
+    type Category = fn(&FrameCell) -> Option<&str>;
+    let properties: [(&str, Category); 4] = [
         ("subreddits", |cell| Some(&cell.subreddit)),
         ("topics", |cell| cell.topic.as_deref()),
         ("labels", |cell| cell.label.as_deref()),
         ("days of collection", |cell| cell.group.as_deref()),
     ];
-    let mix = |(of, property): (&'static str, Property)| {
+    let mix = |(property, category): (&'static str, Category)| {
         let mut counts = Counts::new();
         for cell in frame {
-            counts.entry((cell.wave, property(cell))).or_default().0 += cell.posts;
+            counts.entry((cell.wave, category(cell))).or_default().0 += cell.posts;
         }
         for cell in sample {
-            counts.entry((cell.wave, property(cell))).or_default().1 += cell.posts;
+            counts.entry((cell.wave, category(cell))).or_default().1 += cell.posts;
         }
         Mix {
-            of,
+            property,
             p: p_value(&counts),
         }
     };
     properties.into_iter().map(mix).collect()
 }
 
+/// The posts of a wave by category, and the number of sampled ones.
+#[derive(Default)]
+struct Wave {
+    sampled: u64,
+    posts: u64,
+    /// For each category, the posts up to and including it, and its position.
+    cumulative: Vec<(u64, usize)>,
+}
+
+impl Wave {
+    /// Returns the category of the post with this number, from 0.
+    fn category_of(&self, post: u64) -> usize {
+        let categories = &self.cumulative;
+        categories[categories.partition_point(|(posts, _)| *posts <= post)].1
+    }
+}
+
 /// Returns the Monte Carlo p-value of the chi-square statistic.
 fn p_value(counts: &Counts<'_>) -> f64 {
-    let mut waves: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
-    for ((wave, _), (all, sampled)) in counts {
-        let sums = waves.entry(*wave).or_default();
-        *sums = (sums.0 + all, sums.1 + sampled);
-    }
     let mut categories: Vec<Option<&str>> = counts.keys().map(|(_, category)| *category).collect();
     categories.sort_unstable();
     categories.dedup();
-    let place = |category: Option<&str>| {
-        categories
-            .binary_search(&category)
-            .expect("a category from the counts")
-    };
-    let (mut expected, mut observed) = (vec![0.0; categories.len()], vec![0.0; categories.len()]);
-    // For each wave, the number of sampled posts, and the categories with cumulative counts of posts.
-    let mut pools: BTreeMap<usize, (u64, Vec<(u64, usize)>)> = BTreeMap::new();
-    for ((wave, category), (all, sampled)) in counts {
-        let (of_wave, drawn) = waves[wave];
-        expected[place(*category)] += number(*all) * number(drawn) / number(of_wave).max(1.0);
-        observed[place(*category)] += number(*sampled);
-        let (_, sums) = pools.entry(*wave).or_insert((drawn, Vec::new()));
-        let before = sums.last().map_or(0, |(sum, _)| *sum);
-        sums.push((before + all, place(*category)));
+    let zeros = vec![0.0; categories.len()];
+    let (mut expected, mut observed, mut simulated) = (zeros.clone(), zeros.clone(), zeros);
+    let mut waves: BTreeMap<usize, Wave> = BTreeMap::new();
+    for ((wave, category), (posts, sampled)) in counts {
+        let place = categories.binary_search(category);
+        let place = place.expect("a category from the counts");
+        let wave = waves.entry(*wave).or_default();
+        wave.posts += posts;
+        wave.sampled += sampled;
+        wave.cumulative.push((wave.posts, place));
+        observed[place] += as_f64(*sampled);
     }
-    let statistic = |observed: &[f64]| -> f64 {
-        let pairs = observed
-            .iter()
-            .zip(&expected)
-            .filter(|(_, expected)| **expected > 0.0);
+    for wave in waves.values() {
+        let mut before = 0;
+        for (posts, place) in &wave.cumulative {
+            let of_category = as_f64(posts - before);
+            expected[*place] += of_category * as_f64(wave.sampled) / as_f64(wave.posts).max(1.0);
+            before = *posts;
+        }
+    }
+    let chi_square = |observed: &[f64]| -> f64 {
+        let pairs = observed.iter().zip(&expected);
+        let pairs = pairs.filter(|(_, expected)| **expected > 0.0);
         pairs
-            .map(|(seen, expected)| (seen - expected).powi(2) / expected)
+            .map(|(observed, expected)| (observed - expected).powi(2) / expected)
             .sum()
     };
-    let found = statistic(&observed);
-    let drawn: u64 = waves.values().map(|(_, drawn)| drawn).sum();
-    let drawn = usize::try_from(drawn).unwrap_or(usize::MAX).max(1);
-    let samples = (MOST_DRAWS / drawn).clamp(FEWEST, SAMPLES);
+    let found = chi_square(&observed);
+    let draws: u64 = waves.values().map(|wave| wave.sampled).sum();
+    let draws = usize::try_from(draws).unwrap_or(usize::MAX).max(1);
+    let samples = (MOST_DRAWS / draws).clamp(FEWEST, SAMPLES);
     let mut random = fastrand::Rng::with_seed(SEED);
-    let mut seen = vec![0.0; categories.len()];
-    let as_far = (0..samples).filter(|_| {
-        seen.fill(0.0);
-        for (drawn, sums) in pools
-            .values()
-            .filter(|(_, sums)| sums.last().is_some_and(|(all, _)| *all > 0))
-        {
-            let all = sums.last().expect("the filter checks this").0;
-            for _ in 0..*drawn {
-                let post = random.u64(..all);
-                seen[sums[sums.partition_point(|(sum, _)| *sum <= post)].1] += 1.0;
+    let as_unlikely = (0..samples).filter(|_| {
+        simulated.fill(0.0);
+        for wave in waves.values().filter(|wave| wave.posts > 0) {
+            for _ in 0..wave.sampled {
+                simulated[wave.category_of(random.u64(..wave.posts))] += 1.0;
             }
         }
-        statistic(&seen) >= found - 1e-9
+        chi_square(&simulated) >= found - 1e-9
     });
-    number(as_far.count() as u64 + 1) / number(samples as u64 + 1)
-}
-
-fn number(n: u64) -> f64 {
-    n as f64
+    as_f64(as_unlikely.count() as u64 + 1) / as_f64(samples as u64 + 1)
 }
 
 #[cfg(test)]

@@ -116,14 +116,16 @@ impl RandomSample {
     pub fn json(&self) -> Value {
         let mut json = json!(self.size().unwrap_or_default());
         let mixes = self.mixes.iter();
-        json["p_values"] = mixes.map(|mix| (mix.of.to_owned(), json!(mix.p))).collect();
+        json["p_values"] = mixes
+            .map(|mix| (mix.property.to_owned(), json!(mix.p)))
+            .collect();
         json
     }
 
     /// Says that the sample is hardly random; `None` if it may be.
     pub fn doubt(&self) -> Option<String> {
         let unlikely = self.mixes.iter().filter(|mix| mix.is_unlikely());
-        let unlikely: Vec<&str> = unlikely.map(|mix| mix.of).collect();
+        let unlikely: Vec<&str> = unlikely.map(|mix| mix.property).collect();
         (!unlikely.is_empty()).then(|| {
             format!(
                 "the sample is hardly random: its mix of {} differs from that of all posts (chi-square test, p < \

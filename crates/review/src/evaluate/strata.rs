@@ -8,8 +8,9 @@
 
 use statrs::function::beta::inv_beta_reg;
 
+use super::Estimate;
 use super::intervals::interpolated;
-use super::{Estimate, float};
+use crate::float;
 
 /// Number of equally likely values that stand for a distribution. 0.025 and 0.975 are the levels of two of them.
 const VALUES: usize = 100;

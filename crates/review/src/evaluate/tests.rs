@@ -167,6 +167,17 @@ fn any_of_several_gold_labels_is_correct() {
     assert!(cells.eq([(0, 2, 1), (1, 1, 2)]));
 }
 
+/// Returns a sample of all posts, which have these shares of assigned labels.
+fn whole(assigned: Vec<f64>, rows: &[EvaluatedPost]) -> [SampledPart<'_>; 1] {
+    let rows = rows.iter().collect();
+    let share = 1.0;
+    [SampledPart {
+        share,
+        assigned,
+        rows,
+    }]
+}
+
 /// Returns posts with the gold label and the assigned label of each cell of a table.
 fn cells(cells: &[(usize, usize, usize)]) -> Vec<EvaluatedPost> {
     let posts = cells
@@ -180,7 +191,7 @@ fn shares_are_weighted_means_of_the_posts_with_and_without_the_label() {
     // Label 0 is assigned to 60 of 100 posts, 10 of which have the gold label 1; label 1 to 40, rightly; label 2 to
     // none.
     let sample = cells(&[(0, 0, 50), (1, 0, 10), (1, 1, 40)]);
-    let found = estimate_shares(&[(1.0, vec![0.5, 0.4, 0.05, 0.05], sample.iter().collect())]);
+    let found = estimate_shares(&whole(vec![0.5, 0.4, 0.05, 0.05], &sample));
     let expected = [0.5 * 50.0 / 60.0, 0.4 + 0.6 * 10.0 / 60.0, 0.05 * 0.9];
     for (found, expected) in found.iter().zip(expected) {
         assert!((found.value.unwrap() - expected).abs() < 1e-12, "{found:?}");
@@ -194,10 +205,7 @@ fn shares_are_weighted_means_of_the_posts_with_and_without_the_label() {
     // A label that was never right in the sample may have no post at all.
     assert_eq!(found[2].low.to_bits(), 0.0f64.to_bits());
     assert!(found[2].high > 0.05, "{:?}", found[2]);
-    assert_eq!(
-        estimate_shares(&[(1.0, vec![0.5, 0.5], Vec::new())])[0].value,
-        None
-    );
+    assert_eq!(estimate_shares(&whole(vec![0.5, 0.5], &[]))[0].value, None);
 }
 
 #[test]
@@ -252,7 +260,7 @@ fn a_post_on_which_annotators_disagree_widens_the_bounds_and_stays_in_the_sample
     );
     // Of 25 undecided posts, label 0 or label 1 is right for each.
     let assigned = vec![50.0 / 85.0, 30.0 / 85.0, 5.0 / 85.0, 0.0];
-    let shares = estimate_shares(&[(1.0, assigned, posts.iter().collect())]);
+    let shares = estimate_shares(&whole(assigned, &posts));
     for (label, of) in [(0, 30.0..55.0), (1, 30.0..55.0)] {
         let middle = f64::midpoint(of.start, of.end) / 85.0;
         assert!(

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::compare::kappa;
 use crate::evaluate::intervals::resampled;
+use crate::float;
 use topicmill_core::Fullname;
 use topicmill_store::StoredGold;
 
@@ -59,12 +60,12 @@ pub fn alpha(answers: &[StoredGold]) -> Option<Alpha> {
         // The number of disagreeing pairs of a post is divided by the number of possible partners of an answer.
         let mut disagreements = 0.0;
         for labels in places.iter().map(|place| &posts[*place]) {
-            let partners = count(labels.len() - 1);
+            let partners = float(labels.len() - 1);
             for (_, label) in labels {
                 *totals.entry(*label).or_default() += 1.0;
                 all += 1.0;
                 let others = labels.iter().filter(|(_, other)| other != label);
-                disagreements += count(others.count()) / partners;
+                disagreements += float(others.count()) / partners;
             }
         }
         let same: f64 = totals.values().map(|total| total * total).sum();
@@ -81,10 +82,6 @@ pub fn alpha(answers: &[StoredGold]) -> Option<Alpha> {
         high,
         posts,
     })
-}
-
-fn count(n: usize) -> f64 {
-    n as f64
 }
 
 /// Returns the agreement between each pair of annotators with a common post, with the pairs with the most posts first.

@@ -44,8 +44,8 @@ pub fn read_rows(path: &Path) -> Result<Vec<GoldRow>, GoldError> {
         }
     }
     if wrong.is_empty() {
-        if let Some((name, read, _)) = tool {
-            tracing::info!(file = %path.display(), "reading a file of {name}: {read}");
+        if let Some(Tool { name, reads, .. }) = tool {
+            tracing::info!(file = %path.display(), "reading a file of {name}: {reads}");
         }
         return Ok(rows);
     }
@@ -54,10 +54,10 @@ pub fn read_rows(path: &Path) -> Result<Vec<GoldRow>, GoldError> {
     if count > LISTED_LINES {
         wrong.push(format!("and {} more lines", count - LISTED_LINES));
     }
-    let advice = tool.map_or(
-        "correct or remove these lines".into(),
-        |(name, _, export)| format!("the file is from {name}: {export}"),
-    );
+    let advice = match tool {
+        Some(Tool { name, advice, .. }) => format!("the file is from {name}: {advice}"),
+        None => "correct or remove these lines".to_owned(),
+    };
     Err(GoldError::Rows {
         path: path.to_owned(),
         details: format!("{}; {advice}", wrong.join("; ")),
@@ -88,43 +88,50 @@ fn columns(table: &dyn Rows, path: &Path) -> Result<(), GoldError> {
     })
 }
 
-/// Tools that export answers: the name, a column of its files, the columns that are read, and how to export.
-const TOOLS: [(&str, &str, &str, &str); 4] = [
-    (
-        "Argilla",
-        "_server_id",
-        "`QUESTION.responses` as the labels, and `QUESTION.responses.users` as the annotators",
-        "give each record the fullname as its id, and export with `records.to_json`",
-    ),
-    (
-        "Prodigy",
-        "_task_hash",
-        "`label` or `accept` as the label, and `_annotator_id` as the annotator",
-        "give each task the fullname as `id`, and export with `prodigy db-out`",
-    ),
-    (
-        "doccano",
-        "Comments",
-        "`fullname` as the post, and `label` as the label",
-        "its `id` counts examples, so import posts with their `fullname`, and export as JSONL",
-    ),
-    (
-        "Label Studio",
-        "annotations",
-        "`data.fullname` as the post, and `choices` as the label",
-        "export tasks with `topicmill export --format label-studio`, and the project as JSON",
-    ),
+/// A tool that exports answers.
+struct Tool {
+    name: &'static str,
+    /// A column of its files by which they are recognised.
+    column: &'static str,
+    /// The columns that are read, in words.
+    reads: &'static str,
+    /// How to export a file that can be read.
+    advice: &'static str,
+}
+
+const TOOLS: [Tool; 4] = [
+    Tool {
+        name: "Argilla",
+        column: "_server_id",
+        reads: "`QUESTION.responses` as the labels, and `QUESTION.responses.users` as the annotators",
+        advice: "give each record the fullname as its id, and export with `records.to_json`",
+    },
+    Tool {
+        name: "Prodigy",
+        column: "_task_hash",
+        reads: "`label` or `accept` as the label, and `_annotator_id` as the annotator",
+        advice: "give each task the fullname as `id`, and export with `prodigy db-out`",
+    },
+    Tool {
+        name: "doccano",
+        column: "Comments",
+        reads: "`fullname` as the post, and `label` as the label",
+        advice: "its `id` counts examples, so import posts with their `fullname`, and export as JSONL",
+    },
+    Tool {
+        name: "Label Studio",
+        column: "annotations",
+        reads: "`data.fullname` as the post, and `choices` as the label",
+        advice: "export tasks with `topicmill export --format label-studio`, and the project as JSON",
+    },
 ];
 
 /// Returns the tool that a row is from.
-fn tool_of(row: &Row) -> Option<(&'static str, &'static str, &'static str)> {
+fn tool_of(row: &Row) -> Option<&'static Tool> {
     let is_argilla = row.cells.iter().any(|(name, _)| is_responses(name));
-    let mut tools = TOOLS.iter().filter(|(name, column, ..)| {
-        cell(row, column).is_some() || is_argilla && *name == "Argilla"
-    });
-    tools
-        .next()
-        .map(|(name, _, read, export)| (*name, *read, *export))
+    TOOLS
+        .iter()
+        .find(|tool| cell(row, tool.column).is_some() || is_argilla && tool.name == "Argilla")
 }
 
 /// Returns true for Argilla's column of answers to a question, or to all questions in its JSON.
@@ -209,30 +216,7 @@ fn labels(row: &Row) -> Result<Vec<(String, Option<String>)>, String> {
     // A table from another tool may have both a column `label` and a column `responses`, for example of counts.
     let is_table = |name: &str| name == "responses" && cell(row, "label").is_some();
     if let Some(column) = columns.find(|name| is_responses(name) && !is_table(name)) {
-        let of = |what: &str| json(row, &format!("{column}.{what}"));
-        let (responses, users, status) = match json(row, column)? {
-            Value::Object(questions) => {
-                let answers = questions.into_iter().next().unwrap_or_default().1;
-                let answers = answers.as_array().cloned().unwrap_or_default();
-                let of = |what: &str| answers.iter().map(|one| one[what].clone()).collect();
-                (of("value"), of("user_id"), of("status"))
-            }
-            responses => (responses, of("users")?, of("status")?),
-        };
-        let responses = responses.as_array().into_iter().flatten().enumerate();
-        // A draft is unfinished, and a discarded answer is none.
-        let submitted = responses.filter(|(at, _)| {
-            let status = status[at].as_str();
-            status.is_none_or(|status| status == "submitted")
-        });
-        let answers = submitted.map(|(at, response)| {
-            let user = users[at].as_str().map(str::to_owned);
-            Ok(list(response)?
-                .into_iter()
-                .map(move |label| (label, user.clone())))
-        });
-        let answers: Result<Vec<_>, String> = answers.collect();
-        return Ok(answers?.into_iter().flatten().collect());
+        return responses(row, column);
     }
     let column = ["label", "accept"]
         .into_iter()
@@ -240,6 +224,38 @@ fn labels(row: &Row) -> Result<Vec<(String, Option<String>)>, String> {
         .ok_or("the row has no `label`")?;
     let labels = list(&json_or_text(row, column)).map_err(|why| format!("`{column}` {why}"))?;
     Ok(labels.into_iter().map(|label| (label, None)).collect())
+}
+
+/// Returns the submitted answers in Argilla's columns of a question, or in the column of all questions in its JSON.
+fn responses(row: &Row, column: &str) -> Result<Vec<(String, Option<String>)>, String> {
+    let (values, users, statuses) = match json(row, column)? {
+        Value::Object(questions) => {
+            let answers = questions.into_iter().next().unwrap_or_default().1;
+            let answers = answers.as_array().cloned().unwrap_or_default();
+            let each = |field: &str| -> Value {
+                answers.iter().map(|answer| answer[field].clone()).collect()
+            };
+            (each("value"), each("user_id"), each("status"))
+        }
+        values => {
+            let of_question = |what: &str| json(row, &format!("{column}.{what}"));
+            (values, of_question("users")?, of_question("status")?)
+        }
+    };
+    let mut labels = Vec::new();
+    for (place, value) in values.as_array().into_iter().flatten().enumerate() {
+        // A draft is unfinished, and a discarded answer is none.
+        if statuses[place]
+            .as_str()
+            .is_some_and(|status| status != "submitted")
+        {
+            continue;
+        }
+        let user = users[place].as_str().map(str::to_owned);
+        let answer = list(value).map_err(|why| format!("`{column}` {why}"))?;
+        labels.extend(answer.into_iter().map(|label| (label, user.clone())));
+    }
+    Ok(labels)
 }
 
 /// Returns the labels in a value: a label, null for "none of these", or a list of labels, which CSV contains as JSON or

@@ -158,7 +158,7 @@ impl Import {
             self.file.display(),
             unlikely
                 .iter()
-                .map(|mix| mix.of)
+                .map(|mix| mix.property)
                 .collect::<Vec<_>>()
                 .join(" and ")
         )))

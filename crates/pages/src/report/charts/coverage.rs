@@ -8,7 +8,7 @@ use crate::report::data::TopicStats;
 use crate::report::svg::Svg;
 use crate::report::table::ChartTable;
 use crate::report::{Report, time};
-use topicmill_review::drift::as_f64;
+use topicmill_review::as_f64;
 
 /// Draws posts by topic and time, and the recorded gaps.
 pub fn chart(report: &Report) -> Option<Chart> {

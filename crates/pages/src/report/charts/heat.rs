@@ -1,12 +1,12 @@
 //! Draws a heat map: the rows are the topics that posts were collected for, and the columns are their predicted labels.
 
-use super::{Chart, MOST, WIDTH};
+use super::{Chart, MOST, WIDTH, widest};
 use crate::display::{percent, single_line, thousands};
 use crate::report::Report;
 use crate::report::data::{OutcomeStats, TopicStats};
 use crate::report::svg::{Anchor, Svg, fit, width as measure};
 use crate::report::table::ChartTable;
-use topicmill_review::drift::as_f64;
+use topicmill_review::as_f64;
 use topicmill_store::PostOutcome;
 
 /// The smallest share printed in a cell.
@@ -32,32 +32,20 @@ pub fn chart(report: &Report) -> Option<Chart> {
     }
     let shown = &rows[..rows.len().min(MOST)];
     let columns = columns(report, shown);
+    let names: Vec<String> = columns.iter().map(|(_, line)| line.name.clone()).collect();
     let things = report.kind.plural();
     let head = ["topic", "label", things, "share of topic"];
-    let mut pairs: Vec<(u64, f64, &TopicStats, &OutcomeStats)> = rows
-        .iter()
-        .flat_map(|topic| {
-            topic
-                .row
-                .iter()
-                .zip(&report.outcomes)
-                .map(move |(posts, line)| {
-                    (*posts, as_f64(*posts) / as_f64(topic.scored), *topic, line)
-                })
-        })
-        .filter(|(posts, ..)| *posts > 0)
-        .collect();
-    pairs.sort_by(|a, b| {
-        b.0.cmp(&a.0)
-            .then(a.2.slug.cmp(&b.2.slug))
-            .then(a.3.slug.cmp(&b.3.slug))
-    });
-    let table = pairs.iter().map(|(posts, share, topic, label)| {
+    let pairs = pairs(report, &rows);
+    let table = pairs.iter().map(|pair| {
         vec![
-            single_line(&topic.name, 60),
-            single_line(&label.name, 60),
-            thousands(*posts),
-            format!("{} of {}", percent(*share), thousands(topic.scored)),
+            single_line(&pair.topic.name, 60),
+            single_line(&pair.outcome.name, 60),
+            thousands(pair.posts),
+            format!(
+                "{} of {}",
+                percent(pair.share()),
+                thousands(pair.topic.scored)
+            ),
         ]
     });
     Some(Chart {
@@ -70,8 +58,45 @@ pub fn chart(report: &Report) -> Option<Chart> {
             largest_disagreement(&pairs, report)
         ),
         table: ChartTable::new(2, &head, table),
-        svg: draw(&heat_rows(shown, &columns), &column_names(&columns)),
+        svg: draw(&heat_rows(shown, &columns), &names),
     })
+}
+
+/// The posts of a topic with an outcome.
+struct Pair<'r> {
+    topic: &'r TopicStats,
+    outcome: &'r OutcomeStats,
+    posts: u64,
+}
+
+impl Pair<'_> {
+    /// Returns the share of the topic's scored posts.
+    fn share(&self) -> f64 {
+        as_f64(self.posts) / as_f64(self.topic.scored)
+    }
+}
+
+/// Returns the pairs with posts, largest first.
+fn pairs<'r>(report: &'r Report, topics: &[&'r TopicStats]) -> Vec<Pair<'r>> {
+    let of_topic = |topic: &&'r TopicStats| {
+        let topic = *topic;
+        let outcomes = topic.row.iter().zip(&report.outcomes);
+        outcomes.map(move |(&posts, outcome)| Pair {
+            topic,
+            outcome,
+            posts,
+        })
+    };
+    let mut pairs: Vec<Pair<'_>> = topics.iter().flat_map(of_topic).collect();
+    pairs.retain(|pair| pair.posts > 0);
+    pairs.sort_by_key(|pair| {
+        (
+            std::cmp::Reverse(pair.posts),
+            &pair.topic.slug,
+            &pair.outcome.slug,
+        )
+    });
+    pairs
 }
 
 fn heat_rows(rows: &[&TopicStats], columns: &[(usize, &OutcomeStats)]) -> Vec<HeatRow> {
@@ -86,10 +111,6 @@ fn heat_rows(rows: &[&TopicStats], columns: &[(usize, &OutcomeStats)]) -> Vec<He
     rows.iter().map(row).collect()
 }
 
-fn column_names(columns: &[(usize, &OutcomeStats)]) -> Vec<String> {
-    columns.iter().map(|(_, line)| line.name.clone()).collect()
-}
-
 /// A row of a heat map.
 pub(super) struct HeatRow {
     pub name: String,
@@ -101,13 +122,12 @@ pub(super) struct HeatRow {
 
 /// Returns sentences about posts whose topic is not a label and posts that are not shown, with a leading space.
 fn left_out(report: &Report, rows: &[&TopicStats]) -> String {
-    let posts = |of: &dyn Fn(&&&TopicStats) -> bool| -> u64 {
-        rows.iter().filter(of).map(|topic| topic.scored).sum()
-    };
+    let all: u64 = rows.iter().map(|topic| topic.scored).sum();
+    let can_agree = rows.iter().filter(|topic| topic.label.is_some());
+    let can_agree: u64 = can_agree.map(|topic| topic.scored).sum();
     let things = report.kind.plural();
-    let (agreeing, all) = (posts(&|topic| topic.label.is_some()), posts(&|_| true));
-    let mut text = match all - agreeing {
-        _ if agreeing == 0 => " None of these topics is a label, so none can agree.".to_owned(),
+    let mut text = match all - can_agree {
+        _ if can_agree == 0 => " None of these topics is a label, so none can agree.".to_owned(),
         0 => " On the diagonal, topic and label agree.".to_owned(),
         others => format!(
             " On the diagonal, topic and label agree. They cannot agree for {} of {} {things}, whose topics \
@@ -130,37 +150,32 @@ fn left_out(report: &Report, rows: &[&TopicStats]) -> String {
 
 /// Returns a sentence about the topic whose posts most often get a different label, with a leading space. Topics that
 /// are not labels do not count because their posts cannot agree.
-fn largest_disagreement(
-    pairs: &[(u64, f64, &TopicStats, &OutcomeStats)],
-    report: &Report,
-) -> String {
-    let apart = pairs
-        .iter()
-        .filter(|(_, _, topic, line)| {
-            let label = topic.label.as_ref();
-            label.is_some_and(|label| *label != line.slug) && line.outcome == PostOutcome::Labelled
-        })
-        .max_by(|a, b| a.1.total_cmp(&b.1));
-    let topics = || report.topics.iter().filter(|topic| topic.scored > 0);
-    let labels = topics().filter(|topic| topic.label.is_some()).count();
+fn largest_disagreement(pairs: &[Pair<'_>], report: &Report) -> String {
+    let differs = |pair: &&Pair<'_>| {
+        let label = pair.topic.label.as_ref();
+        label.is_some_and(|label| *label != pair.outcome.slug)
+            && pair.outcome.outcome == PostOutcome::Labelled
+    };
+    let differing = pairs.iter().filter(differs);
+    let Some(largest) = differing.max_by(|a, b| a.share().total_cmp(&b.share())) else {
+        return String::new();
+    };
+    let topics = report.topics.iter().filter(|topic| topic.scored > 0);
+    let labels = topics.clone().filter(|topic| topic.label.is_some()).count();
     let among = match labels {
         1 => " of the topic that is a label".to_owned(),
-        labels if labels < topics().count() => {
-            format!(" among the {labels} topics that are labels")
-        }
+        labels if labels < topics.count() => format!(" among the {labels} topics that are labels"),
         _ => String::new(),
     };
-    apart.map_or_else(String::new, |(posts, share, topic, label)| {
-        format!(
-            " Largest disagreement{among}: {}, with {} of its {} ({} of {}) labelled {}.",
-            single_line(&topic.name, 48),
-            percent(*share),
-            report.kind.plural(),
-            thousands(*posts),
-            thousands(topic.scored),
-            single_line(&label.name, 48)
-        )
-    })
+    format!(
+        " Largest disagreement{among}: {}, with {} of its {} ({} of {}) labelled {}.",
+        single_line(&largest.topic.name, 48),
+        percent(largest.share()),
+        report.kind.plural(),
+        thousands(largest.posts),
+        thousands(largest.topic.scored),
+        single_line(&largest.outcome.name, 48)
+    )
 }
 
 /// Returns the outcomes to draw as columns: first the labels for the rows' topics, in order, then the largest of the
@@ -199,13 +214,10 @@ struct Grid {
 
 /// Draws a heat map of rows against columns.
 pub(super) fn draw(rows: &[HeatRow], columns: &[String]) -> Svg {
-    let widest = |names: &mut dyn Iterator<Item = &String>| {
-        names.map(|name| measure(name)).fold(0.0, f64::max)
-    };
     let row_name = |row: &HeatRow| fit(&row.name, NAMES - 12.0 - measure(&row.note)) + &row.note;
     let row_names: Vec<String> = rows.iter().map(row_name).collect();
-    let left = (widest(&mut row_names.iter()) + 12.0).min(NAMES);
-    let heading = widest(&mut columns.iter()).min(HEADING);
+    let left = (widest(row_names.iter()) + 12.0).min(NAMES);
+    let heading = widest(columns.iter()).min(HEADING);
     // A name rotated by 45 degrees needs its length times sin 45° in both directions.
     let climb = heading * 0.72;
     let across = as_f64(columns.len() as u64);

@@ -6,7 +6,7 @@ use crate::report::Report;
 use crate::report::data::{Change, Compared, OutcomeStats};
 use crate::report::svg::{Anchor, Svg, width as measure};
 use crate::report::table::ChartTable;
-use topicmill_review::drift::as_f64;
+use topicmill_review::as_f64;
 
 /// Draws the shares in both periods.
 pub fn chart(report: &Report) -> Option<Chart> {

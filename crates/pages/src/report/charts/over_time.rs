@@ -8,7 +8,7 @@ use crate::report::headline::capital;
 use crate::report::svg::{Anchor, Svg};
 use crate::report::table::ChartTable;
 use topicmill_core::ThingKind;
-use topicmill_review::drift::as_f64;
+use topicmill_review::as_f64;
 use topicmill_store::PostOutcome;
 
 /// Kinds of posts from bottom to top: (CSS class, name).

@@ -6,27 +6,23 @@ use crate::report::Report;
 use crate::report::data::{BINS, OutcomeStats};
 use crate::report::svg::{Anchor, Svg};
 use crate::report::table::ChartTable;
-use topicmill_review::drift::as_f64;
+use topicmill_review::as_f64;
 use topicmill_store::PostOutcome;
 
 /// Number of columns in the chart. A column is two bins wide.
 const COLUMNS: usize = BINS / 2;
 
-/// Kinds of outcomes, from bottom to top.
-const KINDS: [PostOutcome; 3] = [
-    PostOutcome::Labelled,
-    PostOutcome::Unsure,
-    PostOutcome::Other,
-];
-const NAMES: [(&str, &str); 3] = [
-    ("mark", "with a label"),
-    ("mark-warm", "unsure"),
-    ("mark-grey", "other"),
+/// Kinds of outcomes, from bottom to top: (outcome, CSS class, name).
+const KINDS: [(PostOutcome, &str, &str); 3] = [
+    (PostOutcome::Labelled, "mark", "with a label"),
+    (PostOutcome::Unsure, "mark-warm", "unsure"),
+    (PostOutcome::Other, "mark-grey", "other"),
 ];
 
+/// Returns the posts per column and kind.
 fn counts(report: &Report) -> Vec<[u64; 3]> {
     let mut columns = vec![[0; 3]; COLUMNS];
-    for (kind, outcome) in KINDS.into_iter().enumerate() {
+    for (kind, (outcome, ..)) in KINDS.into_iter().enumerate() {
         let lines = report.outcomes.iter();
         for line in lines.filter(|line| line.outcome == outcome) {
             for (bin, posts) in line.bins.iter().enumerate() {
@@ -49,6 +45,7 @@ pub fn all(report: &Report) -> Option<Chart> {
         let numbers = counts[column].iter().map(|posts| thousands(*posts));
         std::iter::once(score(from)).chain(numbers).collect()
     });
+    let [labelled, unsure, other] = KINDS.map(|(.., name)| name);
     Some(Chart {
         id: "scores",
         title: "Score distribution".to_owned(),
@@ -56,15 +53,15 @@ pub fn all(report: &Report) -> Option<Chart> {
             "The score of each {}'s best label, including {} that were not assigned that label. {}",
             report.kind,
             report.kind.plural(),
-            none(report, scored)
+            about_posts_without_label(report, scored)
         ),
-        table: ChartTable::new(1, &["score from", "with a label", "unsure", "other"], rows),
+        table: ChartTable::new(1, &["score from", labelled, unsure, other], rows),
         svg: draw(report, &counts),
     })
 }
 
 /// Returns a sentence about posts without a label and why they have none.
-fn none(report: &Report, scored: u64) -> String {
+fn about_posts_without_label(report: &Report, scored: u64) -> String {
     let why_unsure = format!(
         "“unsure”: their best score is below the threshold of {}",
         score(report.threshold)
@@ -98,7 +95,8 @@ fn draw(report: &Report, counts: &[[u64; 3]]) -> Svg {
         let from = as_f64(column as u64) / as_f64(COLUMNS as u64);
         format!("{} to {}", score(from), score(from + 0.04))
     };
-    let (left, _) = stack(&mut svg, NAMES, counts, (top, bottom), name, |_| false);
+    let kinds = KINDS.map(|(_, class, name)| (class, name));
+    let (left, _) = stack(&mut svg, kinds, counts, (top, bottom), name, |_| false);
     for tenth in [0_u32, 2, 4, 6, 8, 10] {
         let share = f64::from(tenth) / 10.0;
         let x = left + (WIDTH - left) * share;

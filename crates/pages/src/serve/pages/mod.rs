@@ -42,7 +42,7 @@ pub fn html<T: Template>(status: StatusCode, page: &T) -> Response {
 }
 
 /// Builds a URL from a path and query parameters.
-pub fn address<'a>(path: &str, pairs: impl Iterator<Item = (&'static str, &'a str)>) -> String {
+pub fn address<'a>(path: &str, pairs: impl IntoIterator<Item = (&'static str, &'a str)>) -> String {
     let mut url = url::Url::parse("http://localhost").expect("the address is well formed");
     url.set_path(path);
     url.query_pairs_mut().extend_pairs(pairs);
@@ -77,8 +77,19 @@ pub async fn other_kind(
     Ok(Some((other.plural(), link(other.plural()))))
 }
 
+/// Parses the query parameter `kind`; an empty one means posts.
+pub fn parse_kind(text: &str) -> Result<ThingKind, PageError> {
+    match text.trim() {
+        "" => Ok(ThingKind::Post),
+        word => ThingKind::of_plural(word).ok_or_else(|| {
+            let word = shortened(word);
+            PageError::bad_request(format!("`kind={word}` is not `posts` or `comments`"))
+        }),
+    }
+}
+
 /// Truncates user input for an error message.
-pub fn head(text: &str) -> String {
+pub fn shortened(text: &str) -> String {
     display::single_line(text, 60)
 }
 

@@ -90,7 +90,7 @@ pub async fn page(State(serving): State<Shared>) -> Result<Response, PageError> 
     let labels = current.as_ref().map_or(&[][..], |(_, set)| &set.labels);
     let row = |(outcome, posts): (String, u64)| Row {
         name: display::single_line(&outcome_name(&outcome, labels), 60),
-        href: address("/posts", [("outcome", outcome.as_str())].into_iter()),
+        href: address("/posts", [("outcome", outcome.as_str())]),
         posts: display::thousands(posts),
     };
     let page = ReportPage {

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::line::{PostLine, percent, signed_thousands};
-use super::{PageError, address, head, html};
+use super::{PageError, address, html, shortened};
 use crate::display;
 use crate::report::time::moment;
 use crate::serve::Shared;
@@ -27,7 +27,7 @@ const ROWS: usize = 60;
 struct PostPage {
     line: PostLine,
     fullname: Fullname,
-    whole_title: Option<String>,
+    full_title: Option<String>,
     body: String,
     is_cut: bool,
     on_reddit: Option<String>,
@@ -37,16 +37,17 @@ struct PostPage {
     label_href: Option<String>,
     /// The end of the sentence about the outcome, with its score.
     about_outcome: String,
-    verdicts: Vec<Shown>,
-    sightings: Vec<Seen>,
+    verdicts: Vec<VerdictView>,
+    sightings: Vec<SightingView>,
     more_sightings: usize,
     facts: Vec<(&'static str, String)>,
     /// Related posts and comments: the relation (`crosspost of`, `comment on` or `reply to`) and the fullname.
-    of: Vec<(&'static str, String)>,
-    same: Vec<PostLine>,
+    related: Vec<(&'static str, String)>,
+    same_text: Vec<PostLine>,
 }
 
-struct Shown {
+/// A verdict, formatted for display.
+struct VerdictView {
     title: String,
     is_current: bool,
     is_old: bool,
@@ -55,17 +56,19 @@ struct Shown {
     when: String,
     threshold: String,
     threshold_at: f64,
-    scores: Vec<Score>,
+    scores: Vec<ScoreView>,
 }
 
-struct Score {
+/// A label's score, formatted for display.
+struct ScoreView {
     words: String,
     shown: String,
     percent: f64,
     is_best: bool,
 }
 
-struct Seen {
+/// A sighting, formatted for display.
+struct SightingView {
     day: String,
     times: i64,
     topic: String,
@@ -84,16 +87,16 @@ pub async fn page(
         Err(_) => None,
     };
     let post = post.ok_or_else(|| {
-        let name = head(&fullname);
+        let name = shortened(&fullname);
         let message = format!(
             "`{name}` is not stored: it was not collected, or it was purged after it was deleted on Reddit"
         );
         PageError(StatusCode::NOT_FOUND, message)
     })?;
-    Ok(html(StatusCode::OK, &shown(&post)))
+    Ok(html(StatusCode::OK, &post_page(&post)))
 }
 
-fn shown(post: &PostDetails) -> PostPage {
+fn post_page(post: &PostDetails) -> PostPage {
     let listed = &post.listed;
     let is_long = listed.title.chars().count() > TITLE;
     let permalink = post
@@ -118,7 +121,7 @@ fn shown(post: &PostDetails) -> PostPage {
     PostPage {
         line: entry,
         fullname: listed.fullname.clone(),
-        whole_title: is_long.then(|| display::multi_line(&listed.title, BODY)),
+        full_title: is_long.then(|| display::multi_line(&listed.title, BODY)),
         body: display::multi_line(&post.selftext, BODY),
         is_cut: post.selftext.chars().nth(BODY).is_some(),
         on_reddit: permalink.map(|path| format!("https://www.reddit.com{path}")),
@@ -126,11 +129,16 @@ fn shown(post: &PostDetails) -> PostPage {
         subreddit_href: filtered("subreddit", &listed.subreddit),
         label_href: outcome.map(|outcome| filtered("outcome", outcome)),
         about_outcome: about_outcome(post),
-        verdicts: post.verdicts.iter().map(verdict).collect(),
-        sightings: post.sightings.iter().take(ROWS).map(seen).collect(),
+        verdicts: post.verdicts.iter().map(verdict_view).collect(),
+        sightings: post
+            .sightings
+            .iter()
+            .take(ROWS)
+            .map(sighting_view)
+            .collect(),
         more_sightings: post.sightings.len().saturating_sub(ROWS),
         facts: facts(post),
-        of: [
+        related: [
             ("crosspost of", &post.crosspost_parent),
             ("comment on", &post.post),
             ("reply to", &post.parent),
@@ -138,7 +146,7 @@ fn shown(post: &PostDetails) -> PostPage {
         .into_iter()
         .filter_map(|(what, name)| Some((what, name.clone()?)))
         .collect(),
-        same: post.same_text.iter().map(PostLine::new).collect(),
+        same_text: post.same_text.iter().map(PostLine::new).collect(),
     }
 }
 
@@ -166,14 +174,14 @@ fn about_outcome(post: &PostDetails) -> String {
     }
 }
 
-fn verdict(verdict: &Verdict) -> Shown {
-    let scores = verdict.scores.iter().map(|label| Score {
+fn verdict_view(verdict: &Verdict) -> VerdictView {
+    let scores = verdict.scores.iter().map(|label| ScoreView {
         words: display::single_line(&label.label_name, 60),
         shown: display::score(label.score),
         percent: percent(label.score),
         is_best: verdict.outcome == LabelOutcome::Label && label.label == verdict.best,
     });
-    Shown {
+    VerdictView {
         title: format!(
             "{} ({}), {} {}",
             display::single_line(&verdict.label_set, 60),
@@ -192,13 +200,13 @@ fn verdict(verdict: &Verdict) -> Shown {
     }
 }
 
-fn seen(sighting: &Sighting) -> Seen {
+fn sighting_view(sighting: &Sighting) -> SightingView {
     let place = match (&sighting.listing, sighting.best_rank) {
         (Some(listing), Some(rank)) => format!("{listing}, best rank {}", rank + 1),
         (Some(listing), None) => listing.clone(),
         (None, _) => "file or archive".to_owned(),
     };
-    Seen {
+    SightingView {
         day: sighting.day.clone(),
         times: sighting.times_seen,
         topic: display::single_line(&sighting.topic, 40),

@@ -9,11 +9,11 @@ use axum::response::Response;
 use chrono::{DateTime, Datelike, Days, NaiveDate, NaiveTime, Utc};
 
 use super::line::PostLine;
-use super::{PageError, address, head, html, other_kind, outcome_name};
+use super::{PageError, address, html, other_kind, outcome_name, parse_kind, shortened};
 use crate::display;
 use crate::serve::Shared;
 use topicmill_core::{Fullname, Label, ThingKind, Timestamp};
-use topicmill_store::browse::{OutcomeFilter, PostFilter, PostOrder, PostSummary};
+use topicmill_store::browse::{OutcomeFilter, PostCounts, PostFilter, PostOrder, PostSummary};
 
 /// Number of posts per page.
 const PAGE: usize = 50;
@@ -60,33 +60,35 @@ impl Parameters {
         address("/posts", kept.chain(value.map(|value| (name, value))))
     }
 
+    /// Returns a facet of values with their numbers of posts, if they are counted. `words` formats a value.
     fn facet(
         &self,
         name: &'static str,
-        counts: impl IntoIterator<Item = (String, String, Option<u64>)>,
+        counts: impl IntoIterator<Item = (String, Option<u64>)>,
+        words: impl Fn(&str) -> String,
     ) -> Facet {
-        let values = counts.into_iter().map(|(value, words, posts)| {
+        let view = |(value, posts): (String, Option<u64>)| {
             let chosen = self.get(name) == Some(value.as_str());
             FacetValue {
-                words: display::single_line(&words, 60),
+                words: display::single_line(&words(&value), 60),
                 posts: posts.map(display::thousands).unwrap_or_default(),
                 href: self.link(name, (!chosen).then_some(value.as_str())),
                 chosen,
             }
-        });
+        };
         Facet {
             name,
-            values: values.take(FACET_VALUES).collect(),
+            values: counts.into_iter().map(view).take(FACET_VALUES).collect(),
         }
     }
 
-    /// Returns the filter, or a message about an invalid parameter.
-    fn filter(&self, labels: &[Label]) -> Result<PostFilter, String> {
+    /// Returns the filter; an error if a parameter is invalid.
+    fn filter(&self, labels: &[Label]) -> Result<PostFilter, PageError> {
         let search = self.text("q");
         if search.chars().count() > LONGEST_SEARCH {
-            return Err(format!(
+            return Err(PageError::bad_request(format!(
                 "the search is longer than {LONGEST_SEARCH} characters; shorten it"
-            ));
+            )));
         }
         let is_space = |c: char| c.is_whitespace() || c.is_control();
         let words = search.split(is_space).filter(|word| !word.is_empty());
@@ -111,15 +113,13 @@ impl Parameters {
         let time = "a date such as 2026-11-20 or a time such as 2026-11-20T08:00:00Z";
         let cursor = "a link from the previous page";
         Ok(PostFilter {
-            kind: self
-                .parse("kind", "`posts` or `comments`", ThingKind::of_plural)?
-                .unwrap_or_default(),
+            kind: parse_kind(self.text("kind"))?,
             outcome: self.parse("outcome", &outcomes, outcome)?,
             topic: self.get("topic").map(str::to_owned),
             subreddit,
-            since: self.parse("since", time, |text| moment(text, 0))?,
+            since: self.parse("since", time, |text| parse_time(text, 0))?,
             // If `until` is a date, the whole day is included.
-            until: self.parse("until", time, |text| moment(text, 1))?,
+            until: self.parse("until", time, |text| parse_time(text, 1))?,
             words: words.map(str::to_owned).collect(),
             order: if self.is_by_score() {
                 PostOrder::Score(self.parse("after", cursor, |text| {
@@ -136,16 +136,21 @@ impl Parameters {
         })
     }
 
-    /// Parses a parameter; returns an error message if it is not `what`.
+    /// Parses a parameter; returns an error if it is not `what`.
     fn parse<T>(
         &self,
         name: &str,
         what: &str,
         parse: impl Fn(&str) -> Option<T>,
-    ) -> Result<Option<T>, String> {
-        self.get(name)
-            .map(|text| parse(text).ok_or_else(|| format!("`{name}={}` is not {what}", head(text))))
-            .transpose()
+    ) -> Result<Option<T>, PageError> {
+        let Some(text) = self.get(name) else {
+            return Ok(None);
+        };
+        let value = parse(text).ok_or_else(|| {
+            let text = shortened(text);
+            PageError::bad_request(format!("`{name}={text}` is not {what}"))
+        })?;
+        Ok(Some(value))
     }
 
     /// Returns the URL of the page after a post.
@@ -161,7 +166,7 @@ impl Parameters {
 }
 
 /// Parses a date or a time; `days` are added to a date.
-fn moment(text: &str, days: u64) -> Option<Timestamp> {
+fn parse_time(text: &str, days: u64) -> Option<Timestamp> {
     let time = match text.parse::<NaiveDate>() {
         Ok(day) => {
             let day = day.checked_add_days(Days::new(days))?;
@@ -210,6 +215,21 @@ struct FacetValue {
     chosen: bool,
 }
 
+/// Returns the outcomes to filter by, with their numbers of posts; comments are not counted by outcome.
+fn outcome_counts(
+    kind: ThingKind,
+    counts: &PostCounts,
+    labels: &[Label],
+) -> Vec<(String, Option<u64>)> {
+    if kind == ThingKind::Post {
+        let outcomes = counts.all_outcomes().into_iter();
+        return outcomes.map(|(slug, posts)| (slug, Some(posts))).collect();
+    }
+    let labels = labels.iter().map(|label| label.slug.as_str());
+    let outcomes = labels.chain(["other", "unsure", "unlabelled"]);
+    outcomes.map(|slug| (slug.to_owned(), None)).collect()
+}
+
 /// Renders the page.
 pub async fn page(
     State(serving): State<Shared>,
@@ -219,7 +239,7 @@ pub async fn page(
     let current = serving.store.labels().current().await?;
     let labels = current.as_ref().map_or(&[][..], |(_, set)| &set.labels);
     let target = current.as_ref().map(|(target, _)| *target);
-    let filter = parameters.filter(labels).map_err(PageError::bad_request)?;
+    let filter = parameters.filter(labels)?;
     let store = serving.store.posts();
     // One more post shows whether there is a next page.
     let limit = u32::try_from(PAGE + 1).expect("a page is small");
@@ -229,27 +249,12 @@ pub async fn page(
     )?;
     let has_more = posts.len() > PAGE;
     posts.truncate(PAGE);
-    let outcomes: Vec<(String, Option<u64>)> = match filter.kind {
-        ThingKind::Post => {
-            let outcomes = counts.all_outcomes().into_iter();
-            outcomes
-                .map(|(outcome, posts)| (outcome, Some(posts)))
-                .collect()
-        }
-        ThingKind::Comment => {
-            let labels = labels.iter().map(|label| label.slug.as_str());
-            let outcomes = labels.chain(["other", "unsure", "unlabelled"]);
-            outcomes.map(|outcome| (outcome.to_owned(), None)).collect()
-        }
-    };
-    let outcome = |(outcome, posts): (String, Option<u64>)| {
-        let name = outcome_name(&outcome, labels);
-        (outcome, name, posts)
-    };
-    let topic = |(topic, posts): (String, u64)| (topic.clone(), topic, Some(posts));
+    let outcomes = outcome_counts(filter.kind, &counts, labels);
+    let topics = counts.topics.into_iter();
+    let topics = topics.map(|(topic, posts)| (topic, Some(posts)));
     let facets = [
-        parameters.facet("outcome", outcomes.into_iter().map(outcome)),
-        parameters.facet("topic", counts.topics.into_iter().map(topic)),
+        parameters.facet("outcome", outcomes, |slug| outcome_name(slug, labels)),
+        parameters.facet("topic", topics, str::to_owned),
     ];
     let is_useful =
         |facet: &Facet| facet.values.len() > 1 || facet.values.iter().any(|value| value.chosen);
@@ -259,9 +264,9 @@ pub async fn page(
     let page = Posts {
         // Forms always send the order.
         is_open: is_set(&["subreddit", "since", "until"]) || parameters.is_by_score(),
-        is_filtered: NAMES[..7]
+        is_filtered: NAMES
             .iter()
-            .any(|name| *name != "kind" && parameters.get(name).is_some()),
+            .any(|name| !["kind", "sort"].contains(name) && parameters.get(name).is_some()),
         facets: facets.into_iter().filter(is_useful).collect(),
         all: display::thousands(counts.posts),
         listed: filter.kind.plural(),

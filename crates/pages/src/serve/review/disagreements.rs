@@ -1,4 +1,4 @@
-//! The page that lists posts on which annotators disagree, for all annotators or for a pair.
+//! The page that lists posts and comments on which annotators disagree, for all annotators or for a pair.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,7 +9,7 @@ use axum::response::Response;
 use serde::Deserialize;
 
 use super::notice::{label_words, model_words};
-use super::progress::agreement_view;
+use super::progress::agreement_in_words;
 use super::{SHORT_TITLE, Shared, name};
 use crate::display;
 use crate::serve::pages::{PageError, address, html};
@@ -72,11 +72,13 @@ pub async fn page(
         (Some(a), Some(b)) => Some([a, b]),
         _ => None,
     };
-    let answers = review.queue.store.gold().answers().await?;
-    let of_pair = agreement(&answers).into_iter().find(|found| {
-        let names = pair.as_ref().map(<[_; 2]>::each_ref);
-        names.is_some_and(|[a, b]| found.annotators.contains(a) && found.annotators.contains(b))
+    // As on the review page, the agreement is about posts.
+    let agreements = agreement(&review.queue.answers_about_posts().await?);
+    let of_pair = agreements.iter().find(|found| {
+        let mut names = pair.iter().flatten();
+        pair.is_some() && names.all(|name| found.annotators.contains(name))
     });
+    let answers = review.queue.store.gold().answers().await?;
     let mut posts: BTreeMap<Fullname, Vec<GoldAnswer>> = BTreeMap::new();
     for StoredGold { answer, .. } in answers.into_iter().filter(|gold| gold.is_of_present_text) {
         let is_in_pair = |pair: &[String; 2]| pair.contains(&answer.annotator);
@@ -92,16 +94,16 @@ pub async fn page(
     let all = posts.len();
     let names: Vec<Fullname> = posts.keys().take(POSTS).cloned().collect();
     let current = review.queue.store.labels().current().await?;
-    let mut shown: HashMap<Fullname, ReviewPost> = HashMap::new();
+    let mut labelled: HashMap<Fullname, ReviewPost> = HashMap::new();
     if let Some((target, _)) = &current {
         let gold = review.queue.store.gold();
         for post in gold.review_posts(*target, &names).await? {
-            shown.insert(post.fullname.clone(), post);
+            labelled.insert(post.fullname.clone(), post);
         }
     }
     let labels = current.map_or_else(Vec::new, |(_, set)| set.labels);
     let view = |(fullname, answers): (Fullname, Vec<GoldAnswer>)| {
-        let post = shown.get(&fullname);
+        let post = labelled.get(&fullname);
         DisagreementView {
             title: post.map_or_else(
                 || fullname.to_string(),
@@ -122,11 +124,11 @@ pub async fn page(
     };
     let page = DisagreementPage {
         token: review.token.clone(),
-        agreement: of_pair.as_ref().map(agreement_view),
+        agreement: of_pair.map(agreement_in_words),
         posts: posts.into_iter().take(POSTS).map(view).collect(),
         all,
         pair,
-        back: address("/review", [("as", who.as_str())].into_iter()),
+        back: address("/review", [("as", who.as_str())]),
         who,
     };
     Ok(html(StatusCode::OK, &page))

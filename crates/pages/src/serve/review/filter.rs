@@ -4,18 +4,26 @@ use serde::Deserialize;
 
 use crate::display;
 use crate::report::capital;
-use crate::serve::pages::address;
+use crate::serve::pages::{PageError, address, parse_kind};
 use topicmill_core::{LabelSet, ThingKind};
 use topicmill_store::{FilterLabel, ReviewFilter};
 
 /// Value of `label` for posts that are `other` or `unsure`, unless a label has this slug.
 pub const NO_LABEL: &str = "none";
 
+/// The filter that selects every post. Scores may be any numbers, because those of raw mode are.
+const EVERY_POST: ReviewFilter = ReviewFilter {
+    kind: ThingKind::Post,
+    label: FilterLabel::Any,
+    low: f64::NEG_INFINITY,
+    high: f64::INFINITY,
+};
+
 /// The filter's query parameters. An empty parameter selects everything.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct FilterQuery {
-    /// `comments` for comments, otherwise posts.
+    /// `posts` or `comments`; empty for posts.
     pub kind: String,
     pub label: String,
     pub from: String,
@@ -23,33 +31,24 @@ pub struct FilterQuery {
 }
 
 impl FilterQuery {
-    /// Returns the filter; `None` if it selects every post. Anything that is not a number from 0 to 1 is ignored.
-    pub fn filter(&self, set: &LabelSet) -> Option<ReviewFilter> {
+    /// Returns the filter; `None` if it selects every post. A label that is not in the set is ignored, and so is a
+    /// score that is not a number from 0 to 1; an unknown kind is an error.
+    pub fn filter(&self, set: &LabelSet) -> Result<Option<ReviewFilter>, PageError> {
         let score = |text: &str| {
             let number: f64 = text.trim().parse().ok()?;
             (0.0..=1.0).contains(&number).then_some(number)
         };
-        let (low, high) = (score(&self.from), score(&self.to));
-        let label = match set.label(&self.label) {
-            Some(label) => FilterLabel::Slug(label.slug.clone()),
-            None if self.label == NO_LABEL => FilterLabel::Missing,
-            None => FilterLabel::Any,
+        let filter = ReviewFilter {
+            kind: parse_kind(&self.kind)?,
+            label: match set.label(&self.label) {
+                Some(label) => FilterLabel::Slug(label.slug.clone()),
+                None if self.label == NO_LABEL => FilterLabel::Missing,
+                None => FilterLabel::Any,
+            },
+            low: score(&self.from).unwrap_or(EVERY_POST.low),
+            high: score(&self.to).unwrap_or(EVERY_POST.high),
         };
-        let kind = self.kind();
-        if (kind, &label) == (ThingKind::Post, &FilterLabel::Any) && low.or(high).is_none() {
-            return None;
-        }
-        Some(ReviewFilter {
-            kind,
-            label,
-            low: low.unwrap_or(0.0),
-            high: high.unwrap_or(1.0),
-        })
-    }
-
-    /// Returns the kind of things to review.
-    pub fn kind(&self) -> ThingKind {
-        ThingKind::of_plural(&self.kind).unwrap_or_default()
+        Ok(Some(filter).filter(|filter| *filter != EVERY_POST))
     }
 
     /// Returns the parameters that are set.
@@ -82,13 +81,12 @@ pub fn describe(filter: &ReviewFilter, set: &LabelSet) -> String {
         }
         FilterLabel::Missing => format!("{posts} without a label"),
     };
-    match (filter.low, filter.high) {
-        (0.0, 1.0) => posts,
-        (low, high) => format!(
-            "{posts} with a score of {} to {}",
-            display::score(low),
-            display::score(high)
-        ),
+    let [low, high] = [filter.low, filter.high].map(display::score);
+    match (filter.low.is_finite(), filter.high.is_finite()) {
+        (false, false) => posts,
+        (true, false) => format!("{posts} with a score of at least {low}"),
+        (false, true) => format!("{posts} with a score of at most {high}"),
+        (true, true) => format!("{posts} with a score of {low} to {high}"),
     }
 }
 
@@ -121,20 +119,34 @@ mod tests {
                 from: from.to_owned(),
                 to: to.to_owned(),
             };
-            let filter = query.filter(&set);
+            let filter = query.filter(&set).unwrap();
             (filter.map(|filter| describe(&filter, &set)), query.query())
         };
         for (parameters, expected, query) in table! {
             ("", "", ""), None, "";
             ("sailing", "2", "x"), None, "?label=sailing&from=2&to=x";
-            ("food", "", " 0.5 "), Some("Posts labelled food and cooking with a score of 0.00 to 0.50"),
+            ("food", "", " 0.5 "), Some("Posts labelled food and cooking with a score of at most 0.50"),
                 "?label=food&to=0.5";
             ("none", "", ""), Some("Posts without a label"), "?label=none";
-            ("", "0.9", ""), Some("Posts with a score of 0.90 to 1.00"), "?from=0.9";
+            ("", "0.9", ""), Some("Posts with a score of at least 0.90"), "?from=0.9";
+            ("", "0.25", "1"), Some("Posts with a score of 0.25 to 1.00"), "?from=0.25&to=1";
         } {
             let (label, from, to) = parameters;
             let found = described(label, from, to);
             assert_eq!(found, (expected.map(str::to_owned), query.to_owned()));
         }
+        let filter = |kind: &str, label: &str| {
+            let (kind, label) = (kind.to_owned(), label.to_owned());
+            let query = FilterQuery {
+                kind,
+                label,
+                ..FilterQuery::default()
+            };
+            query.filter(&set)
+        };
+        let food = filter("", "food").unwrap().unwrap();
+        assert!(food.low < -99.0 && food.high > 99.0, "raw scores: {food:?}");
+        let PageError(_, message) = filter("zebra", "").unwrap_err();
+        assert_eq!(message, "`kind=zebra` is not `posts` or `comments`");
     }
 }

@@ -41,7 +41,7 @@ pub struct Fitting {
 #[derive(Debug, Clone, Default)]
 struct FitState {
     is_running: bool,
-    /// Number of answers used in the last fit that did not fail.
+    /// Number of answers at the start of the last fit that did not fail.
     tried: usize,
     outcome: Option<FitOutcome>,
 }
@@ -97,22 +97,18 @@ impl Fitting {
         });
     }
 
-    /// Returns the state, given the number of answers and the number that the current label set was fitted to; `None`
-    /// if there is nothing to show.
-    pub fn view(&self, answers: usize, learned: usize) -> Option<FitView> {
+    /// Returns the state, given the number of answers and how many of them were given before the current label set was
+    /// fitted; `None` if there is nothing to show.
+    pub fn view(&self, answers: usize, before_fit: usize) -> Option<FitView> {
         self.fitter.as_ref()?;
-        let FitState {
-            is_running,
-            tried,
-            outcome,
-        } = self.state().clone();
-        let since = answers.saturating_sub(learned.max(tried));
+        let state = self.state().clone();
+        let since = answers.saturating_sub(before_fit.max(state.tried));
         let is_due = since >= ANSWERS_PER_FIT;
-        (is_due || is_running || outcome.is_some()).then_some(FitView {
+        (is_due || state.is_running || state.outcome.is_some()).then_some(FitView {
             since,
             is_due,
-            is_running,
-            outcome,
+            is_running: state.is_running,
+            outcome: state.outcome,
         })
     }
 }

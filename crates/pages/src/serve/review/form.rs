@@ -9,11 +9,11 @@ use serde::Deserialize;
 
 use super::filter::FilterQuery;
 use super::notice::Did;
-use super::{Shared, name, offered};
+use super::{Review, Shared, name, offered};
 use crate::serve::pages::{PageError, address};
 use topicmill_core::{Fullname, GoldSource, SampleReason};
 use topicmill_review::gold;
-use topicmill_store::GoldAnswer;
+use topicmill_store::{GoldAnswer, ReviewFilter};
 
 /// The fields in all forms.
 #[derive(Debug, Deserialize)]
@@ -67,11 +67,19 @@ impl ReviewForm {
         post.ok_or_else(outdated)
     }
 
+    /// Returns the filter under the current label set.
+    async fn filter(&self, review: &Review) -> Result<Option<ReviewFilter>, PageError> {
+        match review.queue.store.labels().current().await? {
+            Some((_, set)) => self.filter.filter(&set),
+            None => Ok(None),
+        }
+    }
+
     /// Redirects to the next post so that reloading the page does not send the form again. `did` selects the notice on
     /// that page.
     fn redirect(&self, did: Option<Did>, post: Option<&Fullname>) -> Response {
         let parameters = std::iter::once(("as", self.who.as_str()))
-            .chain(did.map(|did| ("did", did.words().0)))
+            .chain(did.map(|did| ("did", did.as_str())))
             .chain(post.map(|post| ("post", post.as_str())))
             .chain(self.filter.pairs());
         let to = HeaderValue::from_str(&address("/review", parameters))
@@ -132,10 +140,7 @@ pub async fn again(State(review): State<Shared>, form: ReviewForm) -> Response {
 
 /// Undoes the last answer.
 pub async fn undo(State(review): State<Shared>, form: ReviewForm) -> Result<Response, PageError> {
-    let Some((_, set)) = review.queue.store.labels().current().await? else {
-        return Ok(form.redirect(None, None));
-    };
-    let filter = form.filter.filter(&set);
+    let filter = form.filter(&review).await?;
     let did = if review.queue.undo(&form.who, filter).await? {
         Did::Undone
     } else {
@@ -146,7 +151,8 @@ pub async fn undo(State(review): State<Shared>, form: ReviewForm) -> Result<Resp
 
 /// Shows an answered post again.
 pub async fn reopen(State(review): State<Shared>, form: ReviewForm) -> Result<Response, PageError> {
-    let did = if review.queue.reopen(&form.who, &form.post()?).await? {
+    let (post, filter) = (form.post()?, form.filter(&review).await?);
+    let did = if review.queue.reopen(&form.who, &post, filter).await? {
         Did::Reopened
     } else {
         Did::MissedPost
@@ -159,7 +165,9 @@ pub async fn fit_now(
     State(review): State<Shared>,
     form: ReviewForm,
 ) -> Result<Response, PageError> {
-    let answers = review.queue.count().await?;
-    review.fitting.start(answers);
+    if let Some((_, set)) = review.queue.store.labels().current().await? {
+        let answered = review.queue.answered_posts(&set).await?;
+        review.fitting.start(answered.all);
+    }
     Ok(form.redirect(None, None))
 }

@@ -69,16 +69,10 @@ pub fn router<S: Clone + Send + Sync + 'static>(
     let Some(options) = options else {
         return Router::new().route("/review", get(disabled));
     };
-    let ReviewOptions {
-        store,
-        annotator,
-        random_share,
-        fitter,
-    } = options;
     let review = Arc::new(Review {
-        queue: ReviewQueue::new(store, Arc::clone(clock), random_share),
-        fitting: Arc::new(Fitting::new(fitter, tasks)),
-        annotator,
+        queue: ReviewQueue::new(options.store, Arc::clone(clock), options.random_share),
+        fitting: Arc::new(Fitting::new(options.fitter, tasks)),
+        annotator: options.annotator,
         token: csrf_token(),
     });
     Router::new()

@@ -34,28 +34,34 @@ impl Did {
 
     /// Returns the action that a URL names. Anyone can craft a URL, so it only selects one of the fixed messages.
     pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|did| did.words().0 == word)
+        Self::ALL.into_iter().find(|did| did.as_str() == word)
     }
 
-    /// Returns the name in a URL, and the message.
-    pub const fn words(self) -> (&'static str, &'static str) {
+    /// Returns the name in a URL.
+    pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Answered => ("answered", ""),
-            Self::MissedPost => (
-                "gone",
-                "The post was purged or edited in the meantime; nothing was stored.",
-            ),
-            Self::MissedLabels => (
-                "changed",
-                "The label set changed in the meantime; nothing was stored.",
-            ),
-            Self::Skipped => ("skipped", "Skipped."),
-            Self::Undone => (
-                "undone",
-                "Your last answer was undone. Here is its post again.",
-            ),
-            Self::NothingToUndo => ("nothing", "There is nothing to undo."),
-            Self::Reopened => ("reopened", "Your new answer will replace the earlier one."),
+            Self::Answered => "answered",
+            Self::MissedPost => "gone",
+            Self::MissedLabels => "changed",
+            Self::Skipped => "skipped",
+            Self::Undone => "undone",
+            Self::NothingToUndo => "nothing",
+            Self::Reopened => "reopened",
+        }
+    }
+
+    /// Returns the message; an answer is described by its post instead.
+    const fn message(self) -> &'static str {
+        match self {
+            Self::Answered => "",
+            Self::MissedPost => {
+                "The post was purged or edited in the meantime; nothing was stored."
+            }
+            Self::MissedLabels => "The label set changed in the meantime; nothing was stored.",
+            Self::Skipped => "Skipped.",
+            Self::Undone => "Your last answer was undone. Here is its post again.",
+            Self::NothingToUndo => "There is nothing to undo.",
+            Self::Reopened => "Your new answer will replace the earlier one.",
         }
     }
 }
@@ -80,32 +86,27 @@ impl Review {
     /// Returns the message about the previous action, `did`, and its `post`.
     pub async fn notice(
         &self,
-        (did, post): (Option<Did>, Option<&str>),
-        target: Target,
-        set: &LabelSet,
+        did: Option<Did>,
+        post: Option<Fullname>,
+        (target, set): (Target, &LabelSet),
         who: &str,
     ) -> Result<Notice, PageError> {
-        if let Some(Did::Answered) = did {
-            let post = post.and_then(|post| post.parse().ok());
-            return self.compare_with_model(post, target, set, who).await;
+        match (did, post) {
+            (Some(Did::Answered), Some(post)) => {
+                self.compare_with_model(&post, (target, set), who).await
+            }
+            (did, _) => Ok(Notice::Plain(did.map_or("", Did::message))),
         }
-        let text = did.map_or("", |did| did.words().1);
-        Ok(Notice::Plain(text))
     }
 
     /// Compares an answer with the predicted label.
     async fn compare_with_model(
         &self,
-        post: Option<Fullname>,
-        target: Target,
-        set: &LabelSet,
+        post: &Fullname,
+        (target, set): (Target, &LabelSet),
         who: &str,
     ) -> Result<Notice, PageError> {
-        let answer = match post {
-            Some(post) => self.queue.answer_about(&post, who, target).await?,
-            None => None,
-        };
-        let Some((answer, post)) = answer else {
+        let Some((answer, post)) = self.queue.answer_about(post, who, target).await? else {
             return Ok(Notice::Plain(""));
         };
         Ok(Notice::Answered {

@@ -13,7 +13,7 @@ use super::progress::ProgressView;
 use super::queue::{Assignment, NextPost};
 use super::{NAME, Review, Shared, offered};
 use crate::display;
-use crate::report::capital;
+use crate::report::{capital, time};
 use crate::serve::pages::{PageError, address, html, other_kind};
 use topicmill_core::{Fullname, LabelSet, SampleReason, TextHash, ThingKind};
 use topicmill_store::ReviewPost;
@@ -80,8 +80,7 @@ struct Choice {
 
 /// The form that selects posts, formatted for display.
 struct FilterView {
-    /// The options, each as (value, words, selected).
-    labels: Vec<(String, String, bool)>,
+    labels: Vec<LabelOption>,
     kind: String,
     from: String,
     to: String,
@@ -91,6 +90,13 @@ struct FilterView {
     clear: String,
     /// The other kind, with the URL for reviewing it, if there are comments.
     others: Option<(&'static str, String)>,
+}
+
+/// An option of the filter by label.
+struct LabelOption {
+    value: String,
+    words: String,
+    is_selected: bool,
 }
 
 #[derive(Template)]
@@ -142,26 +148,22 @@ pub async fn page(
         let page = review.page(String::new(), View::Nameless);
         return Ok(html(StatusCode::OK, &page));
     };
-    let filter = query.filter.filter(&set);
+    let filter = query.filter.filter(&set)?;
+    let kind = filter
+        .as_ref()
+        .map_or(ThingKind::Post, |filter| filter.kind);
     let current = (target, &set);
     let view = match review.queue.next(&who, current, filter.as_ref()).await? {
         NextPost::Ask(post, assignment) => View::Post(Box::new(PostView::new(*post, assignment))),
         NextPost::Skipped(_) | NextPost::Done if filter.is_some() => View::NoMatch,
         NextPost::Skipped(posts) => View::Skipped(posts),
-        NextPost::Done => View::Done(review.queue.others().await?),
+        NextPost::Done => View::Done(review.queue.unreviewable().await?),
     };
-    let progress = review.queue.progress(target, &set).await?;
     let did = query.did.as_deref().and_then(Did::parse);
-    let action = (did, query.post.as_deref());
-    let notice = review.notice(action, target, &set, &who).await?;
-    let fit = review.fit_fragment(&who, &query.filter, &set, progress.posts);
-    let kind = query.filter.kind();
-    let link = |others| {
-        address(
-            "/review",
-            [("as", who.as_str()), ("kind", others)].into_iter(),
-        )
-    };
+    let previous = query.post.as_deref().and_then(|post| post.parse().ok());
+    let notice = review.notice(did, previous, current, &who).await?;
+    let fit = review.fit_fragment(&who, &query.filter, &set).await?;
+    let link = |kind| address("/review", [("as", who.as_str()), ("kind", kind)]);
     let others = other_kind(store, kind, link).await?;
     let page = ReviewPage {
         things: kind.plural(),
@@ -185,7 +187,7 @@ pub async fn page(
             clear: link(kind.plural()),
             others,
         }),
-        progress: Some(ProgressView::new(&progress, &who)),
+        progress: Some(review.queue.progress(current, &who).await?),
         // An empty fragment is better than no page.
         fit: fit.render().unwrap_or_default(),
         ..review.page(who, view)
@@ -205,8 +207,7 @@ pub async fn fit_state(
             "no posts are labelled yet".to_owned(),
         ));
     };
-    let answers = review.queue.count().await?;
-    let fragment = review.fit_fragment(&who, &query.filter, &set, answers);
+    let fragment = review.fit_fragment(&who, &query.filter, &set).await?;
     Ok(html(StatusCode::OK, &fragment))
 }
 
@@ -228,70 +229,59 @@ impl Review {
         }
     }
 
-    fn fit_fragment(
+    async fn fit_fragment(
         &self,
         who: &str,
         filter: &FilterQuery,
         set: &LabelSet,
-        answers: usize,
-    ) -> FitFragment {
-        let provenance = set.fitted.as_ref().map(|fitted| &fitted.provenance);
-        let learned = provenance.map_or(0, |learned| learned.answers);
-        let target = provenance.and_then(|learned| learned.target);
+    ) -> Result<FitFragment, PageError> {
+        let fitted = set.fitted.as_ref();
+        let target = fitted.and_then(|fitted| fitted.provenance.target);
         let pairs = [("as", who)].into_iter().chain(filter.pairs());
-        FitFragment {
+        let answered = self.queue.answered_posts(set).await?;
+        Ok(FitFragment {
             token: self.token.clone(),
             who: who.to_owned(),
             query: filter.query(),
             poll: address("/review/fit", pairs),
             target: target.map(|target| target.to_string()),
-            fit: self
-                .fitting
-                .view(answers, usize::try_from(learned).unwrap_or(usize::MAX)),
-        }
+            fit: self.fitting.view(answered.all, answered.before_fit),
+        })
     }
 }
 
-/// Returns the filter's options, each as (value, words, selected).
-fn filter_labels(set: &LabelSet, chosen: &str) -> Vec<(String, String, bool)> {
+/// Returns the filter's options.
+fn filter_labels(set: &LabelSet, chosen: &str) -> Vec<LabelOption> {
     let any = (String::new(), "any label".to_owned());
     let none = (NO_LABEL.to_owned(), "no label".to_owned());
     let labels = choices(set).into_iter();
     std::iter::once(any)
         .chain(labels.map(|choice| (choice.slug, choice.words)))
         .chain([none])
-        .map(|(slug, words)| (slug.clone(), words, slug == chosen))
+        .map(|(value, words)| LabelOption {
+            is_selected: value == chosen,
+            value,
+            words,
+        })
         .collect()
 }
 
 impl PostView {
     fn new(post: ReviewPost, assignment: Assignment) -> Self {
-        let ReviewPost {
-            fullname,
-            subreddit,
-            title,
-            selftext,
-            url,
-            permalink,
-            created_at,
-            text_hash,
-            ..
-        } = post;
-        let title = if title.is_empty() && fullname.is_comment() {
-            "A comment".to_owned()
-        } else {
-            title
+        let title = match post.title.as_str() {
+            "" if post.fullname.is_comment() => "A comment",
+            title => title,
         };
         // Rejects `javascript:` and other schemes.
-        let link = url.filter(|url| url.starts_with("https://") || url.starts_with("http://"));
+        let is_web = |url: &String| url.starts_with("https://") || url.starts_with("http://");
+        let link = post.url.filter(is_web);
         let host = link.as_deref().and_then(|link| link.split('/').nth(2));
+        let permalink = post.permalink.filter(|path| path.starts_with('/'));
         Self {
             host: display::single_line(host.unwrap_or_default(), 80),
             link,
-            on_reddit: permalink
-                .filter(|path| path.starts_with('/'))
-                .map(|path| format!("https://www.reddit.com{path}")),
-            day: created_at.as_datetime().format("%-d %B %Y").to_string(),
+            on_reddit: permalink.map(|path| format!("https://www.reddit.com{path}")),
+            day: time::day(post.created_at),
             why: match assignment.chosen {
                 _ if assignment.has_new_labels => {
                     "your answer was “none of these”, before labels were added"
@@ -302,11 +292,11 @@ impl PostView {
                 SampleReason::Import => "file",
             },
             note: assignment.note,
-            text: text_hash,
-            fullname,
-            subreddit: display::single_line(&subreddit, NAME),
-            title: display::single_line(&title, TITLE),
-            body: display::multi_line(&selftext, BODY),
+            text: post.text_hash,
+            subreddit: display::single_line(&post.subreddit, NAME),
+            title: display::single_line(title, TITLE),
+            body: display::multi_line(&post.selftext, BODY),
+            fullname: post.fullname,
         }
     }
 }

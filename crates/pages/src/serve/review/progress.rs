@@ -6,72 +6,102 @@ use crate::serve::pages::address;
 use topicmill_core::{LabelSet, ThingKind};
 use topicmill_review::calibrate::Proportion;
 use topicmill_review::evaluate::Counted;
-use topicmill_review::gold::{self, Consensus, PairAgreement};
+use topicmill_review::gold::{self, PairAgreement};
 use topicmill_review::quality::{self, MeasuredQuality};
 use topicmill_store::{StoreError, Target};
 
-/// The review's progress.
-pub struct ReviewProgress {
+/// The progress, formatted for display.
+pub struct ProgressView {
+    pub accuracy: String,
+    pub precision: String,
+    /// Number of random posts from which accuracy and precision are estimated.
+    pub random: String,
     /// Number of posts with an answer about their text.
-    pub posts: usize,
-    /// Number of posts on which annotators disagree.
-    pub disagreements: usize,
-    /// Agreement between each pair of annotators.
-    pub agreement: Vec<PairAgreement>,
-    /// The labels' quality.
-    pub quality: MeasuredQuality,
-    /// Describes the label set's fit, with a leading space; empty if it is not fitted.
-    pub fit: String,
+    pub posts: String,
+    /// The quality in words.
+    pub quality: String,
+    pub sentence: String,
+    pub agreement: Vec<AgreementView>,
+    /// URL for the posts on which annotators disagree, if there are any.
+    pub disagreements: Option<String>,
+}
+
+/// The agreement between two annotators, formatted for display.
+pub struct AgreementView {
+    pub names: [String; 2],
+    pub text: String,
+    pub href: String,
 }
 
 impl ReviewQueue {
-    /// Returns the review's progress.
+    /// Returns the review's progress, with links for an annotator.
     pub async fn progress(
         &self,
-        target: Target,
-        set: &LabelSet,
-    ) -> Result<ReviewProgress, StoreError> {
+        (target, set): (Target, &LabelSet),
+        who: &str,
+    ) -> Result<ProgressView, StoreError> {
         let answers = self.answers_about_posts().await?;
         let agreement = gold::agreement(&answers);
-        let Consensus {
-            posts,
-            disagreements,
-            ..
-        } = gold::consensus(answers, None);
+        let consensus = gold::consensus(answers, None);
         let (quality, _) =
             quality::measure(&self.store, ThingKind::Post, target, set, Counted::IfWaves).await?;
-        Ok(ReviewProgress {
-            posts,
-            disagreements: disagreements.len(),
-            agreement,
-            quality,
-            fit: fit_in_words(set),
+        let url = |pair: Option<&[String; 2]>| {
+            let names = pair.map(|[a, b]| [("a", a.as_str()), ("b", b.as_str())]);
+            let parameters = [("as", who)].into_iter().chain(names.into_iter().flatten());
+            address("/review/disagreements", parameters)
+        };
+        let disagree = match consensus.disagreements.len() {
+            0 => String::new(),
+            1 => " Annotators disagree on 1 post.".to_owned(),
+            posts => format!(" Annotators disagree on {posts} posts."),
+        };
+        Ok(ProgressView {
+            accuracy: percent(&quality, &quality.outcome),
+            precision: percent(&quality, &quality.precision),
+            random: if quality.is_estimate() {
+                display::thousands(quality.outcome.all as u64)
+            } else {
+                "0".to_owned()
+            },
+            posts: display::thousands(consensus.posts as u64),
+            sentence: format!(
+                "Only randomly sampled posts are representative; close calls and filtered posts are harder than \
+                 most.{disagree}{}",
+                fit_in_words(set)
+            ),
+            quality: quality.sentence,
+            agreement: agreement
+                .into_iter()
+                .map(|pair| AgreementView {
+                    text: agreement_in_words(&pair),
+                    href: url(Some(&pair.annotators)),
+                    names: pair.annotators,
+                })
+                .collect(),
+            disagreements: (!consensus.disagreements.is_empty()).then(|| url(None)),
         })
     }
-}
 
-impl ReviewQueue {
     /// Names the posts that cannot be reviewed, with a trailing space; empty if there are none.
-    pub async fn others(&self) -> Result<String, StoreError> {
-        let posts = self.store.posts().count_posts(ThingKind::Post).await?;
-        let texts = self.store.purging().count_posts_with_text().await?;
-        let outcomes = posts.outcomes.iter().map(|(_, posts)| posts).sum();
-        let in_words = |why: &str, posts: u64| match posts {
-            0 => String::new(),
-            posts => format!("{why}: {}. ", display::thousands(posts)),
-        };
-        let purged = in_words(
-            "Posts without text, because of retention",
-            posts.posts.saturating_sub(texts),
+    pub async fn unreviewable(&self) -> Result<String, StoreError> {
+        let counts = self.store.posts().count_posts(ThingKind::Post).await?;
+        let with_text = self.store.purging().count_posts_with_text().await?;
+        let labelled = counts.outcomes.iter().map(|(_, posts)| posts).sum();
+        let (without_text, unlabelled) = (
+            counts.posts.saturating_sub(with_text),
+            counts.posts.saturating_sub(labelled),
         );
-        let mut unlabelled = in_words(
-            "Posts without a label",
-            posts.posts.saturating_sub(outcomes),
-        );
-        if !unlabelled.is_empty() {
-            unlabelled += "They can be reviewed once `topicmill classify` has labelled them. ";
+        let mut words = String::new();
+        if without_text > 0 {
+            let posts = display::thousands(without_text);
+            words.extend(["Posts without text, because of retention: ", &posts, ". "]);
         }
-        Ok(purged + &unlabelled)
+        if unlabelled > 0 {
+            let posts = display::thousands(unlabelled);
+            words.extend(["Posts without a label: ", &posts, ". "]);
+            words += "They can be reviewed once `topicmill classify` has labelled them. ";
+        }
+        Ok(words)
     }
 }
 
@@ -88,88 +118,22 @@ fn fit_in_words(set: &LabelSet) -> String {
     format!(" The labels are fitted to {answers} answers{threshold}.")
 }
 
-/// The agreement between two annotators, formatted for display.
-pub struct AgreementView {
-    pub names: [String; 2],
-    pub text: String,
-    pub href: String,
-}
-
-/// The progress, formatted for display.
-pub struct ProgressView {
-    pub accuracy: String,
-    pub precision: String,
-    /// Number of random posts from which accuracy and precision are estimated.
-    pub random: String,
-    pub posts: String,
-    /// The quality in words.
-    pub quality: String,
-    pub sentence: String,
-    pub agreement: Vec<AgreementView>,
-    /// URL for the posts on which annotators disagree, if there are any.
-    pub disagreements: Option<String>,
-}
-
-/// Describes the agreement between two annotators.
-pub fn agreement_view(pair: &PairAgreement) -> String {
-    let PairAgreement {
-        posts, same, kappa, ..
-    } = pair;
-    let counts = format!("the same answer to {same} of {posts} posts");
-    match kappa {
-        Some(kappa) => format!("Cohen\u{2019}s kappa {}, {counts}", display::score(*kappa)),
-        None => format!("{counts}, and always the same label, so that kappa is undefined"),
+/// Formats an estimated proportion, or a dash if it is no estimate.
+fn percent(quality: &MeasuredQuality, proportion: &Proportion) -> String {
+    match (proportion.share, proportion.share_if_right) {
+        (Some(least), Some(most)) if quality.is_estimate() => {
+            format!("{} to {}", display::percent(least), display::percent(most))
+        }
+        (Some(share), None) if quality.is_estimate() => display::percent(share),
+        _ => "–".to_owned(),
     }
 }
 
-impl ProgressView {
-    /// Formats the progress for an annotator.
-    pub fn new(of: &ReviewProgress, who: &str) -> Self {
-        let quality = &of.quality;
-        let percent = |proportion: &Proportion| match proportion.share {
-            Some(share) if quality.is_estimate() => {
-                let most = proportion.share_if_right.map(display::percent);
-                let most = most.map_or_else(String::new, |most| format!(" to {most}"));
-                display::percent(share) + &most
-            }
-            _ => "–".to_owned(),
-        };
-        let random = if quality.is_estimate() {
-            quality.outcome.all
-        } else {
-            0
-        };
-        let list = |pair: Option<&[String; 2]>| {
-            let names = pair.map(|[a, b]| [("a", a.as_str()), ("b", b.as_str())]);
-            let parameters = [("as", who)].into_iter().chain(names.into_iter().flatten());
-            address("/review/disagreements", parameters)
-        };
-        let disagree = match of.disagreements {
-            0 => String::new(),
-            1 => " Annotators disagree on 1 post.".to_owned(),
-            posts => format!(" Annotators disagree on {posts} posts."),
-        };
-        Self {
-            accuracy: percent(&quality.outcome),
-            precision: percent(&quality.precision),
-            random: display::thousands(random as u64),
-            posts: display::thousands(of.posts as u64),
-            quality: quality.sentence.clone(),
-            sentence: format!(
-                "Only randomly sampled posts are representative; close calls and filtered posts are harder than \
-                 most.{disagree}{}",
-                of.fit
-            ),
-            agreement: of
-                .agreement
-                .iter()
-                .map(|pair| AgreementView {
-                    names: pair.annotators.clone(),
-                    text: agreement_view(pair),
-                    href: list(Some(&pair.annotators)),
-                })
-                .collect(),
-            disagreements: (of.disagreements > 0).then(|| list(None)),
-        }
+/// Describes the agreement between two annotators.
+pub fn agreement_in_words(pair: &PairAgreement) -> String {
+    let counts = format!("the same answer to {} of {} posts", pair.same, pair.posts);
+    match pair.kappa {
+        Some(kappa) => format!("Cohen\u{2019}s kappa {}, {counts}", display::score(kappa)),
+        None => format!("{counts}, and always the same label, so that kappa is undefined"),
     }
 }

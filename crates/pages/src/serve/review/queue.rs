@@ -7,14 +7,13 @@ mod state;
 
 use std::collections::{HashSet, VecDeque};
 
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::Mutex;
 
 pub use self::state::Assignment;
 use self::state::{QueueState, reason_and_source};
 use topicmill_core::clock::SharedClock;
-use topicmill_core::{Fullname, GoldSource, LabelSet, SampleReason};
-use topicmill_review::gold;
-use topicmill_review::sampling;
+use topicmill_core::{Fullname, GoldSource, LabelSet, SampleReason, ThingKind};
+use topicmill_review::{gold, quality, sampling};
 use topicmill_store::{
     GoldAnswer, ReviewFilter, ReviewOrder, ReviewPost, Store, StoreError, StoredGold, Target,
 };
@@ -29,6 +28,13 @@ pub struct ReviewQueue {
     pub clock: SharedClock,
     random_share: f64,
     state: Mutex<QueueState>,
+}
+
+/// Numbers of posts with an answer about their text.
+pub struct AnsweredPosts {
+    pub all: usize,
+    /// Posts answered before the label set was fitted, whether or not the fit could use them; 0 if it is not fitted.
+    pub before_fit: usize,
 }
 
 /// An annotator's next task.
@@ -83,40 +89,20 @@ impl ReviewQueue {
         {
             return Ok(state.ask(who, post, assignment));
         }
-        let number = state.annotator(who).answers;
-        let random = (SampleReason::Random, ReviewOrder::Random);
-        let closest = (SampleReason::Closest, ReviewOrder::Margin);
-        let kinds = match filter {
-            // Filtered posts never count as random.
-            Some(filter) => vec![(SampleReason::Filter, ReviewOrder::Filtered(filter))],
-            None if sampling::is_random_turn(number, self.random_share) => vec![random, closest],
-            None => vec![closest, random],
-        };
-        // Unanswered posts are offered first. Posts that others have answered follow, to measure agreement, and finally
-        // posts that are assigned to others, so that annotators never wait.
-        let skipped = state.annotator(who).skipped.clone();
-        for (annotator, unavailable) in [
-            (None, &unavailable),
-            (Some(who), &unavailable),
-            (Some(who), &skipped),
-        ] {
-            for (chosen, order) in kinds.iter().copied() {
-                let found = self
-                    .find(&mut state, target, order, annotator, unavailable)
-                    .await?;
-                if let Some(post) = found {
-                    let assignment = Assignment {
-                        post: post.fullname.clone(),
-                        chosen,
-                        source: GoldSource::Review,
-                        filter: filter.cloned(),
-                        note: String::new(),
-                        has_new_labels: false,
-                        since: now,
-                    };
-                    return Ok(state.ask(who, post, assignment));
-                }
-            }
+        if let Some((post, chosen)) = self
+            .find_new(&mut state, target, who, filter, &unavailable)
+            .await?
+        {
+            let assignment = Assignment {
+                post: post.fullname.clone(),
+                chosen,
+                source: GoldSource::Review,
+                filter: filter.cloned(),
+                note: String::new(),
+                has_new_labels: false,
+                since: now,
+            };
+            return Ok(state.ask(who, post, assignment));
         }
         Ok(match state.annotator(who).skipped.len() {
             0 => NextPost::Done,
@@ -125,6 +111,7 @@ impl ReviewQueue {
     }
 
     /// Returns the first available post about which the annotator answered "none of these" before labels were added.
+    /// Comments are shown only with a filter.
     async fn find_partly_answered(
         &self,
         target: Target,
@@ -133,8 +120,10 @@ impl ReviewQueue {
         unavailable: &HashSet<Fullname>,
     ) -> Result<Option<(ReviewPost, Assignment)>, StoreError> {
         let mut answers = self.store.gold().answers_by(who).await?;
-        answers
-            .retain(|gold| gold.is_of_present_text && !unavailable.contains(&gold.answer.fullname));
+        answers.retain(|gold| {
+            let post = &gold.answer.fullname;
+            gold.is_of_present_text && !post.is_comment() && !unavailable.contains(post)
+        });
         for StoredGold { answer, .. } in gold::partly_offered(&self.store, answers, set).await? {
             // Posts without a label, for example because their text was deleted, are not shown.
             if let Some(post) = self.post(target, &answer.fullname).await? {
@@ -158,45 +147,92 @@ impl ReviewQueue {
         Ok(self.store.gold().review_posts(target, posts).await?.pop())
     }
 
-    /// Returns the first available post in this order.
-    async fn find(
+    /// Returns the next post that the annotator has not answered, and the reason why it is chosen.
+    async fn find_new(
         &self,
-        state: &mut MutexGuard<'_, QueueState>,
+        state: &mut QueueState,
+        target: Target,
+        who: &str,
+        filter: Option<&ReviewFilter>,
+        unavailable: &HashSet<Fullname>,
+    ) -> Result<Option<(ReviewPost, SampleReason)>, StoreError> {
+        let random = (SampleReason::Random, ReviewOrder::Random);
+        let closest = (SampleReason::Closest, ReviewOrder::Margin);
+        let answers = state.annotator(who).answers;
+        let orders = match filter {
+            // Filtered posts never count as random.
+            Some(filter) => vec![(SampleReason::Filter, ReviewOrder::Filtered(filter))],
+            None if sampling::is_random_turn(answers, self.random_share) => vec![random, closest],
+            None => vec![closest, random],
+        };
+        let skipped = state.annotator(who).skipped.clone();
+        // Posts without any answer are offered first. Posts that others have answered follow, to measure agreement, and
+        // finally posts that are assigned to others, so that annotators never wait.
+        for (annotator, unavailable) in [
+            (None, unavailable),
+            (Some(who), unavailable),
+            (Some(who), &skipped),
+        ] {
+            for &(reason, order) in &orders {
+                let post = match (order, annotator) {
+                    (ReviewOrder::Margin, None) => {
+                        self.find_close_call(state, target, unavailable).await?
+                    }
+                    _ => {
+                        self.find_first(target, order, annotator, unavailable)
+                            .await?
+                    }
+                };
+                if let Some(post) = post {
+                    return Ok(Some((post, reason)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the first available post, in this order, that the annotator has not answered; without an annotator, that
+    /// nobody has.
+    async fn find_first(
+        &self,
         target: Target,
         order: ReviewOrder<'_>,
         annotator: Option<&str>,
         unavailable: &HashSet<Fullname>,
     ) -> Result<Option<ReviewPost>, StoreError> {
         let gold = self.store.gold();
-        if order != ReviewOrder::Margin || annotator.is_some() {
-            let limit = rows_to_read(unavailable, 1);
-            let mut found = gold
-                .posts_to_review(target, annotator, order, limit)
-                .await?;
-            found.retain(|post| !unavailable.contains(post));
-            return match found.first() {
-                Some(post) => self.post(target, post).await,
-                None => Ok(None),
-            };
+        let limit = rows_to_read(unavailable, 1);
+        let posts = gold
+            .posts_to_review(target, annotator, order, limit)
+            .await?;
+        match posts.iter().find(|post| !unavailable.contains(*post)) {
+            Some(post) => self.post(target, post).await,
+            None => Ok(None),
         }
-        // The list is refilled only once: if a fresh read contains no available post, there is none.
-        for may_refill in [true, false] {
-            while let Some(at) = state
-                .closest
-                .iter()
-                .position(|post| !unavailable.contains(post))
-            {
-                let post = state.closest.remove(at).expect("it was found there");
+    }
+
+    /// Returns the closest available call that nobody has answered. If the list has none, it is read again, once.
+    async fn find_close_call(
+        &self,
+        state: &mut QueueState,
+        target: Target,
+        unavailable: &HashSet<Fullname>,
+    ) -> Result<Option<ReviewPost>, StoreError> {
+        let gold = self.store.gold();
+        let is_available = |post: &Fullname| !unavailable.contains(post);
+        for may_read in [true, false] {
+            while let Some(place) = state.closest.iter().position(is_available) {
+                let post = state.closest.remove(place).expect("it was found there");
                 // The post may have been purged, or answered on another server, since the read.
-                let answered = !gold.answers_about(&post).await?.is_empty();
-                if let (false, Some(post)) = (answered, self.post(target, &post).await?) {
+                let is_answered = !gold.answers_about(&post).await?.is_empty();
+                if let (false, Some(post)) = (is_answered, self.post(target, &post).await?) {
                     return Ok(Some(post));
                 }
             }
-            if may_refill {
+            if may_read {
                 let limit = rows_to_read(unavailable, CLOSE_CALLS);
-                let found = gold.posts_to_review(target, None, order, limit).await?;
-                state.closest = found.into();
+                let closest = gold.posts_to_review(target, None, ReviewOrder::Margin, limit);
+                state.closest = closest.await?.into();
             }
         }
         Ok(None)
@@ -214,8 +250,8 @@ impl ReviewQueue {
             // The page shows the stored answer, so this one is later, whatever the clock of another host said.
             answer.answered_at = answer.answered_at.max(earlier.answered_at);
         }
-        let is_about_it = |assigned: &mut Assignment| assigned.post == answer.fullname;
-        if let Some(assigned) = annotator.assignment.take_if(is_about_it) {
+        let is_answered = |assigned: &mut Assignment| assigned.post == answer.fullname;
+        if let Some(assigned) = annotator.assignment.take_if(is_answered) {
             (answer.chosen, answer.source) = (assigned.chosen, assigned.source);
         } else if let Some(earlier) = &earlier {
             // This is a correction or a form that was sent twice.
@@ -279,45 +315,64 @@ impl ReviewQueue {
         state.closest.clear();
     }
 
-    /// Undoes an annotator's last answer and assigns its post again. Returns false if there is no answer.
+    /// Undoes an annotator's last answer about a post or, with a filter for comments, about a comment, and assigns it
+    /// again. Returns false if there is no answer.
     pub async fn undo(&self, who: &str, filter: Option<ReviewFilter>) -> Result<bool, StoreError> {
+        let kind = filter
+            .as_ref()
+            .map_or(ThingKind::Post, |filter| filter.kind);
         let mut state = self.state.lock().await;
         let answers = self.store.gold().answers_by(who).await?;
-        let mine: Vec<GoldAnswer> = answers.into_iter().map(|gold| gold.answer).collect();
+        let answers = answers.into_iter().map(|gold| gold.answer);
+        let of_kind: Vec<GoldAnswer> = answers
+            .filter(|answer| answer.fullname.kind() == kind)
+            .collect();
         let annotator = state.annotator(who);
-        let last = std::iter::from_fn(|| annotator.answered.pop())
-            .find_map(|post| mine.iter().find(|answer| answer.fullname == post))
+        let mut latest_first = annotator.answered.iter().rev();
+        let last = latest_first
+            .find_map(|post| of_kind.iter().find(|answer| answer.fullname == *post))
             // This is the latest answer that was given on the review page before this server started.
             .or_else(|| {
-                mine.iter()
-                    .filter(|answer| answer.source == GoldSource::Review)
-                    .max_by_key(|answer| answer.answered_at)
+                let on_page = of_kind
+                    .iter()
+                    .filter(|one| one.source == GoldSource::Review);
+                on_page.max_by_key(|answer| answer.answered_at)
             });
         let Some(last) = last else {
             return Ok(false);
         };
         let undone = self.store.gold().delete_answer(&last.fullname, who).await?;
+        annotator.answered.retain(|post| *post != last.fullname);
         annotator.answers = annotator.answers.saturating_sub(1);
         annotator.assignment = Some(Assignment::again(last, filter, self.clock.now()));
         Ok(undone)
     }
 
-    /// Assigns a post that the annotator has answered. The answer is kept until a new one replaces it. Returns false if
-    /// there is no answer.
-    pub async fn reopen(&self, who: &str, post: &Fullname) -> Result<bool, StoreError> {
+    /// Assigns a post that the annotator has answered, on the page with this filter. The answer is kept until a new one
+    /// replaces it. Returns false if there is no answer.
+    pub async fn reopen(
+        &self,
+        who: &str,
+        post: &Fullname,
+        filter: Option<ReviewFilter>,
+    ) -> Result<bool, StoreError> {
         let mut state = self.state.lock().await;
-        let Some(mine) = self.earlier_answer(post, who).await? else {
+        let Some(answer) = self.earlier_answer(post, who).await? else {
             return Ok(false);
         };
-        let annotator = state.annotator(who);
-        annotator.assignment = Some(Assignment::again(&mine, None, self.clock.now()));
+        let again = Assignment::again(&answer, filter, self.clock.now());
+        state.annotator(who).assignment = Some(again);
         Ok(true)
     }
 
-    /// Returns the number of posts with an answer about their text.
-    pub async fn count(&self) -> Result<usize, StoreError> {
-        let answers = self.answers_about_posts().await?;
-        Ok(gold::consensus(answers, None).posts)
+    /// Counts the posts with an answer about their text.
+    pub async fn answered_posts(&self, set: &LabelSet) -> Result<AnsweredPosts, StoreError> {
+        let mut answers = self.answers_about_posts().await?;
+        answers.retain(|gold| gold.is_of_present_text);
+        Ok(AnsweredPosts {
+            before_fit: quality::used_in_fit(set, &answers).len(),
+            all: gold::consensus(answers, None).posts,
+        })
     }
 
     /// Returns the answers that figures and fits use: those about posts.

@@ -162,6 +162,8 @@ pub fn group_differences(groups: &[GroupShares]) -> Vec<GroupDifference> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::evaluate::{SampledPart, estimate_shares};
+    use crate::float;
     use topicmill_core::{Label, Mode, Timestamp};
 
     /// Simulates random answers about two groups with 1,000 posts each, and returns how often the intervals of shares and
@@ -208,8 +210,12 @@ mod tests {
                     .collect();
                 let share = |label| float(pool.iter().filter(|post| post.1 == label).count()) / 1e3;
                 let assigned: Vec<f64> = (0..4).map(share).chain([0.0]).collect();
-                let parts = [(1.0, assigned.clone(), rows.iter().collect())];
-                let estimates = crate::evaluate::estimate_shares(&parts);
+                let part = SampledPart {
+                    share: 1.0,
+                    assigned: assigned.clone(),
+                    rows: rows.iter().collect(),
+                };
+                let estimates = estimate_shares(&[part]);
                 GroupShares {
                     group: None,
                     posts: 1_000,
@@ -224,12 +230,8 @@ mod tests {
             assert_eq!(found.len(), 4, "nobody gave no label");
             for one in &found {
                 let truth = |group: usize| {
-                    float(
-                        pools[group]
-                            .iter()
-                            .filter(|post| post.0 == one.label)
-                            .count(),
-                    ) / 1e3
+                    let right = pools[group].iter().filter(|post| post.0 == one.label);
+                    float(right.count()) / 1e3
                 };
                 for (group, shares) in groups.iter().enumerate() {
                     let share = shares.shares[one.label].1.unwrap();
@@ -247,10 +249,6 @@ mod tests {
             float(any) / float(runs),
             float(of_first) / float(runs),
         )
-    }
-
-    fn float(n: usize) -> f64 {
-        n as f64
     }
 
     #[test]

@@ -96,12 +96,8 @@ impl QueueState {
     /// Removes idle annotators without answers and makes their posts available again. This limits memory use, because
     /// names come from URLs.
     pub fn remove_idle_annotators(&mut self, who: &str, now: DateTime<Utc>) {
-        let Self {
-            annotators,
-            closest,
-            ..
-        } = self;
-        annotators.retain(|name, annotator| {
+        let closest = &mut self.closest;
+        self.annotators.retain(|name, annotator| {
             let stays = name == who
                 || annotator.answers > 0
                 || !annotator.answered.is_empty()
