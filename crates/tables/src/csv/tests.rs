@@ -34,7 +34,7 @@ fn the_delimiter_is_detected_from_the_header() {
         ("sep=;\nid;a\n1;x", ["id|a", "3 1|x"]),
         ("\n\n a \n\"x, y\"\n", ["a", "4 x, y"]),
         // A quote inside a name is part of it.
-        ("id;5\" tv\n1;2,3\n", ["id|5\" tv", "2 1|2,3"]),
+        ("5\" tv;id\n2,3;1\n", ["5\" tv|id", "2 2,3|1"]),
         ("id;\"a \"\"b,\n,\"\"\"\n1;2\n", ["id|a \"b,\n,\"", "3 1|2"]),
     ] {
         assert_eq!(read(text.as_bytes(), None).unwrap(), expected, "{text:?}");
