@@ -330,7 +330,13 @@ impl<'a> TopicReader<'a> {
         let (posts, kind) = (self.run.store.posts(), self.source.kind());
         let unread = posts.unread_threads(kind, &self.topic.slug, self.topic.limit);
         let unread = unread.await?;
-        let read_until = self.run.now();
+        if unread.is_empty() {
+            return Ok(());
+        }
+        // An archive that is behind lacks later comments, whatever this machine's clock says.
+        let now = self.run.now();
+        let newest = archive_newest(&self.run, self.source).await;
+        let read_until = newest.map_or(now, |newest| newest.min(now));
         let (mut comments, mut failed) = (0, None);
         for thread in unread {
             if comments >= self.topic.limit as usize {
