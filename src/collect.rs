@@ -18,7 +18,6 @@ use futures_util::stream::{self, TryStreamExt};
 
 use crate::run::{Run, StageError};
 use crate::telemetry::nonzero;
-use topicmill_core::record::Upserted;
 use topicmill_core::{
     AuthorPolicy, Fullname, Listing, MAX_CLOCK_SKEW, Outcome, ReadyPost, ThingKind, Timestamp,
     Topic, TopicReport, subreddit_of_path,
@@ -34,8 +33,9 @@ pub use self::refill::{RefillPlan, refill};
 
 /// Maximum number of posts that Reddit lists for any client.
 pub const MAX_LISTED: u32 = 1_000;
-/// Age of a post after which few comments are added.
-const COMPLETE: TimeDelta = TimeDelta::hours(48);
+/// Age of a thread's post, or of its newest comment in the archive, after which the thread is not read again: few
+/// comments are added later, and the archive has read each a second time.
+const COMPLETE_AFTER: TimeDelta = TimeDelta::hours(48);
 /// Maximum number of rejected records that are logged separately; the others are only counted.
 const MAX_LOGGED_REJECTIONS: u64 = 5;
 
@@ -86,7 +86,7 @@ pub async fn collect(
     // All entries are added before the first topic is read, so that each topic has one even after an error.
     reports.extend(topics.iter().map(TopicReport::new));
     // Cancelled by a signal, or by a rejection that every topic would get.
-    let halt = run.stop.child_token();
+    let halt = &run.stop.child_token();
     let mut read = Ok(());
     let concurrency = match source.paging() {
         Paging::Listing(_) => options.concurrency.max(1),
@@ -98,31 +98,28 @@ pub async fn collect(
         let pairs = topics.iter().zip(reports.iter_mut());
         let selected = pairs.filter(|(topic, _)| topic.of_posts == of_posts);
         read = stream::iter(selected.map(Ok))
-            .try_for_each_concurrent(concurrency, |(topic, report)| {
-                let halt = &halt;
-                async move {
-                    let mut reader = TopicReader {
-                        run: Run { stop: halt, ..*run },
-                        source,
-                        topic,
-                        authors,
-                        options,
-                        subreddit: "",
-                        path: String::new(),
-                        report,
-                        listing: topic.listing,
-                        has_gap: false,
-                        is_quiet: false,
-                    };
-                    reader.read_topic().await?;
-                    // The source rejects the key or this program, so every other topic would fail in the same way.
-                    if report.outcome.is_refusal() {
-                        halt.cancel();
-                    }
-                    log_report(report);
-                    progress(1);
-                    Ok(())
+            .try_for_each_concurrent(concurrency, async |(topic, report)| {
+                let mut reader = TopicReader {
+                    run: Run { stop: halt, ..*run },
+                    source,
+                    topic,
+                    authors,
+                    options,
+                    subreddit: "",
+                    path: String::new(),
+                    report,
+                    listing: topic.listing,
+                    has_gap: false,
+                    is_quiet: false,
+                };
+                reader.read_topic().await?;
+                // The source rejects the key or this program, so every other topic would fail in the same way.
+                if report.outcome.is_refusal() {
+                    halt.cancel();
                 }
+                log_report(report);
+                progress(1);
+                Ok(())
             })
             .await;
         if read.is_err() {
@@ -160,21 +157,22 @@ fn log_report(report: &TopicReport) {
         topic,
         subreddit,
         outcome,
-        posts,
-        stored: Upserted { new, .. },
+        stored,
         ..
     } = report;
     for (name, why) in &report.skipped {
         tracing::info!(%topic, "r/{name} is {why}: trying the next subreddit");
     }
-    let is_of_comments = subreddit_of_path(subreddit).1 == ThingKind::Comment;
-    let [posts, comments] = [!is_of_comments, is_of_comments].map(|read| read.then_some(*posts));
+    let (posts, comments) = match subreddit_of_path(subreddit).1 {
+        ThingKind::Post => (Some(report.posts), None),
+        ThingKind::Comment => (None, Some(report.posts)),
+    };
     if *outcome == Outcome::Ok {
         tracing::info!(
-            %topic, posts, comments, new,
-            changed = nonzero(report.stored.changed), edited = nonzero(report.stored.edited),
+            %topic, posts, comments, new = stored.new,
+            changed = nonzero(stored.changed), edited = nonzero(stored.edited),
             unmatched = nonzero(report.unmatched), left_out = nonzero(report.left_out),
-            purged = nonzero(report.stored.purged), tombstoned = nonzero(report.stored.tombstoned),
+            purged = nonzero(stored.purged), tombstoned = nonzero(stored.tombstoned),
             rejected = nonzero(report.rejected.total()),
             "collected r/{subreddit}"
         );
@@ -207,59 +205,81 @@ struct TopicReader<'a> {
     is_quiet: bool,
 }
 
-impl TopicReader<'_> {
+/// The changes that a page makes to its watermark.
+#[derive(Default)]
+struct WatermarkUpdate<'c> {
+    /// See [`Page::after`].
+    after: Option<&'c str>,
+    /// See [`Page::newest`].
+    newest: Option<Timestamp>,
+    /// See [`Page::read_from`].
+    read_from: Option<Timestamp>,
+}
+
+impl<'a> TopicReader<'a> {
     async fn read_topic(&mut self) -> Result<()> {
         for subreddit in &self.topic.subreddits {
             if self.run.stop.is_cancelled() {
-                return Ok(());
+                break;
             }
-            let report = &mut *self.report;
-            if !report.subreddit.is_empty() {
-                let skipped = (std::mem::take(&mut report.subreddit), report.outcome);
-                report.skipped.push(skipped);
-                // If the run ends here, because the database fails, nothing is known about the next subreddit.
-                (report.outcome, report.detail) = (Outcome::Stopped, None);
-            }
-            self.path = self.topic.path(subreddit);
-            report.subreddit.clone_from(&self.path);
-            let before = report.posts;
-            (self.subreddit, self.has_gap, self.is_quiet) = (subreddit, false, false);
+            self.begin_subreddit(subreddit);
+            let before = self.report.posts;
             let stop = self.run.stop;
             let read = tokio::select! {
                 read = self.read_subreddit() => read,
                 // Stored pages are kept. The next run reads the unfinished page again.
                 () = stop.cancelled() => {
-                    (self.report.outcome, self.report.detail) = (Outcome::Stopped, None);
-                    return Ok(());
-                }
-            };
-            let report = &mut *self.report;
-            match read {
-                Ok(()) if self.is_quiet || report.posts > before => {
-                    (report.outcome, report.detail) = (Outcome::Ok, None);
+                    self.set_outcome(Outcome::Stopped, None);
                     break;
                 }
-                Ok(()) => {
-                    report.outcome = Outcome::Empty;
-                    report.detail = Some(format!("r/{} returned nothing", self.path));
-                }
-                Err(StageError::Source(error)) => {
-                    report.outcome = error.outcome();
-                    report.detail = Some(error.to_string());
-                    if error.affects_all_topics() || self.is_archive_down(&error).await {
-                        return Err(error.into());
-                    }
-                    let report = &mut *self.report;
-                    // If a subreddit closes while it is read, its posts are not mixed with posts from the next one.
-                    let is_specific = report.outcome.is_subreddit_specific();
-                    if !is_specific || report.posts > before || self.topic.of_posts {
-                        break;
-                    }
-                }
-                Err(error) => return Err(error),
+            };
+            let has_posts = self.report.posts > before;
+            if !self.record_outcome(read, has_posts).await? {
+                break;
             }
         }
         Ok(())
+    }
+
+    /// Prepares for reading a subreddit. If the topic's report names another one, that one is now skipped.
+    fn begin_subreddit(&mut self, subreddit: &'a str) {
+        (self.subreddit, self.has_gap, self.is_quiet) = (subreddit, false, false);
+        self.path = self.topic.path(subreddit);
+        let skipped = std::mem::replace(&mut self.report.subreddit, self.path.clone());
+        if !skipped.is_empty() {
+            self.report.skipped.push((skipped, self.report.outcome));
+            // If the run ends here, because the database fails, nothing is known about the next subreddit.
+            self.set_outcome(Outcome::Stopped, None);
+        }
+    }
+
+    fn set_outcome(&mut self, outcome: Outcome, detail: Option<String>) {
+        (self.report.outcome, self.report.detail) = (outcome, detail);
+    }
+
+    /// Records how reading a subreddit ended. Returns true if the topic's next subreddit is to be read instead, and the
+    /// error if it is the store's or affects every topic.
+    async fn record_outcome(&mut self, read: Result<()>, has_posts: bool) -> Result<bool> {
+        let error = match read {
+            Ok(()) if self.is_quiet || has_posts => {
+                self.set_outcome(Outcome::Ok, None);
+                return Ok(false);
+            }
+            Ok(()) => {
+                let detail = format!("r/{} returned nothing", self.path);
+                self.set_outcome(Outcome::Empty, Some(detail));
+                return Ok(true);
+            }
+            Err(StageError::Source(error)) => error,
+            Err(error) => return Err(error),
+        };
+        let outcome = error.outcome();
+        self.set_outcome(outcome, Some(error.to_string()));
+        if error.affects_all_topics() || self.is_archive_down(&error).await {
+            return Err(error.into());
+        }
+        // If a subreddit closes while it is read, its posts are not mixed with posts from the next one.
+        Ok(outcome.is_subreddit_specific() && !has_posts && !self.topic.of_posts)
     }
 
     /// Returns true if an archive that failed for this topic would fail for every other one too. So an archive that is
@@ -309,54 +329,74 @@ impl TopicReader<'_> {
         self.is_quiet = true;
         let (posts, kind) = (self.run.store.posts(), self.source.kind());
         let unread = posts.unread_threads(kind, &self.topic.slug, self.topic.limit);
-        let (mut read, mut failed) = (0, None);
-        for UnreadThread {
-            post,
-            subreddit,
-            created_at,
-        } in unread.await?
-        {
-            if read >= self.topic.limit as usize {
+        let unread = unread.await?;
+        if unread.is_empty() {
+            return Ok(());
+        }
+        // An archive that is behind lacks later comments, whatever this machine's clock says.
+        let now = self.run.now();
+        let newest = archive_newest(&self.run, self.source).await;
+        let read_until = newest.map_or(now, |newest| newest.min(now));
+        let (mut comments, mut failed) = (0, None);
+        for thread in unread {
+            if comments >= self.topic.limit as usize {
                 break;
             }
-            let thread = match paging {
-                Paging::Listing(reddit) => reddit.thread(&post).await,
-                Paging::Archive(archive) => archive.thread(&post).await,
+            let page = match paging {
+                Paging::Listing(reddit) => reddit.thread(&thread.post).await,
+                Paging::Archive(archive) => archive.thread(&thread.post).await,
             };
-            let page = match thread {
+            let page = match page {
                 Ok(page) => page,
                 // Reddit has deleted the post. An archive would still have it.
                 Err(error) if kind.is_live() && error.outcome() == Outcome::Missing => {
                     ListingPage::default()
                 }
                 // The next run tries this thread again.
-                Err(error)
-                    if error.outcome().is_subreddit_specific()
-                        || matches!(paging, Paging::Archive(_))
-                            && !error.affects_all_topics()
-                            && !self.is_archive_down(&error).await =>
-                {
+                Err(error) if self.affects_only_thread(&error).await => {
                     failed = Some(error);
                     continue;
                 }
                 Err(error) => return Err(error.into()),
             };
-            self.log_rejected(&page.rejected);
-            self.report.left_out += page.left_out;
-            read += page.posts.len();
-            let times = page.posts.iter().map(|comment| comment.created_at);
-            let newest = match paging {
-                Paging::Archive(_) => times.chain([created_at]).max().unwrap_or(created_at),
-                Paging::Listing(_) => created_at,
-            };
-            let age = self.run.now().as_datetime() - newest.as_datetime();
-            let is_read = !page.posts.is_empty() || page.rejected.is_empty();
-            let read_from = (is_read && age > COMPLETE).then_some(created_at);
-            self.path = format!("{subreddit}/comments/{}", post.id());
-            self.save(self.authors.prepare(page.posts), None, None, read_from)
-                .await?;
+            comments += page.posts.len();
+            self.save_thread(&thread, page, read_until).await?;
         }
         failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// Returns true if other threads may be readable.
+    async fn affects_only_thread(&self, error: &SourceError) -> bool {
+        error.outcome().is_subreddit_specific()
+            || matches!(self.source.paging(), Paging::Archive(_))
+                && !error.affects_all_topics()
+                && !self.is_archive_down(error).await
+    }
+
+    /// Stores the comments of a thread. The thread is complete if it was old at the time `read_until`, up to which the
+    /// source has comments.
+    async fn save_thread(
+        &mut self,
+        thread: &UnreadThread,
+        page: ListingPage,
+        read_until: Timestamp,
+    ) -> Result<()> {
+        self.log_rejected(&page.rejected);
+        self.report.left_out += page.left_out;
+        let mut newest = thread.created_at;
+        if matches!(self.source.paging(), Paging::Archive(_)) {
+            let comments = page.posts.iter().map(|comment| comment.created_at);
+            newest = comments.fold(newest, Timestamp::max);
+        }
+        let age = read_until.as_datetime() - newest.as_datetime();
+        let is_read = !page.posts.is_empty() || page.rejected.is_empty();
+        let is_complete = is_read && age > COMPLETE_AFTER;
+        self.path = format!("{}/comments/{}", thread.subreddit, thread.post.id());
+        let watermark = WatermarkUpdate {
+            read_from: is_complete.then_some(thread.created_at),
+            ..WatermarkUpdate::default()
+        };
+        self.save(self.authors.prepare(page.posts), watermark).await
     }
 
     /// Returns the time of the newest post that an earlier run has read: the watermark.
@@ -380,13 +420,8 @@ impl TopicReader<'_> {
         Ok(before)
     }
 
-    async fn save(
-        &mut self,
-        posts: Vec<ReadyPost>,
-        after: Option<&str>,
-        newest: Option<Timestamp>,
-        read_from: Option<Timestamp>,
-    ) -> Result<()> {
+    /// Stores a page, with its watermark. Posts that do not match the topic are stored only if they are known.
+    async fn save(&mut self, posts: Vec<ReadyPost>, watermark: WatermarkUpdate<'_>) -> Result<()> {
         let received = posts.len() as u64;
         let (posts, others) = posts.into_iter().partition(|post| self.topic.matches(post));
         let updates = stored_among(&self.run, others).await?;
@@ -397,9 +432,9 @@ impl TopicReader<'_> {
             topic: Some(self.topic.slug.as_str()),
             subreddit: &self.path,
             listing: Some(self.listing),
-            after,
-            newest,
-            read_from,
+            after: watermark.after,
+            newest: watermark.newest,
+            read_from: watermark.read_from,
             posts,
             now: self.run.now(),
         };

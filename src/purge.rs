@@ -22,8 +22,6 @@ const BATCH: u32 = 1_000;
 const CONTROLS: u32 = 10;
 /// Maximum time since the last run; a longer one is more likely a wrong clock.
 const MAX_CLOCK_JUMP: TimeDelta = TimeDelta::days(30);
-/// The last second of the year 9999, the latest in which a post can be created.
-const LATEST_SECS: i64 = 253_402_300_799;
 /// Maximum age in hours, a little over a century.
 const MAX_HOURS: u32 = 1_000_000;
 
@@ -325,7 +323,7 @@ async fn check_deleted(
             (now.as_datetime() - SECOND_READING).into()
         } else {
             // All posts, whatever their date.
-            Timestamp::from_epoch_secs(LATEST_SECS).expect("a valid time")
+            Timestamp::LATEST
         },
     };
     let ids_limit = u32::try_from(source.paging().ids_limit()).expect("a few hundred");
@@ -336,8 +334,12 @@ async fn check_deleted(
         let limit = ids_limit + unclear;
         let mut posts = run.store.purging().posts_due(due, limit).await?;
         posts.drain(..posts.len().min(unclear as usize));
-        if posts.is_empty() {
+        let Some(kind) = posts.first().map(Fullname::kind) else {
             break;
+        };
+        // The rest of the budget may not suffice for both posts and comments.
+        if source.paging().requests_for(&posts) > budget - report.requests {
+            posts.retain(|post| post.kind() == kind);
         }
         let answer = tokio::select! {
             answer = fetch_states(run.store, source, &posts, report, budget) => answer?,
@@ -374,7 +376,7 @@ async fn fetch_states(
     report: &mut PurgeCounts,
     budget: u64,
 ) -> Result<Option<PostStates>, StageError> {
-    report.requests += 1;
+    report.requests += source.paging().requests_for(due);
     let Some(answer) = source.paging().posts(due).await?.states else {
         return Ok(None);
     };

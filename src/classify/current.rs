@@ -35,9 +35,9 @@ pub async fn check_no_label_is_lost(store: &Store, target: Target) -> Result<(),
 pub(super) async fn set_current(
     store: &Store,
     target: Target,
-    asked: MakeCurrent,
+    make_current: MakeCurrent,
 ) -> Result<(), StageError> {
-    match asked {
+    match make_current {
         MakeCurrent::Always => {
             check_no_label_is_lost(store, target).await?;
             Ok(store.labels().set_current(target).await?)
@@ -61,60 +61,62 @@ async fn not_current(store: &Store, target: Target) -> Result<Option<String>, St
         _ => return Ok(None),
     };
     let (sets, models) = (labels.label_sets().await?, labels.models().await?);
-    let named = |target: Target| {
+    let rows_of = |target: Target| {
         let set = sets.iter().find(|set| set.id == target.label_set)?;
         let (_, model) = models.iter().find(|(id, _)| *id == target.model)?;
         Some((set, model))
     };
     // The rows may have been deleted in the meantime.
-    let Some(((set, model), (other, other_model))) = named(target).zip(named(current)) else {
+    let Some((ours, theirs)) = rows_of(target).zip(rows_of(current)) else {
         return Ok(None);
     };
-    let [ours, theirs] = if set.id == other.id {
-        [model, other_model].map(|model| {
+    let [this_run, shown] = if target.label_set == current.label_set {
+        [ours, theirs].map(|(_, model)| {
             let hash = short_hash(&model.manifest_hash);
             format!("the model {} ({hash}, {})", model.name, model.precision)
         })
     } else {
-        [set, other].map(|set| format!("`{}` (version {})", set.name, short_hash(&set.hash)))
+        [ours, theirs].map(|(set, _)| format!("`{}` (version {})", set.name, short_hash(&set.hash)))
     };
-    let changed = if set.id != other.id && set.name == other.name {
+    let (set, current_set) = (ours.0, theirs.0);
+    let changed = if set.id != current_set.id && set.name == current_set.name {
         format!("; the label set `{}` has changed since then", set.name)
     } else {
         String::new()
     };
-    let is_calibrated = other.name.ends_with(CALIBRATED) && {
-        let copy = labels.label_set(other.id).await?;
+    let is_calibrated_copy = current_set.name.ends_with(CALIBRATED) && {
+        let copy = labels.label_set(current_set.id).await?;
         copy.is_calibrated_copy_of(&labels.label_set(set.id).await?)
     };
-    let advice = if is_calibrated {
+    let advice = if is_calibrated_copy {
         "the current label set is a calibrated copy: to label new posts with it, set `pipeline` in the settings to \
          its file, or name the file with --pipeline"
             .to_owned()
     } else {
         let mut switch = shortest_name(set, &sets);
-        let models = labels.models_with_labels(target.label_set).await?;
-        if models.iter().any(|other| *other != target.model) {
-            switch = format!("{switch} --model {}", short_hash(&model.manifest_hash));
+        let labelled_by = labels.models_with_labels(target.label_set).await?;
+        if labelled_by.iter().any(|model| *model != target.model) {
+            switch = format!("{switch} --model {}", short_hash(&ours.1.manifest_hash));
         }
         format!(
             "to show these labels, run `topicmill labels use {switch}` afterwards, or add --make-current"
         )
     };
     Ok(Some(format!(
-        "these labels are stored in addition to the current ones: this run uses {ours}, and the views still show the \
-         labels of {theirs}{changed}; {advice}"
+        "these labels are stored in addition to the current ones: this run uses {this_run}, and the views still show \
+         the labels of {shown}{changed}; {advice}"
     )))
 }
 
 /// Returns the name of a label set for a command line, or its short hash if the name is not unique or needs quotes.
 fn shortest_name(set: &LabelSetRow, sets: &[LabelSetRow]) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let needs_no_quotes = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let name = &set.name;
-    let is_plain = name.chars().all(plain) && !name.starts_with(['-', '.']) && name != "current";
+    let is_plain =
+        name.chars().all(needs_no_quotes) && !name.starts_with(['-', '.']) && name != "current";
     let mut others = sets.iter().filter(|other| other.id != set.id);
-    let is_only = !others.any(|other| other.name == *name || other.hash.starts_with(name));
-    if is_plain && is_only && !name.is_empty() {
+    let is_unique = !others.any(|other| other.name == *name || other.hash.starts_with(name));
+    if is_plain && is_unique && !name.is_empty() {
         name.clone()
     } else {
         short_hash(&set.hash).to_owned()

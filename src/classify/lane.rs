@@ -26,13 +26,13 @@ use super::targets::Targets;
 use super::{Labelling, StageError, blocking};
 use crate::run::Run;
 use topicmill_core::record::{ClassifyCounts, StageTimes};
-use topicmill_core::{Fullname, TextHash};
+use topicmill_core::{Fullname, TextHash, TextVector};
 use topicmill_review::rescore::stored_logits;
 use topicmill_score::labeler::{Completion, PairState, Pairs};
 use topicmill_score::text::{EncodedText, Encoder};
 use topicmill_score::{Labeler, LabelerError, Models, Shortlist, TextError, TextResult};
 use topicmill_store::{
-    Claimant, ClaimedPost, Classified, CrashFilter, Lease, NewLogits, StoreError,
+    Claimant, ClaimedPost, Classified, CrashFilter, HypothesisId, Lease, NewLogits, StoreError,
 };
 
 /// Maximum number of unwritten windows: one being tokenised, one being computed and one being written.
@@ -77,6 +77,20 @@ impl SameText {
     }
 }
 
+/// Groups posts by text, in the order of each text's first post.
+fn group_by_text(posts: Vec<ClaimedPost>) -> Vec<SameText> {
+    let mut groups: Vec<SameText> = Vec::new();
+    let mut index: HashMap<TextHash, usize> = HashMap::new();
+    for post in posts {
+        let group = *index.entry(post.text_hash).or_insert(groups.len());
+        match groups.get_mut(group) {
+            Some(same) => same.posts.push(post),
+            None => groups.push(SameText { posts: vec![post] }),
+        }
+    }
+    groups
+}
+
 /// A text that could not be scored.
 struct FailedText {
     same: SameText,
@@ -91,6 +105,44 @@ struct ScoredText {
     /// Number of pairs computed now; the other wanted pairs were known from the latest windows.
     computed: usize,
     result: TextResult,
+}
+
+impl ScoredText {
+    /// Adds the text's pairs to `counts`: they count as computed for its first post, and as known for its other posts.
+    fn count_pairs(&self, counts: &mut ClassifyCounts) {
+        let all = self.result.logits.iter().flatten().count() * self.same.posts.len();
+        counts.pairs += self.computed as u64;
+        counts.pairs_reused += (all - self.computed) as u64;
+    }
+
+    /// Returns the logits that are not stored yet, for these keys in `hypotheses`. An embedding model stores the vector
+    /// instead.
+    fn new_logits(&self, hypotheses: &[HypothesisId]) -> Vec<NewLogits> {
+        if self.result.vector.is_some() {
+            return Vec::new();
+        }
+        let pairs = self.stored.iter().zip(hypotheses).zip(&self.result.logits);
+        let new = pairs.filter_map(|((stored, hypothesis), logits)| {
+            Some(NewLogits {
+                hypothesis: *hypothesis,
+                logits: logits.filter(|_| *stored == PairState::Wanted)?,
+            })
+        });
+        new.collect()
+    }
+
+    /// Returns the posts with their labels, and with what is to be stored of the model's output.
+    fn into_classified(self, hypotheses: &[HypothesisId]) -> impl Iterator<Item = Classified> {
+        let logits = self.new_logits(hypotheses);
+        let result = self.result;
+        self.same.posts.into_iter().map(move |post| Classified {
+            fullname: post.fullname,
+            text_hash: post.text_hash,
+            scores: result.scores.clone(),
+            logits: logits.clone(),
+            vector: result.vector.clone(),
+        })
+    }
 }
 
 /// A message from the engine's thread to the writer, sent with the lease of the window.
@@ -196,13 +248,16 @@ impl Labelling<'_> {
                 }
                 stages.shortlist_secs += lap();
             }
-            let texts = window.posts.iter_mut().zip(&window.stored);
-            // A text that needs no inference needs no tokens.
-            let texts = texts.map(|(same, stored)| {
-                let is_read = stored.contains(&PairState::Wanted);
-                is_read.then(|| std::mem::take(&mut same.posts[0].text))
+            let posts_and_pairs = window.posts.iter_mut().zip(&window.stored);
+            let texts = posts_and_pairs.map(|(same, pairs)| {
+                if pairs.contains(&PairState::Wanted) {
+                    std::mem::take(&mut same.posts[0].text)
+                } else {
+                    // A text that needs no inference needs no tokens.
+                    String::new()
+                }
             });
-            let texts: Vec<String> = texts.map(Option::unwrap_or_default).collect();
+            let texts: Vec<String> = texts.collect();
             // Tokenising keeps a core busy, so it must not block an async thread that serves the database.
             let encoder = Arc::clone(encoder);
             window.texts = blocking(move || encoder.encode(&texts)).await?;
@@ -254,25 +309,38 @@ impl Labelling<'_> {
         }
         // From here on the heartbeat renews the lease.
         self.leases.add(claimed.lease);
-        // In the order of each text's first post.
-        let mut posts: Vec<SameText> = Vec::new();
-        let mut index: HashMap<TextHash, usize> = HashMap::new();
-        for post in claimed.posts {
-            let text = *index.entry(post.text_hash).or_insert(posts.len());
-            match posts.get_mut(text) {
-                Some(same) => same.posts.push(post),
-                None => posts.push(SameText { posts: vec![post] }),
-            }
-        }
         Ok(Some(ClaimedWindow {
             lease: claimed.lease,
-            posts,
+            posts: group_by_text(claimed.posts),
             stored: Vec::new(),
             texts: Vec::new(),
             failed: Vec::new(),
             claiming: StageTimes::default(),
             suspects: permit,
         }))
+    }
+}
+
+/// Results of the latest windows, which may not be stored yet when the next windows are claimed.
+#[derive(Default)]
+struct RecentResults(VecDeque<HashMap<TextHash, TextResult>>);
+
+impl RecentResults {
+    fn add_window(&mut self, results: HashMap<TextHash, TextResult>) {
+        self.0.push_front(results);
+        self.0.truncate(WINDOWS_IN_FLIGHT);
+    }
+
+    /// Marks the wanted pairs of a text as known if they were computed for it recently. Returns its vector, if it has a
+    /// recent one.
+    fn fill_in(&self, text: TextHash, pairs: &mut Pairs) -> Option<TextVector> {
+        let result = self.0.iter().find_map(|window| window.get(&text))?;
+        for (pair, logits) in pairs.iter_mut().zip(&result.logits) {
+            if let (PairState::Wanted, Some(logits)) = (*pair, logits) {
+                *pair = PairState::Known(*logits);
+            }
+        }
+        result.vector.clone()
     }
 }
 
@@ -285,8 +353,7 @@ fn score_windows(
     halt: &CancellationToken,
     timer: &mut EngineTimer<'_>,
 ) -> Result<(), LabelerError> {
-    // Results of the latest windows, which may not be stored yet when the next windows are claimed.
-    let mut recent: VecDeque<HashMap<TextHash, TextResult>> = VecDeque::new();
+    let mut recent = RecentResults::default();
     // The channel is closed when the writer has ended.
     let halted = || halt.is_cancelled() || results.is_closed();
     while let Some(mut window) = timer.idle(|| windows.blocking_recv()) {
@@ -300,15 +367,7 @@ fn score_windows(
         // A copy, because `window.stored` also decides which pairs are written.
         let (mut known, mut vectors) = (window.stored.clone(), vec![None; window.posts.len()]);
         for ((same, pairs), vector) in window.posts.iter().zip(&mut known).zip(&mut vectors) {
-            let Some(result) = recent.iter().find_map(|window| window.get(&same.hash())) else {
-                continue;
-            };
-            for (pair, logits) in pairs.iter_mut().zip(&result.logits) {
-                if let (PairState::Wanted, Some(logits)) = (*pair, logits) {
-                    *pair = PairState::Known(*logits);
-                }
-            }
-            vector.clone_from(&result.vector);
+            *vector = recent.fill_in(same.hash(), pairs);
         }
         let mut latest = HashMap::new();
         let mut done = |text: usize, result: Result<TextResult, TextError>| {
@@ -344,8 +403,7 @@ fn score_windows(
         };
         let prepared = &targets.prepared;
         labeler.score(prepared, &window.texts, &known, &halted, &mut done)?;
-        recent.push_front(latest);
-        recent.truncate(WINDOWS_IN_FLIGHT);
+        recent.add_window(latest);
         let mut stages = window.claiming;
         stages.add(&timer.take());
         let counts = Box::new(ClassifyCounts {
@@ -377,27 +435,8 @@ impl Labelling<'_> {
             let mut end = None;
             match message {
                 LaneMessage::Scored(text) => {
-                    let (result, pairs) = (&text.result, &mut done.new);
-                    // The pairs of a text count as computed for its first post, and as known for its other posts.
-                    let all = result.logits.iter().flatten().count() * text.same.posts.len();
-                    pairs.pairs += text.computed as u64;
-                    pairs.pairs_reused += (all - text.computed) as u64;
-                    // An embedding model stores the vector instead of logits.
-                    let new = text.stored.iter().filter(|_| result.vector.is_none());
-                    let new = new.zip(&self.targets.hypotheses).zip(&result.logits);
-                    let new = new.filter(|((stored, _), _)| **stored == PairState::Wanted);
-                    let new = new.filter_map(|((_, hypothesis), logits)| {
-                        let (hypothesis, logits) = (*hypothesis, (*logits)?);
-                        Some(NewLogits { hypothesis, logits })
-                    });
-                    let logits: Vec<NewLogits> = new.collect();
-                    waiting.extend(text.same.posts.into_iter().map(|post| Classified {
-                        fullname: post.fullname,
-                        text_hash: post.text_hash,
-                        scores: result.scores.clone(),
-                        logits: logits.clone(),
-                        vector: result.vector.clone(),
-                    }));
+                    text.count_pairs(&mut done.new);
+                    waiting.extend(text.into_classified(&self.targets.hypotheses));
                 }
                 LaneMessage::Failed(FailedText { same, error }) => {
                     let posts = same.posts.into_iter().map(|post| post.fullname);

@@ -1,4 +1,5 @@
-//! Measures, on a sample of the texts, how long labelling will take.
+//! Measures, on a sample of the texts, how long labelling will take. In: a store, models and a label set. Out: the
+//! number of posts and pairs to label, and an estimate of the time. Writes nothing.
 
 use super::targets::{models_row, prepare};
 use super::{StageError, blocking};
@@ -8,8 +9,8 @@ use topicmill_core::clock::SharedClock;
 use topicmill_core::{LabelSet, TextHash};
 use topicmill_review::rescore::{stored_logits, vector_logits};
 use topicmill_score::Models;
-use topicmill_score::labeler::PairState;
-use topicmill_store::{HypothesisId, Store, WorkEstimate};
+use topicmill_score::labeler::{PairState, Pairs, PreparedLabels};
+use topicmill_store::{ExistingTarget, HypothesisId, Store, StoreError, WorkEstimate};
 
 /// Number of texts in the sample.
 const SAMPLE: u32 = 2_000;
@@ -33,30 +34,7 @@ pub async fn dry_run(
         .await?;
     let missing = store.labels().estimate_work(&sought, SAMPLE).await?;
     let hashes: Vec<TextHash> = missing.sample.iter().map(|(hash, _)| *hash).collect();
-    // Stored pairs cost nothing, which matters for a label set with a few new labels.
-    let mut pairs = vec![vec![PairState::Wanted; prepared.keys().len()]; hashes.len()];
-    if let (Some(model), Some(vectors)) = (sought.model, prepared.label_vectors()) {
-        let stored = vector_logits(store, model, vectors, &hashes).await?;
-        for (pairs, stored) in pairs.iter_mut().zip(stored) {
-            if let Some(stored) = stored {
-                *pairs = stored.into_iter().map(PairState::Known).collect();
-            }
-        }
-    }
-    if let Some(model) = sought.model {
-        let (labels, ids): (Vec<usize>, Vec<HypothesisId>) = (0..)
-            .zip(&sought.hypotheses)
-            .filter_map(|(label, id)| Some((label, (*id)?)))
-            .unzip();
-        let stored = stored_logits(store, model, &ids, &hashes).await?;
-        for (pairs, stored) in pairs.iter_mut().zip(stored) {
-            for (label, logits) in labels.iter().zip(stored) {
-                if let (PairState::Wanted, Some(logits)) = (pairs[*label], logits) {
-                    pairs[*label] = PairState::Known(logits);
-                }
-            }
-        }
-    }
+    let pairs = known_pairs(store, &sought, &prepared, &hashes).await?;
     let texts = missing.sample.iter().map(|(_, text)| text.clone());
     let texts: Vec<String> = texts.collect();
     let (clock, stop, count) = (clock.clone(), stop.clone(), missing.cost.texts);
@@ -65,4 +43,38 @@ pub async fn dry_run(
         estimate::cost(labeler, &prepared, &clock, &texts, &pairs, count, &stop)
     });
     Ok(cost.await?.map(|cost| (missing, cost)))
+}
+
+/// Returns the pairs of texts. Stored ones cost nothing, which matters for a label set with a few new labels.
+async fn known_pairs(
+    store: &Store,
+    sought: &ExistingTarget,
+    prepared: &PreparedLabels,
+    texts: &[TextHash],
+) -> Result<Vec<Pairs>, StoreError> {
+    let mut pairs = vec![vec![PairState::Wanted; prepared.keys().len()]; texts.len()];
+    let Some(model) = sought.model else {
+        return Ok(pairs);
+    };
+    if let Some(vectors) = prepared.label_vectors() {
+        let stored = vector_logits(store, model, vectors, texts).await?;
+        for (pairs, stored) in pairs.iter_mut().zip(stored) {
+            if let Some(logits) = stored {
+                *pairs = logits.into_iter().map(PairState::Known).collect();
+            }
+        }
+    }
+    let stored_hypotheses = (0..).zip(&sought.hypotheses);
+    let (labels, ids): (Vec<usize>, Vec<HypothesisId>) = stored_hypotheses
+        .filter_map(|(label, id)| Some((label, (*id)?)))
+        .unzip();
+    let stored = stored_logits(store, model, &ids, texts).await?;
+    for (pairs, stored) in pairs.iter_mut().zip(stored) {
+        for (label, logits) in labels.iter().zip(stored) {
+            if let (PairState::Wanted, Some(logits)) = (pairs[*label], logits) {
+                pairs[*label] = PairState::Known(logits);
+            }
+        }
+    }
+    Ok(pairs)
 }

@@ -266,7 +266,7 @@ impl Labelling<'_> {
                 backlog,
                 insert_time,
             } = match self.poll().await {
-                Ok(found) => found,
+                Ok(poll) => poll,
                 // No post is claimed, so nothing is lost.
                 Err(error) if error.is_transient() && stop.is_cancelled() => return Ok(()),
                 Err(error) => return Err(error.into()),
@@ -275,15 +275,15 @@ impl Labelling<'_> {
             if watch.is_none() && (backlog.claimable == 0 || idle_rounds == MAX_IDLE_ROUNDS) {
                 return Ok(());
             }
-            let before = done.posts + done.failed + done.refused;
+            let before = count_results(done);
             self.sizes
                 .waiting
                 .store(backlog.claimable, Ordering::Relaxed);
             (self.progress)(LabelStep::Expect(done.posts + backlog.claimable));
             let round;
             (models, round) = self.round(models, done).await;
-            let same = done.posts + done.failed + done.refused == before;
-            idle_rounds = if same { idle_rounds + 1 } else { 0 };
+            let is_idle = count_results(done) == before;
+            idle_rounds = if is_idle { idle_rounds + 1 } else { 0 };
             done.seconds += clock.elapsed().saturating_sub(began).as_secs_f64();
             done.posts_per_sec = rate(done.posts, done.seconds);
             let enough = self.sizes.left.load(Ordering::Relaxed) == 0;
@@ -312,13 +312,11 @@ impl Labelling<'_> {
             return Ok(Some("the pipeline file has changed"));
         }
         let labels = self.run.store.labels();
-        let current = self
-            .retry
-            .run(async || labels.current_target().await)
-            .await?;
-        let is_other = current != self.current && current != Some(self.targets.target);
-        let reason = "another label set became the current one";
-        Ok(current.and(is_other.then_some(reason)))
+        let read_current = async || labels.current_target().await;
+        let current = self.retry.run(read_current).await?;
+        let is_expected = current == self.current || current == Some(self.targets.target);
+        let is_outdated = current.is_some() && !is_expected;
+        Ok(is_outdated.then_some("another label set became the current one"))
     }
 
     /// Adds unlabelled posts to the backlog and counts it.
@@ -375,11 +373,11 @@ impl Labelling<'_> {
         for (counts, ended) in lanes {
             done.add(&counts);
             match ended {
-                Ok(one) => {
+                Ok(of_lane) => {
                     // Lower than at the start if the device ran out of memory.
                     let tokens = &mut done.settings.batch_tokens;
-                    *tokens = one.large.batch_tokens().min(*tokens);
-                    models.push(one);
+                    *tokens = of_lane.large.batch_tokens().min(*tokens);
+                    models.push(of_lane);
                 }
                 Err(error) if outcome.is_ok() => outcome = Err(error),
                 Err(_) => {}
@@ -431,6 +429,12 @@ fn blocking<T: Send + 'static, E: Into<StageError> + Send + 'static>(
     }
 }
 
+/// Counts the posts that a run has dealt with so far.
+fn count_results(done: &ClassifyCounts) -> u64 {
+    done.posts + done.failed + done.refused
+}
+
+/// Returns posts per second; 0 without a measured time.
 fn rate(posts: u64, seconds: f64) -> f64 {
     if seconds > 0.0 {
         posts as f64 / seconds

@@ -13,7 +13,7 @@
 use std::collections::HashSet;
 
 use super::goal::Goal;
-use super::{Result, StageError, TopicReader, take};
+use super::{Result, StageError, TopicReader, WatermarkUpdate, take};
 use topicmill_core::Timestamp;
 use topicmill_sources::SourceError;
 use topicmill_sources::arctic_shift::ArcticShift;
@@ -21,6 +21,43 @@ use topicmill_sources::page::{LARGEST_PAGE, PAGE_LIMIT, TimeOrder, site_for};
 
 /// Maximum number of attempts to read past a second whose posts fill a page that had to be made smaller.
 const STUCK_PAGES: u32 = 3;
+
+/// The next page to request.
+struct PageRequest {
+    order: TimeOrder,
+    /// The second that the page begins with; `None` for the newest posts.
+    start: Option<Timestamp>,
+    /// Number of rows.
+    limit: u32,
+    /// Number of attempts to read past the second `start` at the size that timed out.
+    attempts: u32,
+}
+
+impl PageRequest {
+    /// Moves on to the page that begins with the second `ends_at`, in which the last page ended. The archive returned
+    /// that page with the limit `granted`, which is smaller than requested if it was busy. Returns false if no other
+    /// page would reach beyond that second.
+    fn advance(&mut self, ends_at: Timestamp, granted: u32) -> bool {
+        let has_moved = self.start.is_none_or(|start| match self.order {
+            TimeOrder::NewestFirst => ends_at < start,
+            TimeOrder::OldestFirst => ends_at > start,
+        });
+        if has_moved {
+            self.start = Some(ends_at);
+            self.limit = (2 * granted).min(PAGE_LIMIT);
+            self.attempts = 0;
+        } else if granted < self.limit {
+            // The same page again, at the size that timed out: it may not this time.
+            self.attempts += 1;
+            return self.attempts <= STUCK_PAGES;
+        } else if self.limit < LARGEST_PAGE {
+            self.limit = (2 * self.limit).min(LARGEST_PAGE);
+        } else {
+            return false;
+        }
+        true
+    }
+}
 
 impl TopicReader<'_> {
     /// Returns the goal for a subreddit. The overlap does not reach beyond the posts that were read before.
@@ -36,8 +73,8 @@ impl TopicReader<'_> {
         Ok(goal)
     }
 
-    /// Counts a page. Returns true if a first run, which reads backwards to find enough posts with the topic's
-    /// keywords, may read no further.
+    /// Counts a page that is followed by another one. Returns true if a first run, which reads backwards to find enough
+    /// posts with the topic's keywords, may read no further.
     fn is_capped(&self, order: TimeOrder, pages_left: &mut u32) -> bool {
         *pages_left = pages_left.saturating_sub(1);
         let is_capped =
@@ -60,18 +97,21 @@ impl TopicReader<'_> {
             // No limit: skipped posts would never be read, because the next run begins after them.
             Some(_) => (TimeOrder::OldestFirst, u32::MAX),
         };
+        let mut request = PageRequest {
+            order,
+            start: goal.back_to,
+            limit: self.page_limit(wanted),
+            attempts: 0,
+        };
         let range = self.options.time_range;
         let until = range.and_then(|range| range.until);
-        let mut boundary: Option<Timestamp> = goal.back_to;
-        let mut limit = self.page_limit(wanted);
         let mut pages_left = self.options.page_cap;
         let mut previous_page = HashSet::new();
         let mut newest: Option<Timestamp> = None;
-        let mut stuck = 0;
         loop {
             let subreddit = (self.subreddit, self.topic.kind);
-            let page = archive.page(subreddit, order, boundary, limit).await?;
-            let (ends_at, given, full) = (page.ends_at, page.limit, page.full);
+            let page = archive.page(subreddit, order, request.start, request.limit);
+            let page = page.await?;
             self.record_gap_before_reading().await?;
             self.log_rejected(&page.rejected);
             let names = page.posts.iter().map(|post| post.fullname.clone());
@@ -89,26 +129,32 @@ impl TopicReader<'_> {
             let now = self.run.now();
             let times = posts.iter().map(|post| post.created_at);
             newest = newest.max(times.filter(|time| *time <= now).max());
-            let next = ends_at.filter(|time| {
-                let is_in_range = until.is_none_or(|until| *time < until);
-                full && wanted > 0 && is_in_range && !self.is_capped(order, &mut pages_left)
-            });
+            let is_in_range = |time: &Timestamp| until.is_none_or(|until| *time < until);
+            let mut next = page.ends_at.filter(is_in_range);
+            next = next.filter(|_| page.full && wanted > 0);
+            if next.is_some() && self.is_capped(order, &mut pages_left) {
+                next = None;
+            }
             // Reading forwards, the watermark advances with each page; reading backwards, only after the last page.
             let is_contiguous = order == TimeOrder::OldestFirst || next.is_none();
             let watermark = newest.filter(|_| goal.advances_watermark && is_contiguous);
-            let cursor = next.map(|next| next.as_datetime().timestamp().to_string());
             let read_from = match goal.back_to {
                 _ if watermark.is_none() => None,
                 Some(back_to) => until.is_none().then_some(back_to),
-                None if full => ends_at.or(Some(Timestamp::EPOCH)),
+                None if page.full => page.ends_at,
                 // There are no older posts.
                 None => Some(Timestamp::EPOCH),
             };
             if let (None, None, Some(oldest)) = (goal.back_to, next, read_from) {
                 self.record_gap_before_first_run(oldest).await?;
             }
-            self.save(posts, cursor.as_deref(), watermark, read_from)
-                .await?;
+            let cursor = next.map(|next| next.as_datetime().timestamp().to_string());
+            let watermark = WatermarkUpdate {
+                after: cursor.as_deref(),
+                newest: watermark,
+                read_from,
+            };
+            self.save(posts, watermark).await?;
             let Some(next) = next else {
                 if let Some(back_to) = goal.back_to {
                     self.fill_gaps_since(back_to).await?;
@@ -118,28 +164,12 @@ impl TopicReader<'_> {
                 self.is_quiet = range.is_some() && known.is_some() || self.report.unmatched > 0;
                 return Ok(());
             };
-            let moved = boundary.is_none_or(|boundary| match order {
-                TimeOrder::NewestFirst => next < boundary,
-                TimeOrder::OldestFirst => next > boundary,
-            });
-            if moved {
-                boundary = Some(next);
-                stuck = 0;
-                // The archive may have returned a smaller page because it was busy.
-                limit = (2 * given).min(PAGE_LIMIT);
-            } else if given < limit && stuck < STUCK_PAGES {
-                // The same page again, at the size that timed out: it may not this time.
-                stuck += 1;
-            // The archive returned a smaller page than requested each time, or the largest one: no other page would
-            // reach further.
-            } else if given < limit || limit == LARGEST_PAGE {
+            if !request.advance(next, page.limit) {
                 return Err(StageError::Source(SourceError::PageOverflow {
                     site: site_for(self.source.kind()),
                     what: format!("r/{}", self.path),
                     at: next.as_datetime(),
                 }));
-            } else {
-                limit = (2 * limit).min(LARGEST_PAGE);
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Imports files into the store, block by block.
+//! Imports files into the store, block by block. In: blocks of records, and the topics of a pipeline. Out: stored posts
+//! and comments, with the position in the file, from which a later import continues.
 
 use serde_json::{Value, json};
 
@@ -72,17 +73,17 @@ pub async fn import(
     let mut stored = Ok(());
     let (mut read, mut nulls, mut end) = (0, 0, None);
     while stored.is_ok() {
-        let block = tokio::select! {
+        let next = tokio::select! {
             biased;
             () = run.stop.cancelled() => break,
-            block = receiver.recv() => block,
+            next = receiver.recv() => next,
         };
-        let Some(block) = block else {
+        let Some(ready) = next else {
             break;
         };
-        (plan.progress)(block.block.read - read);
-        (read, nulls, end) = (block.block.read, block.block.nulls, block.block.end);
-        stored = store_block(run, block, &mut plan, done).await;
+        (plan.progress)(ready.block.read - read);
+        (read, nulls, end) = (ready.block.read, ready.block.nulls, ready.block.end);
+        stored = store_block(run, ready, &mut plan, done).await;
     }
     // The reader may be blocked on a full channel. Without a receiver, its send fails, and the reader ends.
     drop(receiver);
@@ -146,10 +147,9 @@ impl Preparer {
         let posts = block.records.len() as u64;
         let (mut placed, mut unmatched, mut topics_differ) = (Vec::new(), Vec::new(), 0);
         for Record { post, topic } in std::mem::take(&mut block.records) {
-            let (place, differs) =
-                place_in_file(&post, topic, &self.topics, self.topics_from_subreddits);
-            topics_differ += u64::from(differs);
-            match place {
+            let placement = place_in_file(&post, topic, &self.topics, self.topics_from_subreddits);
+            topics_differ += u64::from(placement.topics_differ);
+            match placement.place {
                 Place::In(topic) => placed.push((topic, post)),
                 Place::Unmatched => unmatched.push(post),
             }
@@ -168,7 +168,7 @@ impl Preparer {
 
 async fn store_block(
     run: &Run<'_>,
-    block: ReadyBlock,
+    ready: ReadyBlock,
     plan: &mut ImportPlan<'_>,
     done: &mut ImportCounts,
 ) -> Result<()> {
@@ -179,7 +179,7 @@ async fn store_block(
         mut comments,
         topics_differ,
         block,
-    } = block;
+    } = ready;
     let unmatched_count = unmatched.len();
     // Other stored posts get their updates, but keep their topic.
     let known = stored_among(run, unmatched).await?;
@@ -191,32 +191,17 @@ async fn store_block(
         topic: None,
         posts: known,
     });
-    let Block {
-        rejected,
-        position,
-        end,
-        ..
-    } = block;
     if let Some(state) = &mut plan.state {
-        let now = run.now();
-        let moved = position.bytes > state.byte_offset || posts > 0 || !rejected.is_empty();
+        let moved = block.position.bytes > state.byte_offset || posts > 0;
         // There is nothing to store while the part that an earlier run has imported is being skipped.
-        if !moved && end.is_none() {
+        if !moved && block.rejected.is_empty() && block.end.is_none() {
             return Ok(());
         }
-        state.byte_offset = position.bytes;
-        state.rows = position.rows;
-        state.left_out = position.left_out;
-        state.posts += posts;
-        state.rejected += rejected.len() as u64;
-        state.run = run.id;
-        state.updated_at = now;
-        // A truncated file remains unfinished, so that a later import continues it.
-        state.finished_at = (end == Some(End::Complete)).then_some(now);
+        advance_state(state, run, &block, posts);
     }
-    done.left_out += left_out + position.left_out - plan.left_out;
-    plan.left_out = position.left_out;
-    for Rejected { at, reason } in rejected {
+    done.left_out += left_out + block.position.left_out - plan.left_out;
+    plan.left_out = block.position.left_out;
+    for Rejected { at, reason } in block.rejected {
         if done.rejected.total() < MAX_LOGGED_REJECTIONS {
             tracing::error!(file = %plan.name, %at, "skipped: {reason}");
         }
@@ -227,6 +212,20 @@ async fn store_block(
     done.posts += posts;
     done.comments += comments;
     Ok(())
+}
+
+/// Moves the import position behind a block, of which `posts` posts are stored.
+fn advance_state(state: &mut ImportState, run: &Run<'_>, block: &Block, posts: u64) {
+    let now = run.now();
+    state.byte_offset = block.position.bytes;
+    state.rows = block.position.rows;
+    state.left_out = block.position.left_out;
+    state.posts += posts;
+    state.rejected += block.rejected.len() as u64;
+    state.run = run.id;
+    state.updated_at = now;
+    // A truncated file remains unfinished, so that a later import continues it.
+    state.finished_at = (block.end == Some(End::Complete)).then_some(now);
 }
 
 /// Groups posts by topic and prepares them for the store.
@@ -257,36 +256,47 @@ pub(super) async fn store_by_topic(
     state: Option<&ImportState>,
 ) -> Result<Upserted> {
     let now = run.now();
-    let pages = by_topic.iter_mut().map(|of_topic| Page {
+    let pages = by_topic.iter_mut().map(|group| Page {
         run: run.id,
         source,
-        topic: of_topic.topic.as_deref(),
+        topic: group.topic.as_deref(),
         subreddit: "",
         listing: None,
         after: None,
         newest: None,
         read_from: None,
-        posts: std::mem::take(&mut of_topic.posts),
+        posts: std::mem::take(&mut group.posts),
         now,
     });
     let pages: Vec<_> = pages.collect();
     run.store.posts().save_pages(&pages, state).await
 }
 
-/// Returns the place of a file's post, and true if the file and the subreddit name different topics.
+/// The place of a post from a file.
+struct FilePlacement {
+    place: Place,
+    /// True if the file names another topic than the one that lists the post's subreddit.
+    topics_differ: bool,
+}
+
+/// Chooses between the topic that a file names for a post and the one that lists the post's subreddit.
 fn place_in_file(
     post: &Post,
     named: Option<String>,
     topics: &[Topic],
     topics_from_subreddits: bool,
-) -> (Place, bool) {
-    let read = place(post, None, topics);
-    let is_listed = !matches!(read, Place::In(None));
-    let differs = matches!((&named, &read), (Some(named), Place::In(Some(read))) if named != read);
-    match named {
-        Some(_) if topics_from_subreddits && is_listed => (read, differs),
-        Some(_) => (place(post, named, topics), differs),
-        None => (read, differs),
+) -> FilePlacement {
+    let by_subreddit = place(post, None, topics);
+    let is_listed = !matches!(by_subreddit, Place::In(None));
+    let topics_differ = matches!((&named, &by_subreddit), (Some(named), Place::In(Some(listed))) if named != listed);
+    let place = if named.is_none() || topics_from_subreddits && is_listed {
+        by_subreddit
+    } else {
+        place(post, named, topics)
+    };
+    FilePlacement {
+        place,
+        topics_differ,
     }
 }
 
@@ -299,7 +309,7 @@ pub fn preview(
     store_author: bool,
 ) -> Option<Value> {
     let Record { post, topic } = record;
-    let Place::In(topic) = place_in_file(&post, topic, topics, from_subreddits).0 else {
+    let Place::In(topic) = place_in_file(&post, topic, topics, from_subreddits).place else {
         return None;
     };
     let author = post.author.map(|name| {
@@ -341,15 +351,15 @@ pub(super) enum Place {
 
 /// Returns a post's place: the topic that it names, or the first one that lists its subreddit and that it matches.
 pub(super) fn place(post: &Post, named: Option<String>, topics: &[Topic]) -> Place {
-    let is_its = |topic: &&Topic| match &named {
+    let is_candidate = |topic: &&Topic| match &named {
         Some(name) => topic.slug == *name || topic.label == *name,
         None => topic.lists(post),
     };
-    let mut its = topics.iter().filter(is_its).peekable();
-    if its.peek().is_none() {
+    let mut candidates = topics.iter().filter(is_candidate).peekable();
+    if candidates.peek().is_none() {
         return Place::In(named);
     }
-    match its.find(|topic| topic.matches(post)) {
+    match candidates.find(|topic| topic.matches(post)) {
         Some(topic) => Place::In(named.or_else(|| Some(topic.slug.clone()))),
         None => Place::Unmatched,
     }

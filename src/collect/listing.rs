@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::goal::{Goal, TimeRange};
-use super::{Result, TopicReader, take};
+use super::{Result, TopicReader, WatermarkUpdate, take};
 use topicmill_core::{Fullname, Listing, ReadyPost, Timestamp, Topic};
 use topicmill_sources::page::PAGE_LIMIT;
 use topicmill_sources::reddit::Reddit;
@@ -66,8 +66,8 @@ impl Walk {
             // A listing that changes while it is read repeats posts.
             let is_new = self.seen.insert(post.fullname.clone());
             // A post without the topic's keywords does not count, but shows how far the listing was read.
-            let is_free = post.stickied || (self.wanted > 0 && !topic.matches(post));
-            if !is_new || !(is_free || take(&mut self.wanted)) {
+            let is_uncounted = post.stickied || (self.wanted > 0 && !topic.matches(post));
+            if !is_new || !(is_uncounted || take(&mut self.wanted)) {
                 return false;
             }
             is_last = false;
@@ -101,7 +101,7 @@ impl Walk {
     /// new cursors without new posts.
     fn next(&mut self, after: Option<String>, is_last: bool) -> Option<String> {
         let goes_on = !is_last && !self.has_reached() && self.wanted > 0;
-        let next = after.filter(|cursor| self.cursors.insert(cursor.clone()) && goes_on);
+        let next = after.filter(|cursor| goes_on && self.cursors.insert(cursor.clone()));
         self.pages_left -= 1;
         self.is_capped = self.pages_left == 0 && next.is_some();
         if self.is_capped { None } else { next }
@@ -144,16 +144,18 @@ impl TopicReader<'_> {
                     "r/{} has more pages than `collect.page_cap`: the rest is not read", self.path
                 );
             }
-            if after.is_some() {
-                self.save(listed, after.as_deref(), None, None).await?;
-                continue;
-            }
             // A listing goes from new to old, so a crash in the middle leaves a gap before the newest posts. The
             // watermark is therefore stored with the last page.
-            let advances = walk.goal.advances_watermark;
-            let watermark = if advances { walk.newest } else { None };
-            self.save(listed, None, watermark, None).await?;
-            return self.end_listing(&walk).await;
+            let advances = after.is_none() && walk.goal.advances_watermark;
+            let watermark = WatermarkUpdate {
+                after: after.as_deref(),
+                newest: walk.newest.filter(|_| advances),
+                read_from: None,
+            };
+            self.save(listed, watermark).await?;
+            if after.is_none() {
+                return self.end_listing(&walk).await;
+            }
         }
         Ok(())
     }

@@ -4,11 +4,13 @@
 //! for Reddit, and five hundred for the archive. Stored posts are not requested, so an interrupted run continues where
 //! it ended.
 
+use std::collections::HashMap;
+
 use super::import::{Place, TopicPosts, by_topic, place, store_by_topic, unlogged_rejections};
 use super::{MAX_LOGGED_REJECTIONS, Result, stored_among};
 use crate::run::Run;
 use topicmill_core::record::ImportCounts;
-use topicmill_core::{AuthorPolicy, Fullname, PurgeReason, Topic};
+use topicmill_core::{AuthorPolicy, Fullname, Post, PurgeReason, Topic};
 use topicmill_sources::Source;
 use topicmill_sources::lookup::{FoundPosts, PostState, PostStates};
 use topicmill_sources::page::Rejected;
@@ -39,79 +41,130 @@ pub async fn refill(
     plan: &RefillPlan<'_>,
     done: &mut ImportCounts,
 ) -> Result<()> {
-    let fetched = fetch_all(run, authors, source, plan, done).await;
+    let refill = Refill {
+        run,
+        authors,
+        source,
+        plan,
+    };
+    let fetched = refill.fetch_all(done).await;
     if let Some(more) = unlogged_rejections(&done.rejected) {
         tracing::warn!("{more}");
     }
     fetched
 }
 
-async fn fetch_all(
-    run: &Run<'_>,
-    authors: &AuthorPolicy,
-    source: &dyn Source,
-    plan: &RefillPlan<'_>,
-    done: &mut ImportCounts,
-) -> Result<()> {
-    let limit = source.paging().ids_limit();
-    let mut wanted: Vec<Fullname> = Vec::new();
-    for ids in plan.ids.chunks(limit) {
-        if run.stop.is_cancelled() {
-            return Ok(());
-        }
-        let mut ids = ids.to_vec();
-        if !plan.refresh {
-            let stored = run.store.posts().text_hashes(&ids).await?;
-            let before = ids.len();
-            ids.retain(|id| stored.iter().all(|(name, _)| name != id));
-            let known = (before - ids.len()) as u64;
-            done.known += known;
-            (plan.progress)(known);
-        }
-        wanted.append(&mut ids);
-        // Every request but the last is full, even if some of the ids are stored.
-        while wanted.len() >= limit {
-            let rest = wanted.split_off(limit);
-            if !fetch(run, authors, source, plan, &wanted, done).await? {
-                return Ok(());
-            }
-            wanted = rest;
-        }
-    }
-    if !wanted.is_empty() && !run.stop.is_cancelled() {
-        fetch(run, authors, source, plan, &wanted, done).await?;
-    }
-    Ok(())
+/// A run that fetches posts by id.
+struct Refill<'a> {
+    run: &'a Run<'a>,
+    authors: &'a AuthorPolicy,
+    source: &'a dyn Source,
+    plan: &'a RefillPlan<'a>,
 }
 
-/// Sends one request and stores the posts in its response. Returns false if a signal arrived first.
-async fn fetch(
-    run: &Run<'_>,
-    authors: &AuthorPolicy,
-    source: &dyn Source,
-    plan: &RefillPlan<'_>,
-    ids: &[Fullname],
-    done: &mut ImportCounts,
-) -> Result<bool> {
-    let requested = ids.len() as u64;
-    let FoundPosts { page, states } = tokio::select! {
-        found = source.paging().posts(ids) => found?,
-        () = run.stop.cancelled() => return Ok(false),
-    };
-    done.requests += 1;
-    done.asked += requested;
-    for Rejected { at, reason } in page.rejected {
-        if done.rejected.total() < MAX_LOGGED_REJECTIONS {
-            tracing::warn!(%at, "skipped: {reason}");
+impl Refill<'_> {
+    async fn fetch_all(&self, done: &mut ImportCounts) -> Result<()> {
+        let stop = self.run.stop;
+        let limit = self.source.paging().ids_limit();
+        let mut wanted: Vec<Fullname> = Vec::new();
+        for ids in self.plan.ids.chunks(limit) {
+            if stop.is_cancelled() {
+                return Ok(());
+            }
+            let mut ids = ids.to_vec();
+            if !self.plan.refresh {
+                let stored = self.run.store.posts().text_hashes(&ids).await?;
+                let before = ids.len();
+                ids.retain(|id| stored.iter().all(|(name, _)| name != id));
+                let known = (before - ids.len()) as u64;
+                done.known += known;
+                (self.plan.progress)(known);
+            }
+            wanted.append(&mut ids);
+            // Every request but the last is full, even if some of the ids are stored.
+            while wanted.len() >= limit && !stop.is_cancelled() {
+                let rest = wanted.split_off(limit);
+                self.fetch(&wanted, done).await?;
+                wanted = rest;
+            }
         }
-        done.rejected.add(&reason);
+        if !wanted.is_empty() && !stop.is_cancelled() {
+            self.fetch(&wanted, done).await?;
+        }
+        Ok(())
     }
-    let Some(PostStates { states, .. }) = states else {
-        // The response does not show which posts are gone, so the next run requests them again.
-        done.unclear += requested;
+
+    /// Requests posts, and stores those in the response. Does nothing if a signal arrives before the response.
+    async fn fetch(&self, ids: &[Fullname], done: &mut ImportCounts) -> Result<()> {
+        let Self { run, plan, .. } = self;
+        let (paging, requested) = (self.source.paging(), ids.len() as u64);
+        let FoundPosts { page, states } = tokio::select! {
+            found = paging.posts(ids) => found?,
+            () = run.stop.cancelled() => return Ok(()),
+        };
+        done.requests += paging.requests_for(ids);
+        done.asked += requested;
+        for Rejected { at, reason } in page.rejected {
+            if done.rejected.total() < MAX_LOGGED_REJECTIONS {
+                tracing::warn!(%at, "skipped: {reason}");
+            }
+            done.rejected.add(&reason);
+        }
+        let Some(PostStates { states, .. }) = states else {
+            // The response does not show which posts are gone, so the next run requests them again.
+            done.unclear += requested;
+            (plan.progress)(requested);
+            return Ok(());
+        };
+        let gone = count_gone(ids, &states, done);
+        // Without `refresh`, only posts that are not stored were requested.
+        if plan.refresh {
+            done.stored.purged += purge_stored(run, gone).await?;
+        }
+        // The source also returns deleted posts, and posts that were not requested.
+        let is_visible = |post: &Post| {
+            let state = states.get(&post.fullname);
+            matches!(state, Some(PostState::Visible | PostState::AuthorDeleted))
+        };
+        let mut posts = page.posts;
+        posts.retain(|post| ids.contains(&post.fullname) && is_visible(post));
+        self.store(posts, done).await?;
         (plan.progress)(requested);
-        return Ok(true);
-    };
+        Ok(())
+    }
+
+    /// Stores posts with their topics. Posts that match none of the topics that list their subreddit are stored only if
+    /// they are known.
+    async fn store(&self, posts: Vec<Post>, done: &mut ImportCounts) -> Result<()> {
+        let Self { run, authors, .. } = self;
+        let (mut placed, mut unmatched) = (Vec::new(), Vec::new());
+        for post in posts {
+            match place(&post, None, self.plan.topics) {
+                Place::In(topic) => placed.push((topic, post)),
+                Place::Unmatched => unmatched.push(post),
+            }
+        }
+        let unmatched_count = unmatched.len();
+        // Other stored posts get their updates, but keep their topic.
+        let known = stored_among(run, authors.prepare(unmatched)).await?;
+        done.left_out += (unmatched_count - known.len()) as u64;
+        done.posts += (placed.len() + known.len()) as u64;
+        let mut posts = by_topic(placed, authors);
+        posts.push(TopicPosts {
+            topic: None,
+            posts: known,
+        });
+        done.stored += store_by_topic(run, self.source.kind(), posts, None).await?;
+        Ok(())
+    }
+}
+
+/// Counts the posts that are gone or missing. Returns those that are gone.
+fn count_gone(
+    ids: &[Fullname],
+    states: &HashMap<Fullname, PostState>,
+    done: &mut ImportCounts,
+) -> Vec<(Fullname, PurgeReason)> {
     let mut gone = Vec::new();
     for id in ids {
         match states.get(id) {
@@ -126,37 +179,7 @@ async fn fetch(
             None => done.missing += 1,
         }
     }
-    // Without `refresh`, only posts that are not stored were requested.
-    if plan.refresh {
-        done.stored.purged += purge_stored(run, gone).await?;
-    }
-    let (mut placed, mut unmatched) = (Vec::new(), Vec::new());
-    for post in page.posts {
-        // The source also returns deleted posts, and posts that were not requested.
-        let state = states.get(&post.fullname);
-        if !matches!(state, Some(PostState::Visible | PostState::AuthorDeleted))
-            || !ids.contains(&post.fullname)
-        {
-            continue;
-        }
-        match place(&post, None, plan.topics) {
-            Place::In(topic) => placed.push((topic, post)),
-            Place::Unmatched => unmatched.push(post),
-        }
-    }
-    let left_out = unmatched.len();
-    // Other stored posts get their updates, but keep their topic.
-    let known = stored_among(run, authors.prepare(unmatched)).await?;
-    done.left_out += (left_out - known.len()) as u64;
-    done.posts += (placed.len() + known.len()) as u64;
-    let mut posts = by_topic(placed, authors);
-    posts.push(TopicPosts {
-        topic: None,
-        posts: known,
-    });
-    done.stored += store_by_topic(run, source.kind(), posts, None).await?;
-    (plan.progress)(requested);
-    Ok(true)
+    gone
 }
 
 /// Purges those of the posts that are stored. Returns how many, with their crossposts.

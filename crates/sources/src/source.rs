@@ -6,7 +6,7 @@ use super::error::SourceError;
 use super::lookup::FoundPosts;
 use super::reddit::{INFO_LIMIT, Reddit};
 use topicmill_core::record::Traffic;
-use topicmill_core::{Fullname, SourceKind};
+use topicmill_core::{Fullname, SourceKind, ThingKind};
 use topicmill_http::PoliteClient;
 
 /// A source of posts.
@@ -50,7 +50,22 @@ impl Paging<'_> {
         limit as usize
     }
 
-    /// Requests at most [`Self::ids_limit`] posts and comments by id. An archive takes one request for either kind.
+    /// Returns the number of requests that [`Self::posts`] sends for these posts, without retries: an archive gets one
+    /// for posts and one for comments.
+    pub fn requests_for(self, fullnames: &[Fullname]) -> u64 {
+        match self {
+            Self::Listing(_) => 1,
+            Self::Archive(_) => {
+                let is_requested = |kind| fullnames.iter().any(|name| name.kind() == kind);
+                ThingKind::ALL
+                    .iter()
+                    .filter(|kind| is_requested(**kind))
+                    .count() as u64
+            }
+        }
+    }
+
+    /// Requests at most [`Self::ids_limit`] posts and comments by id.
     ///
     /// # Errors
     /// Returns a [`SourceError`]; see [`SourceError::outcome`] for its meaning.

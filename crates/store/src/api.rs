@@ -174,8 +174,8 @@ facade! {
 }
 
 facade! {
-    /// Posts, watermarks, gaps and import positions (`sql/posts.rs`, `browse.rs`, `watermarks.rs`, `gaps.rs`,
-    /// `keywords.rs`).
+    /// Posts, watermarks, gaps and import positions (`sql/posts.rs`, `lookups.rs`, `browse.rs`, `watermarks.rs`,
+    /// `gaps.rs`, `keywords.rs`).
     posts: Posts
     /// Stores pages in one transaction: upserts the posts, records in `sightings` that the run saw them, and updates
     /// watermarks and the position in an imported file.
@@ -315,7 +315,7 @@ facade! {
 }
 
 facade! {
-    /// Models, label sets, and the labels of posts (`sql/models.rs`, `versions.rs`, `predictions.rs`, `dropping.rs`).
+    /// Models, label sets, and the labels of posts (`sql/models.rs`, `versions.rs`, `lookups.rs`, `dropping.rs`).
     labels: Labels
     /// Returns the key of a model, inserting the model if necessary.
     fn ensure_model(&self, model: &ModelRow) -> ModelId;
@@ -399,7 +399,7 @@ facade! {
 }
 
 facade! {
-    /// Gold labels: the answers of annotators (`sql/gold.rs`).
+    /// Gold labels: the answers of annotators (`sql/gold.rs`), and the posts that they stand for (`frame.rs`).
     gold: Gold
     /// Stores answers in one transaction. Only an annotator's latest answer about a post counts. Omits answers about
     /// posts that are not stored, and returns these posts.

@@ -257,32 +257,7 @@ impl StoreError {
             | Self::NotSqliteToPostgres
             | Self::NotEmpty(_) => FailureKind::Usage,
             Self::Locked { .. } => FailureKind::Temporary,
-            Self::Open { .. }
-            | Self::Replaced(_)
-            | Self::Newer { .. }
-            | Self::EarlierBuild(_)
-            | Self::Damaged { .. }
-            | Self::NoTables(_)
-            | Self::NotMigrated(_)
-            | Self::Migrate(_)
-            | Self::ReadOnly(_)
-            | Self::Denied(_)
-            | Self::Encoding(_)
-            | Self::NoSchema(_)
-            | Self::Pooler(_)
-            | Self::NameTaken { .. }
-            | Self::Full
-            | Self::Superuser { .. }
-            | Self::DiskError(_)
-            | Self::Statement { .. }
-            | Self::Cancelled { .. }
-            | Self::OpenCancelled(_)
-            | Self::NotResponding
-            | Self::Changed
-            | Self::NotCopyable { .. }
-            | Self::CopyMismatch { .. }
-            | Self::Corrupt { .. }
-            | Self::QueryInterrupted { .. } => FailureKind::Database,
+            _ => FailureKind::Database,
         }
     }
 

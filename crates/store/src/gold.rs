@@ -172,17 +172,11 @@ pub struct FitRow {
 impl FitRow {
     /// Describes what the label set retains from its answers, and how to remove it.
     pub fn what_it_keeps(&self) -> String {
-        let Self {
-            name,
-            version,
-            learned,
-            ..
-        } = self;
         format!(
-            "`{name}` keeps what it learned from {} gold labels, possibly including these, as weights without any text \
-             or id; to forget them, run `topicmill labels fit --make-current` (or `topicmill labels use` with a \
-             different label set), and then `topicmill labels drop {version}`",
-            learned.answers
+            "`{}` keeps what it learned from {} gold labels, possibly including these, as weights without any text or \
+             id; to forget them, run `topicmill labels fit --make-current` (or `topicmill labels use` with a different \
+             label set), and then `topicmill labels drop {}`",
+            self.name, self.learned.answers, self.version
         )
     }
 }

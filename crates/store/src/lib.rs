@@ -204,14 +204,11 @@ impl Store {
     /// have their own clock.
     #[cfg(feature = "test-util")]
     #[must_use]
-    pub fn with_caller_time(self) -> Self {
-        match self {
-            Self::Sqlite(store) => Self::Sqlite(store),
-            Self::Postgres(mut store) => {
-                store.uses_caller_time = true;
-                Self::Postgres(store)
-            }
+    pub fn with_caller_time(mut self) -> Self {
+        if let Self::Postgres(store) = &mut self {
+            store.uses_caller_time = true;
         }
+        self
     }
 
     /// Opens a database.

@@ -18,10 +18,10 @@ impl Labelling<'_> {
         mut small: Shortlist,
         window: &mut ClaimedWindow,
     ) -> Result<(Shortlist, Completion), StageError> {
-        let of_small = self.targets.small.as_ref();
-        let of_small = of_small.expect("the label set is prepared for the small model");
-        let known = self.known_small_pairs(of_small, window).await?;
-        let prepared = Arc::clone(&of_small.prepared);
+        let targets = self.targets.small.as_ref();
+        let targets = targets.expect("the label set is prepared for the small model");
+        let known = self.known_small_pairs(targets, window).await?;
+        let prepared = Arc::clone(&targets.prepared);
         let halt = self.halt.clone();
         let texts = window.posts.iter().map(|same| same.text().to_owned());
         let texts: Vec<String> = texts.collect();

@@ -116,6 +116,7 @@ async fn stored_posts_are_checked_with_the_archive_by_id_without_a_key() {
     let ids: Vec<String> = (0..700).map(|i| format!("p{i:03}")).collect();
     let mut rows: Vec<Value> = ids.iter().map(|id| secret(id, old)).collect();
     rows.push(secret("young", now - HOUR));
+    rows.push(comments::comment(old / 60));
     let lines: Vec<String> = rows.iter().map(Value::to_string).collect();
     let program = Program::new();
     program.import(&lines.join("\n"));
@@ -131,11 +132,12 @@ async fn stored_posts_are_checked_with_the_archive_by_id_without_a_key() {
     let known = ids[..600].iter().filter(|id| *id != "p003");
     archive.state.add_rows(known.map(|id| secret(id, old)));
     let file = program.url().trim_start_matches("sqlite:").to_owned();
-    let ran = run(
-        &program,
-        &archive,
-        "purge --check-deleted --source arctic-shift --run-json run.json",
-    );
+    let check =
+        "purge --check-deleted --source arctic-shift --older-than-hours 24 --run-json run.json";
+    // Posts and comments take a request each.
+    run(&program, &archive, &format!("{check} --max-requests 1"));
+    assert_eq!(archive.requests().await, 1);
+    let ran = run(&program, &archive, check);
     ran.expect_stderr_all(&["36 hours", "--retention"]);
     let counts = program.read_json("run.json")["counts"].clone();
     let figures = [
@@ -148,9 +150,7 @@ async fn stored_posts_are_checked_with_the_archive_by_id_without_a_key() {
     let status = program.json("status");
     assert!(status["archive_reconciled_at"].is_string(), "{status:#}");
     assert!(status["backlog"]["reconciled_at"].is_null(), "{status:#}");
-    let skipping =
-        "purge --check-deleted --source arctic-shift --older-than-hours 24 --run-json run.json";
-    run(&program, &archive, skipping);
+    run(&program, &archive, check);
     assert_eq!(program.read_json("run.json")["counts"]["requests"], 0);
     // A request for a post by its id is a report, too.
     program.write("ids.txt", "young");

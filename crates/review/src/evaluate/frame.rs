@@ -116,9 +116,15 @@ impl Frame {
         frame.cuts.sort_unstable();
         frame.cuts.dedup();
         let drawn_at = |wave: usize| {
-            let answers = random.iter();
-            let of_wave = answers.filter(|one| frame.wave(one.collected_at) == wave);
-            of_wave.map(|one| latest_draw(one)).min()
+            let answers = random
+                .iter()
+                .filter(|one| frame.wave(one.collected_at) == wave);
+            // The draw also passed posts that were answered before it began, so these answers do not show its time.
+            let times = answers.map(|one| {
+                let is_passed = one.answer.chosen != SampleReason::Random;
+                (is_passed, latest_draw(one))
+            });
+            times.min().map(|(_, time)| time)
         };
         frame.drawn = (0..=frame.cuts.len()).map(drawn_at).collect();
         let some_without_text = match frame.drawn.iter().flatten().min() {

@@ -78,8 +78,8 @@ fn push(bytes: &mut Vec<u8>, values: &Values<'_>, row: usize) -> Result<(), sqlx
     }
 }
 
-/// Returns microseconds since the server's epoch. Every `DateTime` is in the server's range, which ends in the year
-/// 294,276.
+/// Returns microseconds since the server's epoch. Stored times are in the server's range, which begins in 4713 BC and
+/// ends in the year 294,276.
 fn micros(time: DateTime<Utc>) -> i64 {
     time.timestamp_micros() - EPOCH_MICROS
 }

@@ -41,32 +41,36 @@ pub(super) fn split_options(url: &str) -> (String, String) {
         name == "options" || name.starts_with("options[") || name.starts_with("options%5B")
     };
     let (options, others): (Vec<&str>, Vec<&str>) = query.split('&').partition(is_option);
+    let options = url::Url::parse(&format!("pooler:?{}", options.join("&"))).ok();
     let mut set = String::new();
-    let mut add = |name: &str, value: &str| {
-        let [name, value] = [name, value].map(|text| text.replace('\'', "''"));
-        write!(set, "; SELECT set_config('{name}', '{value}', false)")
-            .expect("writing to a String cannot fail");
-    };
-    let options = format!("pooler:?{}", options.join("&"));
-    let options = url::Url::parse(&options).ok();
     for (name, value) in options.iter().flat_map(url::Url::query_pairs) {
-        match name
-            .strip_prefix("options[")
-            .and_then(|name| name.strip_suffix(']'))
-        {
-            Some(name) => add(name, &value),
-            // `-c name=value -cname=value --name=value`
-            None => value
-                .split_whitespace()
-                .filter_map(|word| {
-                    word.trim_start_matches("-c")
-                        .trim_start_matches("--")
-                        .split_once('=')
-                })
-                .for_each(|(name, value)| add(name, value)),
+        let bracketed = name.strip_prefix("options[");
+        match bracketed.and_then(|name| name.strip_suffix(']')) {
+            Some(name) => push_setting(&mut set, name, &value),
+            None => {
+                for (name, value) in command_line_settings(&value) {
+                    push_setting(&mut set, name, value);
+                }
+            }
         }
     }
     (format!("{base}?{}", others.join("&")), set)
+}
+
+/// Parses settings as on the server's command line: `-c name=value -cname=value --name=value`.
+fn command_line_settings(options: &str) -> impl Iterator<Item = (&str, &str)> {
+    options.split_whitespace().filter_map(|word| {
+        word.trim_start_matches("-c")
+            .trim_start_matches("--")
+            .split_once('=')
+    })
+}
+
+/// Appends a statement that sets a setting of the session.
+fn push_setting(set: &mut String, name: &str, value: &str) {
+    let [name, value] = [name, value].map(|text| text.replace('\'', "''"));
+    write!(set, "; SELECT set_config('{name}', '{value}', false)")
+        .expect("writing to a String cannot fail");
 }
 
 /// Returns true if each connection has its own session. Also applies the settings in `session`, so that an error in

@@ -184,26 +184,8 @@ impl Dialect for Postgres {
     }
 
     async fn open(url: &str, access: Access) -> Result<Pool<Self>> {
-        // Logged here, because logging suppresses the driver's own warning, which contains the value.
-        let unknown = unknown_parameters(url);
-        if unknown
-            .iter()
-            .any(|name| name.to_ascii_lowercase().contains("ssl"))
-        {
-            let hint = "the server would be reached without TLS, because the driver ignores a parameter with `ssl` in \
-                        its name: write `sslmode=require`, or a stricter mode";
-            return Err(malformed(url, hint)(sqlx::Error::WorkerCrashed));
-        }
-        if !unknown.is_empty() {
-            tracing::warn!(
-                "ignoring an unknown parameter in the database URL; known ones are: {}",
-                PARAMETERS
-            );
-        }
-        let mut options = read(url)?
-            // This identifies our sessions on the server.
-            .application_name("topicmill")
-            .disable_statement_logging();
+        check_parameters(url)?;
+        let mut options = driver_options(url)?;
         let mut session = format!("{SESSION}; {}", lock_timeout(STEP));
         let mut first = options.connect().await;
         let is_pooled = match &mut first {
@@ -213,10 +195,7 @@ impl Dialect for Postgres {
         if is_pooled {
             drop(first);
             let (bare, set) = pooler::split_options(url);
-            options = read(&bare)?
-                .application_name("topicmill")
-                .disable_statement_logging()
-                .extra_float_digits(None);
+            options = driver_options(&bare)?.extra_float_digits(None);
             session.push_str(&set);
             first = options.connect().await;
             if let Ok(connection) = &mut first {
@@ -230,13 +209,6 @@ impl Dialect for Postgres {
         if access == Access::ReadOnly {
             session.push_str("; SET default_transaction_read_only = on");
         }
-        let pool = PoolOptions::new()
-            .max_connections(CONNECTIONS)
-            .acquire_timeout(CONNECT_TIMEOUT)
-            .after_connect(move |connection: &mut PgConnection, _| {
-                let session = AssertSqlSafe(session.clone());
-                Box::pin(async move { connection.execute(session).await.map(drop) })
-            });
         // The pool would retry a failed connection until its timeout; a direct attempt reports the error at once.
         match first {
             Ok(connection) => drop(sqlx::Connection::close(connection).await),
@@ -249,21 +221,55 @@ impl Dialect for Postgres {
                     return Err(open_error(url, NOT_CREATED)(error));
                 }
             }
-            Err(error) => {
-                let mut hint = connect_advice(&error).to_owned();
-                if has_unescaped_password(url) {
-                    hint.push_str(
-                        "; in the password, write `@` as `%40`, `#` as `%23`, `/` as `%2F` and `?` as `%3F`",
-                    );
-                }
-                return Err(open_error(url, hint)(error));
-            }
+            Err(error) => return Err(connect_error(url, error)),
         }
+        let pool = PoolOptions::new()
+            .max_connections(CONNECTIONS)
+            .acquire_timeout(CONNECT_TIMEOUT)
+            .after_connect(move |connection: &mut PgConnection, _| {
+                let session = AssertSqlSafe(session.clone());
+                Box::pin(async move { connection.execute(session).await.map(drop) })
+            });
         pool.connect_with(options).await.map_err(open_error(
             url,
             "the server accepted one connection, but not the next",
         ))
     }
+}
+
+/// Rejects a URL that seems to ask for TLS with a parameter that the driver ignores, and warns about other such
+/// parameters. The driver's own warning is suppressed, because it contains the value.
+fn check_parameters(url: &str) -> Result<()> {
+    let unknown = unknown_parameters(url);
+    let is_about_tls = |name: &String| name.to_ascii_lowercase().contains("ssl");
+    if unknown.iter().any(is_about_tls) {
+        let hint = "the server would be reached without TLS, because the driver ignores a parameter with `ssl` in its \
+                    name: write `sslmode=require`, or a stricter mode";
+        return Err(malformed(url, hint)(sqlx::Error::WorkerCrashed));
+    }
+    if !unknown.is_empty() {
+        tracing::warn!(
+            "ignoring an unknown parameter in the database URL; known ones are: {PARAMETERS}"
+        );
+    }
+    Ok(())
+}
+
+/// Parses a URL into the driver's options, with a name that identifies our sessions on the server.
+fn driver_options(url: &str) -> Result<PgConnectOptions> {
+    let options = parse_url(url)?.application_name("topicmill");
+    Ok(options.disable_statement_logging())
+}
+
+/// Returns the error for a failed connection, with advice.
+fn connect_error(url: &str, error: sqlx::Error) -> StoreError {
+    let mut hint = connect_advice(&error).to_owned();
+    if has_unescaped_password(url) {
+        hint.push_str(
+            "; in the password, write `@` as `%40`, `#` as `%23`, `/` as `%2F` and `?` as `%3F`",
+        );
+    }
+    open_error(url, hint)(error)
 }
 
 /// Returns a statement that sets the lock timeout of a session.
@@ -280,7 +286,7 @@ fn has_unescaped_password(url: &str) -> bool {
 }
 
 /// Parses a URL into the driver's options.
-fn read(url: &str) -> Result<PgConnectOptions> {
+fn parse_url(url: &str) -> Result<PgConnectOptions> {
     let (scheme, rest) = url.split_once("://").unwrap_or_default();
     let (authority, query) = (rest.split(['/', '?']).next(), rest.split_once('?'));
     let authority = authority.unwrap_or_default();
@@ -296,11 +302,11 @@ fn read(url: &str) -> Result<PgConnectOptions> {
     if let Some(hint) = hint {
         return Err(malformed(url, hint)(sqlx::Error::WorkerCrashed));
     }
-    let mut whole = url.to_owned();
+    let mut accepted = url.to_owned();
     // The parser rejects a user without a host, even if a parameter names the host or the folder of the socket.
     if host.is_empty() && authority.ends_with('@') && parameters.contains("host=") {
         let after = &rest[authority.len()..];
-        whole = format!("{scheme}://{authority}localhost{after}");
+        accepted = format!("{scheme}://{authority}localhost{after}");
     }
     // The driver would keep the brackets of an IPv6 address in the host name, even when it searches the password file.
     // The `host` parameter overrides that host name.
@@ -308,11 +314,11 @@ fn read(url: &str) -> Result<PgConnectOptions> {
         && let Some(host) = parsed.host_str().and_then(|host| host.strip_prefix('['))
         && let Some(host) = host.strip_suffix(']')
     {
-        whole.push(if url.contains('?') { '&' } else { '?' });
-        whole.push_str("host=");
-        whole.push_str(host);
+        accepted.push(if url.contains('?') { '&' } else { '?' });
+        accepted.push_str("host=");
+        accepted.push_str(host);
     }
-    PgConnectOptions::from_str(&whole).map_err(|error| malformed(url, url_advice(&error))(error))
+    PgConnectOptions::from_str(&accepted).map_err(|error| malformed(url, url_advice(&error))(error))
 }
 
 /// Returns advice for a URL that cannot be parsed, without the driver's message, which quotes values.
@@ -387,13 +393,13 @@ mod tests {
                 "pg.example",
             ),
         ] {
-            assert_eq!(read(url).unwrap().get_host(), host);
+            assert_eq!(parse_url(url).unwrap().get_host(), host);
         }
         for (url, word) in [
             ("postgres://me@a:1,b:2/posts", "several hosts"),
             ("postgres://me@a/posts?sslrootcert=system", "`sslrootcert`"),
         ] {
-            let error = read(url).unwrap_err().to_string();
+            let error = parse_url(url).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");
         }
     }

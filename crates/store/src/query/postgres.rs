@@ -262,13 +262,10 @@ async fn run_query(
     let cursor = "FETCH 1 FROM topicmill".into_sql_str();
     let fetch = connection.prepare(cursor).await?;
     connection.execute("CLOSE topicmill").await?;
-    let mut writer = PartWriter::begin(fetch.columns(), request, into).await;
+    let writer = PartWriter::begin(fetch.columns(), request, into).await;
     // The simple protocol returns every type as text. The statement is exactly the one that the cursor verified.
     let rows = sqlx::raw_sql(AssertSqlSafe(request.sql.clone())).fetch(connection);
-    match writer.take(rows).await? {
-        Some(end) => Ok(end),
-        None => writer.end().await,
-    }
+    writer.send_rows(rows).await
 }
 
 /// Declares a cursor for the statement, which the server rejects unless it is one statement that reads.
@@ -292,12 +289,9 @@ async fn run_directly(
     let statement = connection
         .prepare(AssertSqlSafe(sql).into_sql_str())
         .await?;
-    let mut writer = PartWriter::begin(statement.columns(), request, into).await;
+    let writer = PartWriter::begin(statement.columns(), request, into).await;
     let rows = sqlx::query(AssertSqlSafe(sql)).fetch(connection);
-    match writer.take(rows).await? {
-        Some(end) => Ok(end),
-        None => writer.end().await,
-    }
+    writer.send_rows(rows).await
 }
 
 fn message(error: &sqlx::Error) -> String {

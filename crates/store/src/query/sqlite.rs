@@ -47,14 +47,14 @@ impl SqlStore<Sqlite> {
     /// See [`crate::Store::run_query`].
     pub async fn run_query(&self, request: QueryRequest, into: PartSender) -> Result<QueryEnd> {
         let stop = request.stop.clone();
-        let answer = move |path: &Path| answer(path, &request, &into);
-        self.on_thread(stop, answer).await
+        let run = move |path: &Path| run_statement(path, &request, &into);
+        self.on_thread(stop, run).await
     }
 
     /// See [`crate::Store::read_columns`].
     pub async fn read_columns(&self, reading: ColumnQuery, into: BatchSender) -> Result<QueryEnd> {
         let stop = reading.stop.clone();
-        let read = move |path: &Path| read(path, &reading, &into);
+        let read = move |path: &Path| read_columns(path, &reading, &into);
         self.on_thread(stop, read).await
     }
 
@@ -76,12 +76,13 @@ impl SqlStore<Sqlite> {
     }
 }
 
-fn answer(path: &Path, request: &QueryRequest, into: &PartSender) -> Result<QueryEnd> {
+/// Runs the user's statement and sends its rows in parts.
+fn run_statement(path: &Path, request: &QueryRequest, into: &PartSender) -> Result<QueryEnd> {
     check(&request.sql)?;
-    let connection = open_locked(path, &request.stop)?;
+    let connection = open_restricted(path, &request.stop)?;
     // The restrictions are set before the statement is compiled, because that is when the authorizer runs.
     let mut statement = the_only_one(&connection, &request.sql)?;
-    match rows(&mut statement, request, into) {
+    match send_parts(&mut statement, request, into) {
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
             Ok(QueryEnd::Cancelled)
         }
@@ -89,21 +90,21 @@ fn answer(path: &Path, request: &QueryRequest, into: &PartSender) -> Result<Quer
     }
 }
 
-fn read(path: &Path, reading: &ColumnQuery, into: &BatchSender) -> Result<QueryEnd> {
-    let connection = open_locked(path, &reading.stop)?;
-    let asked = &reading.statement;
-    check(&asked.sql)?;
-    let mut statement = the_only_one(&connection, &asked.sql)?;
-    gather(&mut statement, BatchBuilder::new(asked), asked, into)
+/// Runs a statement and sends its rows as columns.
+fn read_columns(path: &Path, reading: &ColumnQuery, into: &BatchSender) -> Result<QueryEnd> {
+    check(&reading.statement.sql)?;
+    let connection = open_restricted(path, &reading.stop)?;
+    let mut compiled = the_only_one(&connection, &reading.statement.sql)?;
+    send_batches(&mut compiled, &reading.statement, into)
 }
 
-fn gather(
-    statement: &mut Statement<'_>,
-    mut builder: BatchBuilder<'_>,
-    asked: &ColumnStatement,
+fn send_batches(
+    compiled: &mut Statement<'_>,
+    statement: &ColumnStatement,
     into: &BatchSender,
 ) -> Result<QueryEnd> {
-    let mut rows = statement.raw_query();
+    let mut builder = BatchBuilder::new(statement);
+    let mut rows = compiled.raw_query();
     loop {
         let row = match rows.next() {
             Ok(Some(row)) => row,
@@ -114,11 +115,11 @@ fn gather(
             Err(error) => return Err(statement_error(&error)),
         };
         let value = |i| row.get_ref(i).map_err(|error| statement_error(&error));
-        for (i, kind) in asked.kinds.iter().enumerate() {
-            put(&mut builder, *kind, value(i)?)?;
+        for (i, kind) in statement.kinds.iter().enumerate() {
+            put_value(&mut builder, *kind, value(i)?)?;
         }
-        if asked.list > 0 {
-            match value(asked.kinds.len())? {
+        if statement.list > 0 {
+            match value(statement.kinds.len())? {
                 ValueRef::Null => builder.put_packed(ColumnCell::Null),
                 ValueRef::Text(bytes) => builder.put_packed(ColumnCell::Text(&text(bytes))),
                 value => return Err(builder.wrong(&value.data_type().to_string())),
@@ -139,7 +140,8 @@ fn gather(
     })
 }
 
-fn put(builder: &mut BatchBuilder<'_>, kind: ColumnKind, value: ValueRef<'_>) -> Result<()> {
+/// Adds a value to the column of this type.
+fn put_value(builder: &mut BatchBuilder<'_>, kind: ColumnKind, value: ValueRef<'_>) -> Result<()> {
     match (kind, value) {
         (_, ValueRef::Null) => builder.put(ColumnCell::Null),
         (ColumnKind::Text, ValueRef::Text(bytes)) => builder.put(ColumnCell::Text(&text(bytes))),
@@ -165,9 +167,10 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
-fn open_locked(path: &Path, stop: &CancellationToken) -> Result<Connection> {
+/// Opens the file for a statement that may only read.
+fn open_restricted(path: &Path, stop: &CancellationToken) -> Result<Connection> {
     open(path)
-        .and_then(|connection| lock(&connection, stop).map(|()| connection))
+        .and_then(|connection| restrict(&connection, stop).map(|()| connection))
         .map_err(|error| statement_error(&error))
 }
 
@@ -207,7 +210,8 @@ fn escaped(path: &Path) -> String {
         .collect()
 }
 
-fn lock(connection: &Connection, stop: &CancellationToken) -> rusqlite::Result<()> {
+/// Rejects everything but reading, and makes `stop` cancel a statement.
+fn restrict(connection: &Connection, stop: &CancellationToken) -> rusqlite::Result<()> {
     connection.busy_timeout(LIMIT)?;
     connection.pragma_update(None, "cache_size", dialect::READER_CACHE)?;
     connection.pragma_update(None, "query_only", "ON")?;
@@ -218,10 +222,11 @@ fn lock(connection: &Connection, stop: &CancellationToken) -> rusqlite::Result<(
     let stop = stop.clone();
     connection.progress_handler(PROGRESS_INTERVAL, Some(move || stop.is_cancelled()))?;
     // Last, because the authorizer would reject the settings above.
-    connection.authorizer(Some(allowed))
+    connection.authorizer(Some(authorize))
 }
 
-fn allowed(context: AuthContext<'_>) -> Authorization {
+/// Allows an action of a statement if it only reads.
+fn authorize(context: AuthContext<'_>) -> Authorization {
     let reads = match context.action {
         // The key that hides the names of purged authors. `sqlite_dbpage` would show its page.
         AuthAction::Read {
@@ -297,7 +302,7 @@ fn statement_error(error: &Error) -> StoreError {
     }
 }
 
-fn rows(
+fn send_parts(
     statement: &mut Statement<'_>,
     request: &QueryRequest,
     into: &PartSender,

@@ -1,15 +1,17 @@
-//! Fills and counts the backlog, and returns failed posts to it.
+//! Fills and counts the backlog, returns failed posts to it, and reads why posts were parked.
 
 use sqlx::{AssertSqlSafe, Row};
 
 use super::claims::max_crashes;
 use super::{ErrorContext, SqlStore, at};
 use crate::dialect::Dialect;
-use crate::{BacklogCounts, Lease, Result, Target};
+use crate::{BacklogCounts, Failure, Lease, Result, Target};
 use topicmill_core::{Fullname, Timestamp};
 
 /// Minimum number of added posts that triggers an update of the planner's statistics for the backlog.
 const ANALYZE_AFTER: u64 = 1_000;
+/// Maximum number of displayed errors of parked posts, most frequent first.
+const FAILURES: i64 = 10;
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn enqueue_missing(&self, target: Target) -> Result<u64> {
@@ -118,5 +120,20 @@ impl<DB: Dialect> SqlStore<DB> {
         .await
         .map(|done| DB::rows_affected(&done))
         .context("retry failed posts")
+    }
+    pub async fn failures(&self, max_attempts: u32) -> Result<Vec<Failure>> {
+        sqlx::query::<DB>(
+            "SELECT COALESCE(b.error, ''), COUNT(*) FROM backlog b JOIN current_target t \
+                 ON t.model_id = b.model_id AND t.label_set_id = b.label_set_id \
+              WHERE b.attempts >= $1 OR b.crashes >= $2 \
+              GROUP BY b.error ORDER BY COUNT(*) DESC, b.error LIMIT $3",
+        )
+        .bind(i64::from(max_attempts))
+        .bind(max_crashes(max_attempts))
+        .bind(FAILURES)
+        .try_map(row_as!(Failure: error, posts))
+        .fetch_all(&self.pool)
+        .await
+        .context("read why posts were parked")
     }
 }

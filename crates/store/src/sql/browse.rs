@@ -2,7 +2,7 @@
 
 use sqlx::{AssertSqlSafe, QueryBuilder, Row};
 
-use super::{ErrorContext, SqlStore, is_forbidden};
+use super::{ErrorContext, SqlStore};
 use crate::browse::{
     ChangeMarker, LabelScore, OutcomeFilter, PostCounts, PostDetails, PostFilter, PostOrder,
     PostSummary, Sighting, Verdict,
@@ -86,19 +86,13 @@ fn push_filter<DB: Dialect>(
     match &filter.order {
         PostOrder::Newest(Some((time, name))) => {
             select.push(" AND (p.created_at, p.fullname) < (");
-            select
-                .push_bind(*time)
-                .push(", ")
-                .push_bind(name.to_string())
-                .push(")");
+            select.push_bind(*time).push(", ");
+            select.push_bind(name.to_string()).push(")");
         }
         PostOrder::Score(Some((score, name))) => {
             select.push(" AND (c.score, c.fullname) < (");
-            select
-                .push_bind(*score)
-                .push(", ")
-                .push_bind(name.to_string())
-                .push(")");
+            select.push_bind(*score).push(", ");
+            select.push_bind(name.to_string()).push(")");
         }
         PostOrder::Newest(None) | PostOrder::Score(None) => {}
     }
@@ -225,16 +219,18 @@ impl<DB: Dialect> SqlStore<DB> {
         let Some(listed) = listed.context("read a post")? else {
             return Ok(None);
         };
-        let mut hash: Vec<u8> = Vec::new();
         let decode = |row: DB::Row| {
-            hash = row.try_get(15)?;
+            let hash: Vec<u8> = row.try_get(15)?;
             // Titles are shortened in lists, but not on the page of a post.
-            let title = row.try_get(16)?;
-            row_as!(PostDetails: selftext, url, permalink, author, flair, upvote_ratio, over_18, source,
-                crosspost_parent, post, parent, collected_at, updated_at, checked_at, removed_at;
-                listed = PostSummary { title, ..listed.clone() };
+            let listed = PostSummary {
+                title: row.try_get(16)?,
+                ..listed.clone()
+            };
+            let post = row_as!(PostDetails: selftext, url, permalink, author, flair, upvote_ratio, over_18, source,
+                crosspost_parent, post, parent, collected_at, updated_at, checked_at, removed_at; listed = listed;
                 text_hash = topicmill_core::hex(&hash); verdicts = Vec::new(); sightings = Vec::new();
-                same_text = Vec::new())(row)
+                same_text = Vec::new())(row)?;
+            Ok((post, hash))
         };
         let post = sqlx::query::<DB>(
             "SELECT selftext, url, permalink, author, flair, upvote_ratio, over_18, source, crosspost_parent, post, parent, \
@@ -246,7 +242,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .await
         .context("read a post")?;
         // The post may be purged between the two statements.
-        let Some(mut post) = post else {
+        let Some((mut post, hash)) = post else {
             return Ok(None);
         };
         post.verdicts = self.verdicts(current, fullname, &hash).await?;
@@ -330,20 +326,17 @@ impl<DB: Dialect> SqlStore<DB> {
         // Uses the index on labels, because posts have no index on text hashes.
         select.push(" WHERE p.fullname IN (SELECT same.fullname FROM classifications same WHERE same.text_hash >= '' \
                      AND same.text_hash = ");
+        select.push_bind(hash).push(") AND p.text_hash = ");
         select
             .push_bind(hash)
-            .push(") AND p.text_hash = ")
-            .push_bind(hash);
-        select.push(" AND p.has_text AND p.fullname <> ");
-        select.push_bind(fullname);
+            .push(" AND p.has_text AND p.fullname <> ");
         select
-            .push(" ORDER BY p.created_at DESC, p.fullname LIMIT ")
-            .push_bind(SAME_TEXT);
+            .push_bind(fullname)
+            .push(" ORDER BY p.created_at DESC, p.fullname LIMIT ");
+        select.push_bind(SAME_TEXT);
         let posts = select.build().try_map(Self::decode_listed);
-        posts
-            .fetch_all(&self.pool)
-            .await
-            .context("read posts with the same text")
+        let posts = posts.fetch_all(&self.pool).await;
+        posts.context("read posts with the same text")
     }
 
     pub async fn change_marker(&self) -> Result<ChangeMarker> {
@@ -358,13 +351,5 @@ impl<DB: Dialect> SqlStore<DB> {
         .await
         .map(|marks| ChangeMarker(Some(marks)))
         .context("read the last write")
-    }
-
-    pub async fn check_usable(&self) -> Result<()> {
-        match self.schema().await {
-            // A user who may read only the views has all the privileges that the pages need.
-            Err(error) if is_forbidden(&error) => Ok(()),
-            found => self.check_schema(found?, Self::latest()),
-        }
     }
 }

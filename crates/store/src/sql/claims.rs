@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use sqlx::{AssertSqlSafe, Row, Transaction};
+use sqlx::{AssertSqlSafe, Row};
 
-use super::{ErrorContext, SqlStore, at};
+use super::{ErrorContext, SqlStore, Tx, at};
 use crate::dialect::Dialect;
 use crate::{Claim, Claimant, ClaimedPost, CrashFilter, Lease, Result, Target};
 use topicmill_core::reddit::thing_text;
@@ -111,7 +111,7 @@ impl<DB: Dialect> SqlStore<DB> {
     /// Returns the lowest number of crashes among the claimable posts. Locks one of these posts, so that others cannot
     /// claim all of them in between.
     async fn fewest_crashes(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         target: Target,
         max_attempts: u32,
         allowed_crashes: &Range<i64>,
@@ -137,7 +137,7 @@ impl<DB: Dialect> SqlStore<DB> {
     /// MATERIALIZED makes the inner SELECT run only once. Otherwise it could select different rows each time, and the
     /// claim would exceed its limit.
     async fn assign_posts(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         target: Target,
         max_attempts: u32,
         crashes: i64,
@@ -167,11 +167,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Removes from the backlog the posts of a lease that have been labelled since they were added, or that have no
     /// text.
-    async fn drop_labelled(
-        tx: &mut Transaction<'static, DB>,
-        target: Target,
-        lease: Lease,
-    ) -> Result<()> {
+    async fn drop_labelled(tx: &mut Tx<DB>, target: Target, lease: Lease) -> Result<()> {
         sqlx::query::<DB>(
             "DELETE FROM backlog WHERE lease_id = $1 AND EXISTS ( \
                SELECT 1 FROM things p LEFT JOIN classifications c \
@@ -190,7 +186,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Parks a post whose text does not match its hash, until its text changes or the user retries it.
     async fn park(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         lease: Lease,
         fullname: &Fullname,
         max_attempts: u32,

@@ -1,8 +1,8 @@
 //! Records gaps and removes the parts of them that have been filled.
 
-use sqlx::{AssertSqlSafe, Row, Transaction};
+use sqlx::{AssertSqlSafe, Row};
 
-use super::{ErrorContext, SqlStore};
+use super::{ErrorContext, SqlStore, Tx};
 use crate::dialect::Dialect;
 use crate::{Gap, Result, RunId};
 use topicmill_core::{SourceKind, Timestamp};
@@ -78,7 +78,7 @@ impl<DB: Dialect> SqlStore<DB> {
     /// Replaces a gap of a topic's subreddit with time ranges. It is deleted and inserted again, because `from_at` is
     /// part of the key.
     async fn replace_gap(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         of: &Gap,
         gap: &OverlappingGap,
         ranges: &[(Timestamp, Timestamp)],
@@ -111,10 +111,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Selects and locks the gaps that overlap a filled range. Includes gaps from other sources, because an archive may
     /// have posts that Reddit did not list.
-    async fn overlapping_gaps(
-        tx: &mut Transaction<'static, DB>,
-        filled: &Gap,
-    ) -> Result<Vec<OverlappingGap>> {
+    async fn overlapping_gaps(tx: &mut Tx<DB>, filled: &Gap) -> Result<Vec<OverlappingGap>> {
         let select = format!(
             "SELECT source, from_at, until_at, run_id FROM gaps WHERE topic = $1 AND subreddit = $2 \
                 AND from_at < $4 AND until_at > $3 AND (source = '{SAMPLE}') = $5 ORDER BY source, from_at {}",

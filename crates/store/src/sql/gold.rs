@@ -5,19 +5,16 @@ use std::collections::HashMap;
 use serde::Deserialize;
 use serde_json::Value;
 use sqlx::types::Json;
-use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
+use sqlx::{AssertSqlSafe, QueryBuilder, Row};
 
 use super::versions::damaged_fit;
-use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
+use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, Tx, push_list};
 use crate::dialect::Dialect;
 use crate::gold::{
-    FilterLabel, FitRow, ForgottenGold, FrameCell, GoldAnswer, Grouping, ReviewOrder, ReviewPost,
-    SavedGold, StoredGold,
+    FilterLabel, FitRow, ForgottenGold, GoldAnswer, ReviewOrder, ReviewPost, SavedGold, StoredGold,
 };
-use crate::{LabelSetId, Result, StoreError, Target, TimeStep};
-use topicmill_core::{
-    Fullname, GoldSource, SampleReason, TextHash, ThingKind, Timestamp, short_hash,
-};
+use crate::{LabelSetId, Result, StoreError, Target};
+use topicmill_core::{Fullname, GoldSource, SampleReason, short_hash};
 
 /// Joins the labels of the posts' current text under the target `$1`, `$2`.
 const LABELS: &str = "JOIN classifications c ON c.model_id = $1 AND c.label_set_id = $2 \
@@ -25,27 +22,6 @@ const LABELS: &str = "JOIN classifications c ON c.model_id = $1 AND c.label_set_
 /// Condition for posts or comments that have text but no answer by `$3`, or by anyone if `$3` is empty.
 const UNANSWERED: &str = "p.has_text AND NOT EXISTS (SELECT 1 FROM gold g \
      WHERE g.fullname = p.fullname AND ($3 = '' OR g.annotator = $3))";
-
-/// Returns the SQL for the groups of posts `p`: the grouping key, and its text, computed from that key as `bucket`.
-fn group_sql<DB: Dialect>(by: Option<Grouping>) -> (String, &'static str) {
-    match by.map(Grouping::name) {
-        None => ("CAST(NULL AS TEXT)".to_owned(), "bucket"),
-        Some("collected") => {
-            let (key, text) = DB::bucket(TimeStep::Day);
-            (key.replace("created_at", "collected_at"), text)
-        }
-        Some(Grouping::MONTH) => {
-            let (key, text) = DB::bucket(TimeStep::Month);
-            (key.to_owned(), text)
-        }
-        Some(flag @ ("over_18" | "is_self")) => (
-            format!("CASE WHEN p.{flag} THEN 'yes' ELSE 'no' END"),
-            "bucket",
-        ),
-        // An empty flair is none.
-        Some(column) => (format!("NULLIF(p.{column}, '')"), "bucket"),
-    }
-}
 
 /// The fitted label sets, latest first.
 const FITS: &str =
@@ -85,17 +61,9 @@ impl<DB: Dialect> SqlStore<DB> {
                     Some(earlier) if stored && *earlier != answer.label => saved.changed += 1,
                     Some(_) => saved.same += 1,
                 }
-                // Random posts are drawn in order of text hash. An answer about an earlier text does not show how far
-                // the draw has progressed.
-                let is_present = seen == hash.as_slice();
-                let is_further = drawn.as_ref().is_none_or(|drawn| drawn < hash);
-                // A random selection that was imported is not in this order, so it implies nothing about posts with
-                // lower hashes.
-                let is_draw = answer.chosen == SampleReason::Random
-                    && answer.source != GoldSource::Import
-                    && !answer.fullname.is_comment();
-                if is_draw && is_present && is_further {
-                    drawn = Some(hash.clone());
+                // An answer about an earlier text does not show how far the draw has progressed.
+                if is_draw(answer) && seen == hash.as_slice() {
+                    drawn = drawn.max(Some(hash.clone()));
                 }
             }
         }
@@ -131,7 +99,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Locks posts against purges and edits, and returns the hashes of their text.
     async fn lock_answered_posts(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         answers: &[&GoldAnswer],
     ) -> Result<HashMap<String, Vec<u8>>> {
         let mut select = QueryBuilder::<DB>::new(
@@ -148,10 +116,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("look up the posts of answers")
     }
 
-    async fn earlier_answers(
-        tx: &mut Transaction<'static, DB>,
-        answers: &[&GoldAnswer],
-    ) -> Result<EarlierAnswers> {
+    async fn earlier_answers(tx: &mut Tx<DB>, answers: &[&GoldAnswer]) -> Result<EarlierAnswers> {
         let mut select = QueryBuilder::<DB>::new(
             "SELECT fullname, annotator, label FROM gold WHERE fullname IN (",
         );
@@ -171,11 +136,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Stores an answer; returns false if a later one is stored.
-    async fn save_answer(
-        tx: &mut Transaction<'static, DB>,
-        answer: &GoldAnswer,
-        text_hash: &[u8],
-    ) -> Result<bool> {
+    async fn save_answer(tx: &mut Tx<DB>, answer: &GoldAnswer, text_hash: &[u8]) -> Result<bool> {
         // An imported file does not state how a post was selected, so that column is kept. Without a hash, the file
         // does not state which text the annotator saw, so the stored hash is kept too. Without a time, the stored time
         // is kept, because a fit may have used the answers that are older than the fit. Such an answer is the latest in
@@ -215,7 +176,7 @@ impl<DB: Dialect> SqlStore<DB> {
     /// Adds answers to the random sample. Random posts are drawn in order of text hash, skipping posts with an answer.
     /// The skipped posts belong to the sample too: otherwise, the sample would lack the posts that were selected for a
     /// different reason. Comments are never drawn.
-    async fn mark_sample(tx: &mut Transaction<'static, DB>, drawn: &[u8]) -> Result<()> {
+    async fn mark_sample(tx: &mut Tx<DB>, drawn: &[u8]) -> Result<()> {
         sqlx::query::<DB>(
             "UPDATE gold SET in_random_sample = TRUE \
               WHERE NOT in_random_sample AND text_hash <= $1 AND fullname >= 't3'",
@@ -282,144 +243,6 @@ impl<DB: Dialect> SqlStore<DB> {
             })
         };
         rows.into_iter().map(stored).collect()
-    }
-
-    pub async fn frame(
-        &self,
-        kind: ThingKind,
-        target: Target,
-        (cuts, drawn): (&[Timestamp], &[Option<Timestamp>]),
-        by: Option<Grouping>,
-        posts: Option<&[Fullname]>,
-        period: Option<(Timestamp, Timestamp)>,
-    ) -> Result<Vec<FrameCell>> {
-        const WHAT: &str = "count the posts of the sampling frame";
-        let chunks: Vec<Option<&[Fullname]>> = match posts {
-            None => vec![None],
-            Some(posts) => posts.chunks(ROWS_A_STATEMENT).map(Some).collect(),
-        };
-        let (key, text) = group_sql::<DB>(by);
-        let mut cells = Vec::new();
-        for chunk in chunks {
-            let mut select = QueryBuilder::<DB>::new("SELECT wave, subreddit, topic, ");
-            select.push(format!(
-                "{text}, outcome, COUNT(*) FROM (SELECT {key} AS bucket, CAST(CASE WHEN 1 = 0 THEN 0"
-            ));
-            for wave in 0..=cuts.len() {
-                let drawn = drawn.get(wave).copied().flatten();
-                match cuts.get(wave) {
-                    Some(cut) => select
-                        .push(" WHEN p.collected_at < ")
-                        .push_bind(*cut)
-                        .push(" THEN "),
-                    None => select.push(" ELSE "),
-                };
-                if let Some(drawn) = drawn {
-                    select.push("CASE WHEN p.text_purged_at < ");
-                    let without_text = cuts.len() + 1;
-                    select
-                        .push_bind(drawn)
-                        .push(format!(" THEN {without_text} ELSE "));
-                }
-                let end = if drawn.is_some() { " END" } else { "" };
-                select.push(format!("{wave}{end}"));
-            }
-            select.push(format!(
-                " END AS BIGINT) AS wave, p.subreddit, p.topic, \
-                 CASE WHEN c.abstained THEN NULL ELSE c.label END AS outcome \
-                   FROM things p JOIN classifications c ON c.fullname = p.fullname AND c.text_hash = p.text_hash \
-                  WHERE p.kind = '{kind}' AND c.model_id = ",
-            ));
-            select
-                .push_bind(target.model)
-                .push(" AND c.label_set_id = ");
-            select.push_bind(target.label_set);
-            if let Some((since, until)) = period {
-                select.push(" AND p.created_at >= ").push_bind(since);
-                select.push(" AND p.created_at < ").push_bind(until);
-            }
-            if let Some(chunk) = chunk {
-                select.push(" AND p.fullname IN (");
-                push_list(&mut select, chunk.iter().map(Fullname::as_str));
-            }
-            select.push(") AS labelled GROUP BY wave, subreddit, topic, bucket, outcome");
-            for row in select.build().fetch_all(&self.pool).await.context(WHAT)? {
-                let (wave, posts): (i64, i64) =
-                    (row.try_get(0).context(WHAT)?, row.try_get(5).context(WHAT)?);
-                cells.push(FrameCell {
-                    wave: usize::try_from(wave).expect("a position in the list"),
-                    subreddit: row.try_get(1).context(WHAT)?,
-                    topic: row.try_get(2).context(WHAT)?,
-                    group: row.try_get(3).context(WHAT)?,
-                    label: row.try_get(4).context(WHAT)?,
-                    posts: posts.unsigned_abs(),
-                });
-            }
-        }
-        Ok(cells)
-    }
-
-    pub async fn is_text_deleted_before(&self, time: Timestamp) -> Result<bool> {
-        sqlx::query_scalar::<DB, _>(
-            "SELECT EXISTS (SELECT 1 FROM things WHERE text_purged_at < $1)",
-        )
-        .bind(time)
-        .fetch_one(&self.pool)
-        .await
-        .context("look up deleted texts")
-    }
-
-    pub async fn groups(
-        &self,
-        by: Grouping,
-        posts: &[Fullname],
-    ) -> Result<HashMap<Fullname, Option<String>>> {
-        let (key, text) = group_sql::<DB>(Some(by));
-        let mut groups = HashMap::new();
-        for chunk in posts.chunks(ROWS_A_STATEMENT) {
-            let mut select = QueryBuilder::<DB>::new("SELECT fullname, ");
-            select.push(format!(
-                "{text} FROM (SELECT p.fullname, {key} AS bucket FROM things p WHERE p.fullname IN ("
-            ));
-            push_list(&mut select, chunk.iter().map(Fullname::as_str));
-            select.push(") AS grouped");
-            let rows = select.build_query_as().fetch_all(&self.pool).await;
-            groups.extend::<Vec<_>>(rows.context("read the groups of posts")?);
-        }
-        Ok(groups)
-    }
-
-    pub async fn undrawn_posts(
-        &self,
-        target: Target,
-        drawn: &TextHash,
-        after: Timestamp,
-    ) -> Result<Vec<(TextHash, Timestamp)>> {
-        const WHAT: &str = "find the posts that the review page would draw";
-        // As in `posts_to_review`, the two NOTs make SQLite use the index of text hashes.
-        let rows = sqlx::query::<DB>(
-            "SELECT c.text_hash, p.collected_at, c.fullname FROM classifications c JOIN things p \
-                 ON p.fullname = c.fullname AND p.text_hash = c.text_hash \
-              WHERE c.text_hash <= $3 AND NOT c.model_id <> $1 AND NOT c.label_set_id <> $2 AND p.has_text \
-                AND p.kind = 'post' \
-                AND p.collected_at > $4 AND NOT EXISTS (SELECT 1 FROM gold g WHERE g.fullname = c.fullname \
-                    AND g.text_hash = c.text_hash AND g.in_random_sample)",
-        )
-        .bind(target.model)
-        .bind(target.label_set)
-        .bind(drawn.as_bytes())
-        .bind(after)
-        .fetch_all(&self.pool)
-        .await
-        .context(WHAT)?;
-        let post = |row: DB::Row| {
-            let fullname = row.try_get(2).context(WHAT)?;
-            Ok((
-                Self::text_hash(&row, 0, &fullname)?,
-                row.try_get(1).context(WHAT)?,
-            ))
-        };
-        rows.into_iter().map(post).collect()
     }
 
     pub async fn delete_answer(&self, post: &Fullname, annotator: &str) -> Result<bool> {
@@ -576,6 +399,14 @@ impl<DB: Dialect> SqlStore<DB> {
             fullname = fullname; text_hash = text_hash)(row)
         .context(WHAT)
     }
+}
+
+/// Returns true if an answer shows how far the random draw has progressed, which is in order of text hash. A random
+/// selection that was imported is not in this order, so it implies nothing about posts with lower hashes.
+fn is_draw(answer: &GoldAnswer) -> bool {
+    answer.chosen == SampleReason::Random
+        && answer.source != GoldSource::Import
+        && !answer.fullname.is_comment()
 }
 
 fn fit_row(id: LabelSetId, name: String, hash: &str, fitted: &Value) -> Result<FitRow> {

@@ -51,8 +51,11 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub async fn keywords(&self) -> Result<Vec<TopicKeywords>> {
         let decode = |row: DB::Row| {
-            let keywords: Json<Value> = row.try_get(2)?;
-            row_as!(TopicKeywords: topic, since; keywords = strings(&keywords.0))(row)
+            let Json(keywords): Json<Vec<Value>> = row.try_get(2)?;
+            let keywords = keywords.iter().filter_map(Value::as_str);
+            row_as!(TopicKeywords: topic, since; keywords = keywords.map(str::to_owned).collect())(
+                row,
+            )
         };
         sqlx::query::<DB>("SELECT topic, since, keywords FROM topic_keywords ORDER BY topic, since")
             .try_map(decode)
@@ -60,13 +63,4 @@ impl<DB: Dialect> SqlStore<DB> {
             .await
             .context("read the keywords of topics")
     }
-}
-
-/// Returns the strings in a list.
-fn strings(list: &Value) -> Vec<String> {
-    list.as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|text| text.as_str().map(str::to_owned))
-        .collect()
 }

@@ -4,10 +4,10 @@
 use std::collections::{HashMap, HashSet};
 
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
+use sqlx::{AssertSqlSafe, QueryBuilder, Row};
 
 use super::stored_posts::BULK_ROWS;
-use super::{ErrorContext, POSTS_A_STATEMENT, SqlStore, at, push_list};
+use super::{ErrorContext, POSTS_A_STATEMENT, SqlStore, Tx, at, push_list};
 use crate::bulk::{Insert, Keys, Values};
 use crate::dialect::Dialect;
 use crate::driver_error::is_duplicate_key;
@@ -18,6 +18,8 @@ use crate::{
 use topicmill_core::score::LabelOutcome;
 use topicmill_core::{Fullname, PairLogits, Scores, TextHash};
 
+/// An output that is already stored is equal: its key consists of the model, the text and the hypothesis.
+const KEEP_STORED: Keys = Keys::MayExist("ON CONFLICT DO NOTHING");
 /// Seconds in a day.
 const DAY: i64 = 86_400;
 
@@ -41,63 +43,67 @@ impl<DB: Dialect> SqlStore<DB> {
         // In order of fullname, as in all writers.
         let mut sorted: Vec<&Classified> = done.iter().collect();
         sorted.sort_unstable_by(|one, two| one.fullname.cmp(&two.fullname));
-        // True to insert many logits by the fastest method, which fails if one of them is already stored.
-        let mut bulk = true;
-        // Dropping a transaction rolls it back.
-        'transaction: loop {
-            let begun = self.pool.begin_with(DB::BEGIN_LABELS).await;
-            let mut tx = begun.context("begin a transaction")?;
-            match write.lease {
-                // Another worker has reclaimed these posts.
-                Some(lease) if !Self::lock_lease(&mut tx, lease, DB::LOCK_KEY).await? => {
-                    return Ok(Written::LeaseLost);
-                }
-                Some(_) => {}
-                None => Self::lock_label_set(&mut tx, write.target.label_set).await?,
+        match self.try_save_labels(write, &sorted, true).await {
+            // Another worker has since stored logits for one of the texts.
+            Err(error) if is_duplicate_key(&error) => {
+                self.try_save_labels(write, &sorted, false).await
             }
-            let slugs = Self::slugs(&mut tx, write.target.label_set).await?;
-            let mut stored = StoredLabels::default();
-            for chunk in sorted.chunks(POSTS_A_STATEMENT) {
-                // A post that was edited in the meantime remains in the backlog and is scored again.
-                let mut chunk = Self::lock_unchanged_posts(&mut tx, chunk).await?;
-                if chunk.is_empty() {
-                    continue;
-                }
-                // Drops posts that belong to other writers: with a lease, those that are no longer under it; without
-                // one, those that are labelled, or that are still in the backlog because they are leased.
-                let dequeued = Self::dequeue(&mut tx, write, &chunk).await?;
-                if write.lease.is_some() {
-                    chunk.retain(|post| dequeued.contains(&post.done.fullname));
-                } else {
-                    let others = Self::leased_or_labelled(&mut tx, write.target, &chunk).await?;
-                    chunk.retain(|post| !others.contains(&post.done.fullname));
-                }
-                if chunk.is_empty() {
-                    continue;
-                }
-                let outcomes = chunk.iter().map(|post| post.done.scores.outcome);
-                outcomes.for_each(|outcome| stored.add(outcome));
-                match Self::insert_outputs(&mut tx, write.logits_model, &chunk, bulk).await {
-                    // Another worker has since stored logits for one of the texts.
-                    Err(error) if bulk && is_duplicate_key(&error) => {
-                        bulk = false;
-                        continue 'transaction;
-                    }
-                    inserted => inserted?,
-                }
-                Self::upsert_labels(&mut tx, write, &slugs, &chunk).await?;
-            }
-            tx.commit().await.context("store labels")?;
-            return Ok(Written::Stored(stored));
+            written => written,
         }
+    }
+
+    /// Stores labels in order of fullname. With `bulk`, many logits are inserted by the fastest method, which fails if
+    /// one of them is already stored.
+    async fn try_save_labels(
+        &self,
+        write: &LabelWrite,
+        sorted: &[&Classified],
+        bulk: bool,
+    ) -> Result<Written> {
+        let begun = self.pool.begin_with(DB::BEGIN_LABELS).await;
+        let mut tx = begun.context("begin a transaction")?;
+        match write.lease {
+            // Another worker has reclaimed these posts.
+            Some(lease) if !Self::lock_lease(&mut tx, lease, DB::LOCK_KEY).await? => {
+                return Ok(Written::LeaseLost);
+            }
+            Some(_) => {}
+            None => Self::lock_label_set(&mut tx, write.target.label_set).await?,
+        }
+        let slugs = Self::slugs(&mut tx, write.target.label_set).await?;
+        let mut stored = StoredLabels::default();
+        for chunk in sorted.chunks(POSTS_A_STATEMENT) {
+            // A post that was edited in the meantime remains in the backlog and is scored again.
+            let mut posts = Self::lock_unchanged_posts(&mut tx, chunk).await?;
+            if posts.is_empty() {
+                continue;
+            }
+            // Drops posts that belong to other writers: with a lease, those that are no longer under it; without one,
+            // those that are labelled, or that are still in the backlog because they are leased.
+            let dequeued = Self::dequeue(&mut tx, write, &posts).await?;
+            if write.lease.is_some() {
+                posts.retain(|post| dequeued.contains(&post.done.fullname));
+            } else {
+                let others = Self::leased_or_labelled(&mut tx, write.target, &posts).await?;
+                posts.retain(|post| !others.contains(&post.done.fullname));
+            }
+            if posts.is_empty() {
+                continue;
+            }
+            for post in &posts {
+                stored.add(post.done.scores.outcome);
+            }
+            Self::insert_logits(&mut tx, write.logits_model, &posts, bulk).await?;
+            Self::insert_vectors(&mut tx, write.logits_model, &posts).await?;
+            Self::upsert_labels(&mut tx, write, &slugs, &posts).await?;
+        }
+        tx.commit().await.context("store labels")?;
+        Ok(Written::Stored(stored))
     }
 
     /// Serialises lease-free writes to a label set, so that each write sees the labels from the others, and no post is
     /// labelled twice.
-    async fn lock_label_set(
-        tx: &mut Transaction<'static, DB>,
-        label_set: LabelSetId,
-    ) -> Result<()> {
+    async fn lock_label_set(tx: &mut Tx<DB>, label_set: LabelSetId) -> Result<()> {
         let alone = format!("SELECT 1 FROM label_sets WHERE id = $1 {}", DB::LOCK_POSTS);
         sqlx::query::<DB>(AssertSqlSafe(alone))
             .bind(label_set)
@@ -111,7 +117,7 @@ impl<DB: Dialect> SqlStore<DB> {
     /// whose text retention deleted keeps the hash; a lease on it ended with the deletion, so only results from stored
     /// vectors are written for it.
     async fn lock_unchanged_posts<'c>(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         done: &[&'c Classified],
     ) -> Result<Vec<Locked<'c>>> {
         const WHAT: &str = "lock posts with unchanged text";
@@ -141,10 +147,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(locked)
     }
 
-    async fn slugs(
-        tx: &mut Transaction<'static, DB>,
-        label_set: LabelSetId,
-    ) -> Result<Vec<String>> {
+    async fn slugs(tx: &mut Tx<DB>, label_set: LabelSetId) -> Result<Vec<String>> {
         sqlx::query_scalar::<DB, _>(
             "SELECT label FROM labels WHERE label_set_id = $1 ORDER BY position",
         )
@@ -156,7 +159,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Removes posts from the backlog: with a lease, those under it; without one, those without a lease. Returns them.
     async fn dequeue(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         write: &LabelWrite,
         posts: &[Locked<'_>],
     ) -> Result<HashSet<Fullname>> {
@@ -172,17 +175,15 @@ impl<DB: Dialect> SqlStore<DB> {
         delete.push(" AND fullname IN (");
         push_list(&mut delete, posts.iter().map(Locked::fullname));
         delete.push(" RETURNING fullname");
-        delete
-            .build()
-            .fetch_all(&mut **tx)
-            .await
-            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+        let dequeued = delete.build_query_scalar().fetch_all(&mut **tx).await;
+        dequeued
+            .map(HashSet::from_iter)
             .context("remove posts from the backlog")
     }
 
     /// Returns the posts that are already leased or labelled.
     async fn leased_or_labelled(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         target: Target,
         posts: &[Locked<'_>],
     ) -> Result<HashSet<Fullname>> {
@@ -196,24 +197,19 @@ impl<DB: Dialect> SqlStore<DB> {
                 AND p.fullname IN ("
         ));
         push_list(&mut select, posts.iter().map(Locked::fullname));
-        select
-            .build()
-            .fetch_all(&mut **tx)
-            .await
-            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+        let posts = select.build_query_scalar().fetch_all(&mut **tx).await;
+        posts
+            .map(HashSet::from_iter)
             .context("read leased and labelled posts")
     }
 
-    /// Stores the logits and vectors that were computed for these labels. With `bulk`, many logits are inserted by the
-    /// fastest method, which fails if one of them is already stored.
-    async fn insert_outputs(
-        tx: &mut Transaction<'static, DB>,
+    /// Stores the logits that were computed for these labels. For `bulk`, see [`Self::try_save_labels`].
+    async fn insert_logits(
+        tx: &mut Tx<DB>,
         model: ModelId,
         posts: &[Locked<'_>],
         bulk: bool,
     ) -> Result<()> {
-        // An output that is already stored is equal: its key consists of the model, the text and the hypothesis.
-        const ANY: Keys = Keys::MayExist("ON CONFLICT DO NOTHING");
         let logits = posts.iter().flat_map(|post| {
             let logits = post.done.logits.iter();
             logits.map(|one| (&post.done.text_hash, one.hypothesis, &one.logits))
@@ -243,10 +239,15 @@ impl<DB: Dialect> SqlStore<DB> {
             keys: if DB::BULK_LOGITS && bulk && rows.len() >= BULK_ROWS {
                 Keys::New
             } else {
-                ANY
+                KEEP_STORED
             },
         };
-        DB::insert(&mut *tx, insert).await.context("store logits")?;
+        let stored = DB::insert(&mut *tx, insert).await;
+        stored.map(drop).context("store logits")
+    }
+
+    /// Stores the vectors that were computed for these labels.
+    async fn insert_vectors(tx: &mut Tx<DB>, model: ModelId, posts: &[Locked<'_>]) -> Result<()> {
         let vectors = posts.iter().filter_map(|post| {
             let vector = post.done.vector.as_ref()?;
             Some((&post.done.text_hash, vector.as_bytes()))
@@ -264,7 +265,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 ("text_hash", Values::Bytes(hashes)),
                 ("vector", Values::Bytes(vectors)),
             ],
-            keys: ANY,
+            keys: KEEP_STORED,
         };
         let stored = DB::insert(&mut *tx, insert).await;
         stored.map(drop).context("store vectors")
@@ -272,7 +273,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Writes the labels of posts, and all their scores.
     async fn upsert_labels(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         write: &LabelWrite,
         slugs: &[String],
         posts: &[Locked<'_>],

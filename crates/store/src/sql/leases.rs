@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use sqlx::AssertSqlSafe;
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{AssertSqlSafe, Transaction};
 
-use super::{ErrorContext, SqlStore, at};
+use super::{ErrorContext, SqlStore, Tx, at};
 use crate::dialect::Dialect;
 use crate::workers::only_clocks_differ;
 use crate::{Claimant, Lease, Result};
@@ -17,7 +17,7 @@ const RECLAIMED: &str = "its worker crashed, or did not renew its lease in time"
 
 impl<DB: Dialect> SqlStore<DB> {
     pub(super) async fn begin_lease(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         claimant: &Claimant<'_>,
         now: DateTime<Utc>,
     ) -> Result<Lease> {
@@ -33,7 +33,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .context("insert a lease")
     }
 
-    pub(super) async fn end_lease(tx: &mut Transaction<'static, DB>, id: Lease) -> Result<()> {
+    pub(super) async fn end_lease(tx: &mut Tx<DB>, id: Lease) -> Result<()> {
         sqlx::query::<DB>("DELETE FROM leases WHERE id = $1")
             .bind(id)
             .execute(&mut **tx)
@@ -66,11 +66,7 @@ impl<DB: Dialect> SqlStore<DB> {
     /// Locks a lease before any post, so that it is neither reclaimed nor ended while its posts are written. Returns
     /// false if it does not exist: reclaiming an expired lease deletes its row, so the row alone decides. The lock of a
     /// writer does not block a renewal, so a long write does not lose its lease.
-    pub(super) async fn lock_lease(
-        tx: &mut Transaction<'static, DB>,
-        lease: Lease,
-        lock: &str,
-    ) -> Result<bool> {
+    pub(super) async fn lock_lease(tx: &mut Tx<DB>, lease: Lease, lock: &str) -> Result<bool> {
         let live = format!("SELECT 1 FROM leases WHERE id = $1 {lock}");
         sqlx::query::<DB>(AssertSqlSafe(live))
             .bind(lease)
@@ -82,10 +78,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Reclaims the posts of expired leases. Skips locked leases: their holders are writing, or another worker is
     /// reclaiming them.
-    pub(super) async fn reclaim_expired(
-        tx: &mut Transaction<'static, DB>,
-        now: DateTime<Utc>,
-    ) -> Result<()> {
+    pub(super) async fn reclaim_expired(tx: &mut Tx<DB>, now: DateTime<Utc>) -> Result<()> {
         let expired = format!(
             "SELECT id, worker, expires_at FROM leases WHERE expires_at <= $1 ORDER BY id {}",
             DB::SKIP_LOCKED
@@ -111,7 +104,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     // A crash does not count as an attempt, because it does not show which post caused it.
-    async fn reclaim_lease(tx: &mut Transaction<'static, DB>, id: Lease) -> Result<()> {
+    async fn reclaim_lease(tx: &mut Tx<DB>, id: Lease) -> Result<()> {
         sqlx::query::<DB>(
             "UPDATE backlog SET lease_id = NULL, crashes = crashes + 1, error = $2 WHERE lease_id = $1",
         )

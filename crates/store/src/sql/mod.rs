@@ -1,8 +1,8 @@
 //! All statements, each written once for both databases.
 //!
 //! One impl block serves SQLite and PostgreSQL: both support `$1` parameters, `ON CONFLICT … DO UPDATE` and
-//! `RETURNING`. The differences are in [`Dialect`]. This file opens databases and contains the code that the statements
-//! share. The statements are in one file per concern.
+//! `RETURNING`. The differences are in [`Dialect`]. This file contains the code that the statements share. `opening.rs`
+//! opens databases. The statements are in one file per concern.
 
 /// Returns a function that decodes a row into a struct, with the listed fields in the order of the columns.
 macro_rules! row_as {
@@ -19,15 +19,18 @@ mod backlog;
 mod browse;
 mod claims;
 mod dropping;
+mod frame;
 mod gaps;
 mod gold;
 mod keywords;
 mod labelling;
 mod leases;
+mod lookups;
+mod meta;
 mod models;
+mod opening;
 mod post_rows;
 mod posts;
-mod predictions;
 mod purging;
 mod quotas;
 mod reconciling;
@@ -43,71 +46,24 @@ mod vectors;
 mod versions;
 mod watermarks;
 
-use std::cmp::Ordering;
 use std::sync::Arc;
 
-use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{AssertSqlSafe, Connection, Encode, Pool, QueryBuilder, Row, Transaction, Type};
+use sqlx::{AssertSqlSafe, Encode, Pool, QueryBuilder, Row, Transaction, Type};
 
+pub(super) use self::opening::TABLES;
 use self::post_rows::json_array;
 pub(super) use self::text_rule::TEXTS;
-use super::dialect::{Dialect, File, migrator_from};
+use super::dialect::Dialect;
 pub(super) use super::driver_error::ErrorContext;
-use super::lock_wait::{LockWaits, repeat};
-use super::{Access, Info, Result, StoreError};
-use topicmill_core::{Fullname, Post, SourceKind, TextHash, Timestamp, redact_url};
+use super::lock_wait::LockWaits;
+use super::{Info, Result, StoreError};
+use topicmill_core::{Fullname, Post, SourceKind, TextHash, Timestamp};
 
 /// Fullnames per statement, well below SQLite's limit of 32,766 parameters and PostgreSQL's of 65,535.
 const POSTS_A_STATEMENT: usize = 500;
 /// Rows per INSERT of at most 13 columns, and values per `IN` list.
 const ROWS_A_STATEMENT: usize = 2_000;
-
-/// The tables, each after the tables that it refers to.
-pub(super) const TABLES: [&str; 24] = [
-    "scheduled_runs",
-    "runs",
-    "things",
-    "sightings",
-    "watermarks",
-    "gaps",
-    "topic_keywords",
-    "imports",
-    "tombstones",
-    "quotas",
-    "models",
-    "label_sets",
-    "labels",
-    "current_target",
-    "hypotheses",
-    "pair_logits",
-    "text_vectors",
-    "label_vectors",
-    "classifications",
-    "packed_scores",
-    "gold",
-    "cross_fitted",
-    "leases",
-    "backlog",
-];
-
-/// Other relations in the schema: views, and internal tables.
-const OTHER_RELATIONS: [&str; 14] = [
-    "posts",
-    "comments",
-    "labeled_things",
-    "labeled_comments",
-    "labeled_posts",
-    "uncertain_posts",
-    "post_scores",
-    "topic_agreement",
-    "topic_daily",
-    "labeled_posts_all",
-    "post_scores_all",
-    "label_scores",
-    "meta",
-    "_sqlx_migrations",
-];
 
 /// A database, with its connection pool.
 #[derive(Debug)]
@@ -137,11 +93,6 @@ impl<DB: Dialect> Clone for SqlStore<DB> {
     }
 }
 
-/// Returns true if the error is a missing privilege.
-fn is_forbidden(error: &StoreError) -> bool {
-    matches!(error, StoreError::Denied(_))
-}
-
 /// Returns true if a post comes from a file or an archive, but its stored version comes from Reddit itself.
 fn yields_to_stored(post: &Post, known_from: &str) -> bool {
     !post.source.is_live() && known_from.parse().is_ok_and(SourceKind::is_live)
@@ -168,10 +119,13 @@ where
     query.push(")");
 }
 
+/// A transaction that owns its connection.
+type Tx<DB> = Transaction<'static, DB>;
+
 impl<DB: Dialect> SqlStore<DB> {
     /// Runs a statement that ends with `fullname IN` on these posts. Returns the number of changed rows.
     async fn change_posts(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         statement: &str,
         posts: impl Iterator<Item = &str>,
         what: &'static str,
@@ -187,7 +141,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Selects strings of these posts, with a statement that ends with `IN`.
     async fn select_posts(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         statement: &str,
         posts: impl Iterator<Item = &str>,
         what: &'static str,
@@ -228,185 +182,6 @@ impl<DB: Dialect> SqlStore<DB> {
             row: fullname.to_string(),
             detail: "`text_hash` does not have 16 bytes".into(),
         })
-    }
-
-    pub(super) async fn open(url: &str, access: Access, more: &[File]) -> Result<Self> {
-        Self::try_open(url, access, more)
-            .await
-            .map_err(|error| match error {
-                StoreError::Damaged { message, .. } => StoreError::Damaged {
-                    what: format!("the database `{}`", redact_url(url)),
-                    message,
-                },
-                error => error,
-            })
-    }
-
-    async fn try_open(url: &str, access: Access, more: &[File]) -> Result<Self> {
-        let migrator = migrator_from(DB::MIGRATIONS.iter().chain(more).copied());
-        // Read before the file is opened, so that a file that is replaced in between is noticed.
-        let options = url.parse::<<DB::Connection as Connection>::Options>().ok();
-        let file = options.and_then(|options| DB::file_id(&options));
-        let pool = DB::open(url, access).await?;
-        let store = Self {
-            // A new file exists only now.
-            file: file.or_else(|| DB::file_id(&pool.connect_options())),
-            pool,
-            url: redact_url(url),
-            uses_caller_time: false,
-            reads_titles: false,
-            waits: Arc::default(),
-        };
-        if access == Access::AnySchema {
-            return Ok(store);
-        }
-        let found = match repeat!(store, store.schema()) {
-            // A user who may read only the views has all the privileges that queries need.
-            Err(error) if access == Access::ReadOnly && is_forbidden(&error) => return Ok(store),
-            found => found?,
-        };
-        if found == 0
-            && let Some(has_place) = DB::HAS_CURRENT_SCHEMA
-            && store.number(has_place, "check the search path").await? == 0
-        {
-            return Err(StoreError::NoSchema(store.url));
-        }
-        if found > 0 && store.is_earlier_build(&migrator).await? {
-            return Err(StoreError::EarlierBuild(store.url));
-        }
-        let versions = migrator.iter().map(|migration| migration.version);
-        let known = versions.max().unwrap_or(0);
-        if found >= known || access != Access::Create {
-            store.check_schema(found, known)?;
-            return Ok(store);
-        }
-        if found > 0 {
-            tracing::warn!(
-                from = found, to = known, url = %store.url,
-                "upgrading the database to the schema of this version; earlier versions can no longer use it"
-            );
-        } else {
-            if let Some(is_utf8) = DB::IS_UTF8
-                && store
-                    .number(is_utf8, "read the encoding of the database")
-                    .await?
-                    == 0
-            {
-                return Err(StoreError::Encoding(store.url));
-            }
-            store.check_names_free().await?;
-        }
-        store.migrate(&migrator).await?;
-        if found > 0 {
-            tracing::warn!(schema = known, "upgraded the database");
-        }
-        Ok(store)
-    }
-
-    /// Checks that the database has the latest schema.
-    fn check_schema(&self, found: i64, known: i64) -> Result<()> {
-        match found.cmp(&known) {
-            Ordering::Equal => Ok(()),
-            Ordering::Less if found == 0 => Err(StoreError::NoTables(self.url.clone())),
-            Ordering::Less => Err(StoreError::NotMigrated(self.url.clone())),
-            Ordering::Greater => Err(StoreError::Newer {
-                url: self.url.clone(),
-                found,
-                known,
-            }),
-        }
-    }
-
-    /// Checks that no relation of another program has the name of one of topicmill's relations.
-    async fn check_names_free(&self) -> Result<()> {
-        let ours: Vec<String> = TABLES
-            .iter()
-            .chain(&OTHER_RELATIONS)
-            .map(|name| format!("'{name}'"))
-            .collect();
-        let first = format!(
-            "{} IN ({}) ORDER BY 1 LIMIT 1",
-            DB::RELATIONS_NAMED,
-            ours.join(", ")
-        );
-        let found = sqlx::query_scalar::<DB, String>(AssertSqlSafe(first))
-            .fetch_optional(&self.pool)
-            .await
-            .context("check the names of relations")?;
-        let Some(name) = found else {
-            return Ok(());
-        };
-        // Another process may have created topicmill's relations in between.
-        if self.schema().await? > 0 {
-            return Ok(());
-        }
-        Err(StoreError::NameTaken {
-            url: self.url.clone(),
-            name,
-            advice: DB::NAME_TAKEN_ADVICE,
-        })
-    }
-
-    /// Returns the latest schema version of this program.
-    pub(super) fn latest() -> i64 {
-        DB::MIGRATIONS.last().map_or(0, |(version, ..)| *version)
-    }
-
-    /// Returns true if the first migration of the database differs from this program's.
-    async fn is_earlier_build(&self, migrator: &Migrator) -> Result<bool> {
-        let first = migrator.iter().next().expect("a migration exists");
-        sqlx::query_scalar::<DB, i64>(
-            "SELECT COUNT(*) FROM _sqlx_migrations WHERE version = 1 AND checksum <> $1",
-        )
-        .bind(&first.checksum[..])
-        .fetch_one(&self.pool)
-        .await
-        .map(|rows| rows > 0)
-        .context("read the schema version")
-    }
-
-    /// Returns the schema version of the database; 0 if it has none.
-    pub(super) async fn schema(&self) -> Result<i64> {
-        const WHAT: &str = "read the schema version";
-        if self.number(DB::HAS_SCHEMA, WHAT).await? == 0 {
-            return Ok(0);
-        }
-        self.number(
-            "SELECT COALESCE(MAX(version), 0) FROM _sqlx_migrations WHERE success",
-            WHAT,
-        )
-        .await
-    }
-
-    async fn migrate(&self, migrator: &Migrator) -> Result<()> {
-        repeat!(self, async {
-            match DB::migrate(&self.pool, migrator).await {
-                Err(MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _)) => {
-                    Err(source).context("migrate the database")
-                }
-                ended => ended.map_err(StoreError::Migrate),
-            }
-        })
-    }
-
-    /// Returns who holds the lock that a statement of this process is waiting for, if that is known.
-    pub(super) async fn lock_holder(&self) -> Option<String> {
-        DB::lock_holder(&self.pool, None).await
-    }
-
-    pub(super) async fn close(&self) -> Result<()> {
-        self.pool.close().await;
-        self.check_same_file()
-    }
-
-    /// Checks that the database's name still refers to the opened file: SQLite keeps writing to a file that was moved
-    /// or deleted.
-    pub(super) fn check_same_file(&self) -> Result<()> {
-        // A database in memory has no file.
-        if self.file.is_none() || DB::file_id(&self.pool.connect_options()) == self.file {
-            return Ok(());
-        }
-        Err(StoreError::Replaced(self.url.clone()))
     }
 
     pub async fn info(&self) -> Result<Info> {
@@ -456,54 +231,10 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("read the server's clock")
     }
 
-    /// Stores a new, unique value under a key in `meta`.
-    async fn set_unique_meta(
-        tx: &mut Transaction<'static, DB>,
-        key: &str,
-    ) -> Result<(), sqlx::Error> {
-        let note = format!(
-            "INSERT INTO meta (key, value) VALUES ($1, {}) \
-             ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-            DB::TOKEN
-        );
-        sqlx::query::<DB>(AssertSqlSafe(note))
-            .bind(key)
-            .execute(&mut **tx)
-            .await
-            .map(drop)
-    }
-
-    async fn begin(&self) -> Result<Transaction<'static, DB>> {
+    async fn begin(&self) -> Result<Tx<DB>> {
         self.pool
             .begin_with(DB::BEGIN_WRITE)
             .await
             .context("begin a transaction")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use sqlx::Sqlite;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn the_lists_of_relations_match_the_schema() {
-        let folder = tempfile::tempdir().unwrap();
-        let url = format!("sqlite:{}", folder.path().join("a.db").display());
-        let store = SqlStore::<Sqlite>::open(&url, Access::Create, &[])
-            .await
-            .unwrap();
-        let found: Vec<String> = sqlx::query_scalar(
-            "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite~_%' ESCAPE '~'",
-        )
-        .fetch_all(&store.pool)
-        .await
-        .unwrap();
-        let known = TABLES.into_iter().chain(OTHER_RELATIONS);
-        let known: BTreeSet<String> = known.map(str::to_owned).collect();
-        assert_eq!(BTreeSet::from_iter(found), known);
     }
 }

@@ -1,15 +1,14 @@
-//! Stores models, label sets, the current target, and values of `meta`.
+//! Stores models, label sets with their fits, hypotheses, and the current target.
 
 use std::collections::HashMap;
 
 use serde::Serialize;
 use serde_json::Value;
 use sqlx::types::Json;
-use sqlx::{AssertSqlSafe, QueryBuilder};
+use sqlx::{AssertSqlSafe, QueryBuilder, Row};
 
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore};
 use crate::dialect::Dialect;
-use crate::maintenance::REWRITE_DUE;
 use crate::versions::{CrossFitted, Prediction};
 use crate::{HypothesisId, LabelSetId, ModelId, ModelRow, Result, Target};
 use topicmill_core::{Background, Fullname, Label, LabelSet, TextHash, Timestamp};
@@ -150,23 +149,20 @@ impl<DB: Dialect> SqlStore<DB> {
         &self,
         label_set: LabelSetId,
     ) -> Result<HashMap<Fullname, Prediction>> {
-        let rows: Vec<(Fullname, String, f64, bool)> = sqlx::query_as::<DB, _>(
-            "SELECT x.fullname, x.label, x.score, x.abstained FROM cross_fitted x \
+        let decode = |row: DB::Row| {
+            let fullname: Fullname = row.try_get(3)?;
+            Ok((fullname, row_as!(Prediction: label, score, abstained)(row)?))
+        };
+        let rows = sqlx::query::<DB>(
+            "SELECT x.label, x.score, x.abstained, x.fullname FROM cross_fitted x \
                JOIN things p ON p.fullname = x.fullname AND p.text_hash = x.text_hash WHERE x.label_set_id = $1",
         )
         .bind(label_set)
+        .try_map(decode)
         .fetch_all(&self.pool)
-        .await
-        .context("read the labels of cross-fitting")?;
-        let prediction = |(fullname, label, score, abstained)| {
-            let prediction = Prediction {
-                label,
-                score,
-                abstained,
-            };
-            (fullname, prediction)
-        };
-        Ok(rows.into_iter().map(prediction).collect())
+        .await;
+        let rows = rows.context("read the labels of cross-fitting")?;
+        Ok(rows.into_iter().collect())
     }
 
     pub async fn ensure_hypotheses(&self, texts: &[String]) -> Result<Vec<HypothesisId>> {
@@ -252,30 +248,5 @@ impl<DB: Dialect> SqlStore<DB> {
         .await
         .map(|done| DB::rows_affected(&done) > 0)
         .context("replace the current model and label set")
-    }
-
-    pub async fn set_meta(&self, key: &str, value: &str) -> Result<()> {
-        sqlx::query::<DB>(
-            "INSERT INTO meta (key, value) VALUES ($1, $2) \
-             ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        )
-        .bind(key)
-        .bind(value)
-        .execute(&self.pool)
-        .await
-        .map(drop)
-        .context("store a value")
-    }
-
-    pub async fn is_rewrite_due(&self) -> Result<bool> {
-        self.meta(REWRITE_DUE).await.map(|due| due.is_some())
-    }
-
-    pub async fn meta(&self, key: &str) -> Result<Option<String>> {
-        sqlx::query_scalar::<DB, _>("SELECT value FROM meta WHERE key = $1")
-            .bind(key)
-            .fetch_optional(&self.pool)
-            .await
-            .context("read a value")
     }
 }

@@ -84,6 +84,23 @@ impl<'a> Row<'a> {
     pub(super) fn names(&self) -> impl Iterator<Item = &'a str> {
         std::iter::once(self.post.fullname.as_str()).chain(self.shown())
     }
+
+    fn removed_at(&self) -> Option<Timestamp> {
+        self.post.removal.map(|_| self.page.now)
+    }
+
+    /// Returns the time of the page if it shows that the post is on Reddit.
+    fn checked_at(&self) -> Option<Timestamp> {
+        let is_shown = self.post.source.is_live() && self.post.removal.is_none();
+        is_shown.then_some(self.page.now)
+    }
+
+    /// Returns the time of the page if it has the archive's second reading of the post.
+    fn archive_checked_at(&self) -> Option<Timestamp> {
+        let age = self.page.now.as_datetime() - self.post.created_at.as_datetime();
+        let is_second = age >= SECOND_READING && !self.post.score_is_placeholder;
+        (is_second && self.post.source == SourceKind::ArcticShift).then_some(self.page.now)
+    }
 }
 
 /// Formats names as the parameter of [`Dialect::IN_JSON_ARRAY`](crate::dialect::Dialect::IN_JSON_ARRAY).
@@ -116,14 +133,12 @@ pub(super) fn posts_insert<'a>(rows: &[Row<'a>], keys: Keys) -> Insert<'a> {
     let integer = |get: fn(&Post) -> Option<i64>| {
         Values::Integer(rows.iter().map(|row| get(row.post)).collect())
     };
-    let time = |get: fn(&Row<'_>) -> Option<Timestamp>| {
+    let time = |get: fn(&Row<'a>) -> Option<Timestamp>| {
         Values::Time(rows.iter().map(|row| get(row).map(at)).collect())
     };
     let ratio = rows.iter().map(|row| row.post.upvote_ratio).collect();
-    let hash = rows
-        .iter()
-        .map(|row| row.post.text_hash().as_bytes())
-        .collect();
+    let hashes = rows.iter().map(|row| row.post.text_hash().as_bytes());
+    let topics = rows.iter().map(|row| row.page.topic).collect();
     let columns = vec![
         ("fullname", text(|post| Some(post.fullname.as_str()))),
         ("kind", text(|post| Some(post.fullname.kind().as_str()))),
@@ -131,10 +146,7 @@ pub(super) fn posts_insert<'a>(rows: &[Row<'a>], keys: Keys) -> Insert<'a> {
         ("parent", text(|post| name(post.reply.parent.as_ref()))),
         ("is_submitter", flag(|post| post.reply.is_submitter)),
         ("subreddit", text(|post| Some(&post.subreddit))),
-        (
-            "topic",
-            Values::Text(rows.iter().map(|row| row.page.topic).collect()),
-        ),
+        ("topic", Values::Text(topics)),
         ("title", text(|post| Some(&post.title))),
         ("selftext", text(|post| Some(&post.selftext))),
         (
@@ -151,29 +163,13 @@ pub(super) fn posts_insert<'a>(rows: &[Row<'a>], keys: Keys) -> Insert<'a> {
         ("over_18", flag(|post| Some(post.over_18))),
         ("is_self", flag(|post| Some(post.is_self))),
         ("source", text(|post| Some(post.source.as_str()))),
-        ("text_hash", Values::Bytes(hash)),
+        ("text_hash", Values::Bytes(hashes.collect())),
         ("created_at", time(|row| Some(row.post.created_at))),
         ("collected_at", time(|row| Some(row.page.now))),
         ("updated_at", time(|row| Some(row.page.now))),
-        (
-            "removed_at",
-            time(|row| row.post.removal.map(|_| row.page.now)),
-        ),
-        (
-            "checked_at",
-            time(|row| {
-                let is_shown = row.post.source.is_live() && row.post.removal.is_none();
-                is_shown.then_some(row.page.now)
-            }),
-        ),
-        (
-            "archive_checked_at",
-            time(|row| {
-                let age = row.page.now.as_datetime() - row.post.created_at.as_datetime();
-                let is_second = age >= SECOND_READING && !row.post.score_is_placeholder;
-                (is_second && row.post.source == SourceKind::ArcticShift).then_some(row.page.now)
-            }),
-        ),
+        ("removed_at", time(Row::removed_at)),
+        ("checked_at", time(Row::checked_at)),
+        ("archive_checked_at", time(Row::archive_checked_at)),
         (
             "reddit_score_is_placeholder",
             flag(|post| Some(post.score_is_placeholder)),

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use sqlx::{AssertSqlSafe, Transaction};
+use sqlx::AssertSqlSafe;
 
 use super::claims::HASH_MISMATCH;
 use super::post_rows::{ON_KNOWN_POST, ON_SEEN_AGAIN, Row, json_array, posts_insert};
 use super::stored_posts::{BULK_ROWS, RETURNING, StoredPost};
-use super::{ErrorContext, SqlStore, at, yields_to_stored};
+use super::{ErrorContext, SqlStore, Tx, at, yields_to_stored};
 use crate::bulk::{Insert, Keys, Values};
 use crate::dialect::Dialect;
 use crate::driver_error::is_duplicate_key;
@@ -71,6 +71,21 @@ impl<'r> UpsertPlan<'r> {
     }
 }
 
+/// Splits rows, which are sorted by fullname, into rounds of distinct posts: a statement must not update a row twice, so
+/// repetitions of a post are stored in later rounds.
+fn distinct_rounds<'r>(rows: &[Row<'r>]) -> Vec<Vec<Row<'r>>> {
+    let mut rounds: Vec<Vec<Row<'r>>> = Vec::new();
+    for same_post in rows.chunk_by(|a, b| a.post.fullname == b.post.fullname) {
+        for (n, row) in same_post.iter().enumerate() {
+            if n == rounds.len() {
+                rounds.push(Vec::new());
+            }
+            rounds[n].push(*row);
+        }
+    }
+    rounds
+}
+
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn save_pages(
         &self,
@@ -88,17 +103,17 @@ impl<DB: Dialect> SqlStore<DB> {
         rows.dedup_by(|older, newer| {
             older.post.fullname == newer.post.fullname && std::ptr::eq(older.page, newer.page)
         });
-        let mut bulk = true;
-        loop {
-            match self.try_save_pages(pages, &rows, state, bulk).await {
-                // Another writer has since stored one of the new posts. The retry is not in bulk, because other writers
-                // may store more of the posts before the retry.
-                Err(error) if bulk && is_duplicate_key(&error) => bulk = false,
-                done => return done,
+        match self.try_save_pages(pages, &rows, state, true).await {
+            // Another writer has since stored one of the new posts. The retry is not in bulk, because other writers may
+            // store more of the posts before the retry.
+            Err(error) if is_duplicate_key(&error) => {
+                self.try_save_pages(pages, &rows, state, false).await
             }
+            saved => saved,
         }
     }
 
+    /// Stores pages, whose posts are `rows`, sorted by fullname. For `bulk`, see [`Self::upsert_posts`].
     async fn try_save_pages(
         &self,
         pages: &[Page<'_>],
@@ -108,55 +123,15 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<Upserted> {
         let mut tx = self.begin().await?;
         let mut upserted = Upserted::default();
-        let mut rounds = Vec::new();
-        let mut pending = rows.to_vec();
-        while !pending.is_empty() {
-            // A statement must not update a row twice, so repetitions of a post are stored in later rounds.
-            let mut round: Vec<Row<'_>> = Vec::with_capacity(pending.len());
-            let mut again = Vec::new();
-            for row in pending {
-                match round.last() {
-                    Some(last) if last.post.fullname == row.post.fullname => again.push(row),
-                    _ => round.push(row),
-                }
-            }
-            let reported = Self::purge_reported(&mut tx, &round).await?;
-            // Tombstones are locked before posts, in the same order as in a purge.
-            let purged = Self::tombstoned(&mut tx, &round).await?;
-            // Posts that show a purged post are rejected too. One of these may already be stored, because its parent
-            // was unknown when it was stored.
-            let refused: Vec<Row<'_>> = round
-                .extract_if(.., |row| row.names().any(|name| purged.contains(name)))
-                .collect();
-            let (stay, late) = Self::purge_late_crossposts(&mut tx, &refused, &purged).await?;
-            upserted.purged += reported.posts + reported.crossposts + late;
-            // The rows of posts that were just purged are among the refused ones.
-            upserted.tombstoned += refused.len() as u64 - stay - reported.posts;
-            upserted.unchanged += stay;
-            let parents: Vec<&str> = round.iter().filter_map(Row::shown).collect();
-            let textless = Self::without_text(&mut tx, &parents).await?;
-            let titles = self.titles_of_posts(&mut tx, &round).await?;
-            let altered = |row: &Row<'_>| {
-                let title = row.post.reply.post.as_ref().map(Fullname::as_str);
-                match title.and_then(|post| titles.get(post)) {
-                    Some(title) => Some(row.post.with_text(title, &row.post.selftext)),
-                    None if row.shown().is_some_and(|shown| textless.contains(shown)) => {
-                        Some(row.post.with_text(&row.post.title, ""))
-                    }
-                    None => None,
-                }
-            };
-            let altered: Vec<Option<ReadyPost>> = round.iter().map(altered).collect();
-            let mut stored: Vec<Row<'_>> = round.clone();
-            for (row, altered) in stored.iter_mut().zip(&altered) {
-                row.post = altered.as_ref().unwrap_or(row.post);
-            }
-            let new = Self::upsert_posts(&mut tx, &stored, &textless, bulk, &mut upserted).await?;
-            rounds.push((round, new));
-            pending = again;
+        let mut seen = Vec::new();
+        for round in distinct_rounds(rows) {
+            seen.push(
+                self.store_round(&mut tx, round, bulk, &mut upserted)
+                    .await?,
+            );
         }
         // Sightings follow all posts, because all writers lock posts in order, but not rows of `sightings`.
-        for (round, new) in &rounds {
+        for (round, new) in &seen {
             Self::insert_sightings(&mut tx, round, new).await?;
         }
         for page in pages {
@@ -173,12 +148,56 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(upserted)
     }
 
+    /// Stores distinct posts, and rejects those that must not be stored again. Returns the others, with the new posts
+    /// among them that were inserted in bulk.
+    async fn store_round<'r>(
+        &self,
+        tx: &mut Tx<DB>,
+        mut round: Vec<Row<'r>>,
+        bulk: bool,
+        upserted: &mut Upserted,
+    ) -> Result<(Vec<Row<'r>>, HashSet<Fullname>)> {
+        let reported = Self::purge_reported(tx, &round).await?;
+        // Tombstones are locked before posts, in the same order as in a purge.
+        let purged = Self::tombstoned(tx, &round).await?;
+        // Posts that show a purged post are rejected too. One of these may already be stored, because its parent was
+        // unknown when it was stored.
+        let refused: Vec<Row<'_>> = round
+            .extract_if(.., |row| row.names().any(|name| purged.contains(name)))
+            .collect();
+        let late = Self::purge_late_crossposts(tx, &refused, &purged).await?;
+        upserted.purged += reported.posts + reported.crossposts + late.purged;
+        // The rows of posts that were just purged are among the refused ones.
+        upserted.tombstoned += refused.len() as u64 - late.kept - reported.posts;
+        upserted.unchanged += late.kept;
+        let parents: Vec<&str> = round.iter().filter_map(Row::shown).collect();
+        let textless = Self::without_text(tx, &parents).await?;
+        let titles = self.titles_of_posts(tx, &round).await?;
+        let altered = |row: &Row<'_>| {
+            let post = row.post.reply.post.as_ref().map(Fullname::as_str);
+            match post.and_then(|post| titles.get(post)) {
+                Some(title) => Some(row.post.with_text(title, &row.post.selftext)),
+                None if row.shown().is_some_and(|shown| textless.contains(shown)) => {
+                    Some(row.post.with_text(&row.post.title, ""))
+                }
+                None => None,
+            }
+        };
+        let altered: Vec<Option<ReadyPost>> = round.iter().map(altered).collect();
+        let mut stored: Vec<Row<'_>> = round.clone();
+        for (row, altered) in stored.iter_mut().zip(&altered) {
+            row.post = altered.as_ref().unwrap_or(row.post);
+        }
+        let new = Self::upsert_posts(tx, &stored, &textless, bulk, upserted).await?;
+        Ok((round, new))
+    }
+
     /// Upserts distinct posts. Returns the new posts that were inserted in bulk.
     ///
     /// With `bulk`, many new posts are inserted by the fastest method, which fails with a duplicate key if another
     /// writer stores one of them at the same time.
     async fn upsert_posts(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         rows: &[Row<'_>],
         textless: &HashSet<String>,
         bulk: bool,
@@ -230,10 +249,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Updates the topic of stored posts. Returns how many had a different topic.
-    async fn set_topics(
-        tx: &mut Transaction<'static, DB>,
-        for_topic: &BTreeMap<&str, Vec<&str>>,
-    ) -> Result<u64> {
+    async fn set_topics(tx: &mut Tx<DB>, for_topic: &BTreeMap<&str, Vec<&str>>) -> Result<u64> {
         let mut changed = 0;
         for (topic, fullnames) in for_topic {
             let update = format!(
@@ -252,7 +268,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Deletes derived data that the upsert has made invalid.
-    async fn clean_up(tx: &mut Transaction<'static, DB>, plan: &UpsertPlan<'_>) -> Result<()> {
+    async fn clean_up(tx: &mut Tx<DB>, plan: &UpsertPlan<'_>) -> Result<()> {
         Self::delete_results_of_edits(tx, &plan.edited, &plan.old_hashes).await?;
         if !plan.unchanged_text.is_empty() {
             Self::unpark_restored(tx, &plan.unchanged_text).await?;
@@ -268,7 +284,7 @@ impl<DB: Dialect> SqlStore<DB> {
     /// Deletes results for texts that posts no longer have, and the recorded failures of these posts. The posts already
     /// have their new hashes.
     pub(super) async fn delete_results_of_edits(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         edited: &[&str],
         before: &[&[u8]],
     ) -> Result<()> {
@@ -286,7 +302,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Makes posts claimable again if their text was changed by hand and now matches their hash again.
-    async fn unpark_restored(tx: &mut Transaction<'static, DB>, restored: &[&str]) -> Result<()> {
+    async fn unpark_restored(tx: &mut Tx<DB>, restored: &[&str]) -> Result<()> {
         let update = format!(
             "UPDATE backlog SET attempts = 0, crashes = 0, error = NULL WHERE error = $2 AND fullname IN {}",
             DB::IN_JSON_ARRAY
@@ -301,10 +317,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Resets the failures of posts whose text has changed.
-    pub(super) async fn reset_failures(
-        tx: &mut Transaction<'static, DB>,
-        changed: &[&str],
-    ) -> Result<()> {
+    pub(super) async fn reset_failures(tx: &mut Tx<DB>, changed: &[&str]) -> Result<()> {
         let update = "UPDATE backlog SET attempts = 0, crashes = 0, error = NULL \
                        WHERE (attempts > 0 OR crashes > 0) AND fullname IN";
         let what = "reset failures of changed posts";
@@ -316,7 +329,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Stores the sightings of a run; a page without a topic has none. Posts in `new` have no sightings yet.
     async fn insert_sightings<'r>(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         round: &[Row<'r>],
         new: &HashSet<Fullname>,
     ) -> Result<()> {

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
+use sqlx::{AssertSqlSafe, QueryBuilder};
 
 use super::post_rows::json_array;
-use super::{ErrorContext, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, push_list};
+use super::{ErrorContext, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, Tx, push_list};
 use crate::dialect::Dialect;
 use crate::maintenance::REWRITE_DUE;
 use crate::{Checked, Purged, Result, RunId};
@@ -32,33 +32,25 @@ impl<DB: Dialect> SqlStore<DB> {
         let all = gone.keys().copied().chain(crosspost_names);
         Self::lock_posts(&mut tx, all.chain(stay.map(Fullname::as_str))).await?;
         let purged = Self::purge_posts(&mut tx, run, &gone, crossposts, now).await?;
-        for chunk in checked.visible.chunks(POSTS_A_STATEMENT) {
-            let mut update = QueryBuilder::<DB>::new(if checked.by_archive {
-                "UPDATE things SET archive_checked_at = "
-            } else {
-                "UPDATE things SET removed_at = NULL, checked_at = "
-            });
-            update.push_bind(now).push(" WHERE fullname IN (");
-            push_list(&mut update, chunk.iter().map(Fullname::as_str));
-            update
-                .build()
-                .execute(&mut *tx)
-                .await
-                .context("store which posts are visible")?;
-        }
-        let mut authors_and_texts = 0;
-        for chunk in checked.author_deleted.chunks(POSTS_A_STATEMENT) {
-            let mut update = QueryBuilder::<DB>::new(
-                "UPDATE things SET author = NULL WHERE author IS NOT NULL AND fullname IN (",
-            );
-            push_list(&mut update, chunk.iter().map(Fullname::as_str));
-            authors_and_texts += update
-                .build()
-                .execute(&mut *tx)
-                .await
-                .map(|done| DB::rows_affected(&done))
-                .context("delete authors with deleted accounts")?;
-        }
+        let note = if checked.by_archive {
+            "archive_checked_at = $2"
+        } else {
+            "removed_at = NULL, checked_at = $2"
+        };
+        let update = format!(
+            "UPDATE things SET {note} WHERE fullname IN {}",
+            DB::IN_JSON_ARRAY
+        );
+        sqlx::query::<DB>(AssertSqlSafe(update))
+            .bind(json_array(checked.visible.iter().map(Fullname::as_str)))
+            .bind(now)
+            .execute(&mut *tx)
+            .await
+            .context("store which posts are visible")?;
+        let authors = "UPDATE things SET author = NULL WHERE author IS NOT NULL AND fullname IN";
+        let posts = checked.author_deleted.iter().map(Fullname::as_str);
+        let what = "delete authors with deleted accounts";
+        let mut authors_and_texts = Self::change_posts(&mut tx, authors, posts, what).await?;
         authors_and_texts += Self::record_parents(&mut tx, &checked.crossposts, now).await?;
         // A rewrite of all files is too expensive if nothing was purged.
         if purged != Purged::default() || authors_and_texts > 0 {
@@ -70,7 +62,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Deletes locked posts and their crossposts with everything derived from them, and writes tombstones.
     pub(super) async fn purge_posts(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         run: RunId,
         gone: &BTreeMap<&str, PurgeReason>,
         mut crossposts: BTreeSet<String>,
@@ -116,11 +108,26 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("count posts without an author")
     }
 
+    pub async fn count_purged(&self) -> Result<u64> {
+        sqlx::query_scalar::<DB, i64>(
+            "SELECT (SELECT COUNT(*) FROM tombstones) \
+                  + (SELECT COUNT(*) FROM things WHERE text_purged_at IS NOT NULL)",
+        )
+        .fetch_one(&self.pool)
+        .await
+        .map(i64::unsigned_abs)
+        .context("count purged posts")
+    }
+
+    pub async fn count_tombstones(&self, posts: &[Fullname]) -> Result<u64> {
+        let select = "SELECT fullname FROM tombstones WHERE fullname IN (";
+        let names = posts.iter().map(Fullname::as_str).collect();
+        let found = self.rows_in(select, names, "count tombstones").await?;
+        Ok(found.len() as u64)
+    }
+
     /// Counts the gold labels of posts. No gold label can be added while the posts are locked.
-    async fn count_gold(
-        tx: &mut Transaction<'static, DB>,
-        posts: impl Iterator<Item = &str>,
-    ) -> Result<u64> {
+    async fn count_gold(tx: &mut Tx<DB>, posts: impl Iterator<Item = &str>) -> Result<u64> {
         let count = format!(
             "SELECT COUNT(*) FROM gold WHERE fullname IN {}",
             DB::IN_JSON_ARRAY
@@ -135,7 +142,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Returns the crossposts of purged posts, according to Reddit's response.
     async fn showing<'c>(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         gone: &BTreeMap<&str, PurgeReason>,
         shows: &'c [(Fullname, Vec<Fullname>)],
     ) -> Result<BTreeSet<&'c str>> {
@@ -159,7 +166,7 @@ impl<DB: Dialect> SqlStore<DB> {
     /// Stores the parents of crossposts and deletes the text of crossposts whose parent lost its text to retention.
     /// Returns the number of texts.
     async fn record_parents(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         shows: &[(Fullname, Vec<Fullname>)],
         now: Timestamp,
     ) -> Result<u64> {
@@ -198,7 +205,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Deletes crossposts of purged posts and writes tombstones for the ones that were stored. Returns how many.
     pub(super) async fn purge_crossposts(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         run: RunId,
         crossposts: &BTreeSet<String>,
         now: Timestamp,
@@ -220,7 +227,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(purged)
     }
 
-    pub(super) async fn lock_tombstones(tx: &mut Transaction<'static, DB>) -> Result<()> {
+    pub(super) async fn lock_tombstones(tx: &mut Tx<DB>) -> Result<()> {
         if let Some(lock) = DB::LOCK_TOMBSTONES {
             sqlx::query::<DB>(lock)
                 .execute(&mut **tx)
@@ -232,7 +239,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Returns the crossposts of posts, the crossposts of these crossposts, and so on.
     pub(super) async fn crossposts_of(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         shown: impl Iterator<Item = &str>,
     ) -> Result<BTreeSet<String>> {
         const SELECT: &str = "SELECT fullname FROM things WHERE crosspost_parent IN";
@@ -252,7 +259,7 @@ impl<DB: Dialect> SqlStore<DB> {
     /// Locks the given posts that are stored, and the comments that are read with their titles, before any of them is
     /// changed. See [`Dialect::LOCK_POSTS`].
     pub(super) async fn lock_posts(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         posts: impl Iterator<Item = &str>,
     ) -> Result<()> {
         // SQLite has only one writer at a time, so this would be useless.
@@ -274,21 +281,18 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Removes posts from the backlog, even if they are leased.
-    pub(super) async fn dequeue_all(
-        tx: &mut Transaction<'static, DB>,
-        fullnames: &[&str],
-    ) -> Result<()> {
-        let mut delete = QueryBuilder::<DB>::new("DELETE FROM backlog WHERE fullname IN (");
-        push_list(&mut delete, fullnames.iter().copied());
-        let deleted = delete.build().execute(&mut **tx).await;
-        deleted.map(drop).context("remove posts from the backlog")
+    pub(super) async fn dequeue_all(tx: &mut Tx<DB>, fullnames: &[&str]) -> Result<()> {
+        let (delete, posts) = (
+            "DELETE FROM backlog WHERE fullname IN",
+            fullnames.iter().copied(),
+        );
+        Self::change_posts(tx, delete, posts, "remove posts from the backlog")
+            .await
+            .map(drop)
     }
 
     /// Deletes posts with everything derived from them. Returns the posts that were stored.
-    async fn delete_posts(
-        tx: &mut Transaction<'static, DB>,
-        fullnames: &[&str],
-    ) -> Result<Vec<String>> {
+    async fn delete_posts(tx: &mut Tx<DB>, fullnames: &[&str]) -> Result<Vec<String>> {
         // The hashes are read first, because afterwards the text of the posts is unknown.
         let mut hashes = Self::hashes(tx, "things", fullnames).await?;
         // Earlier texts may have been scored too.
@@ -312,26 +316,19 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Deletes the titles of posts from the comments that are read with them, and the vectors of these texts. The
     /// comments keep their labels and the hash of the text that the labels were read from.
-    pub(super) async fn delete_titles(
-        tx: &mut Transaction<'static, DB>,
-        posts: &[&str],
-    ) -> Result<()> {
-        const WHAT: &str = "delete the titles of purged posts from comments";
+    pub(super) async fn delete_titles(tx: &mut Tx<DB>, posts: &[&str]) -> Result<()> {
         let mut update = QueryBuilder::<DB>::new(
             "UPDATE things SET title = '', context_purged = TRUE WHERE post IS NOT NULL AND title <> '' AND post IN (",
         );
         push_list(&mut update, posts.iter().copied());
         update.push(" RETURNING fullname, text_hash");
-        let rows = update.build().fetch_all(&mut **tx).await.context(WHAT)?;
-        for rows in rows.chunks(POSTS_A_STATEMENT) {
-            let (mut comments, mut hashes): (Vec<String>, Vec<Vec<u8>>) = Default::default();
-            for row in rows {
-                comments.push(row.try_get(0).context(WHAT)?);
-                hashes.push(row.try_get(1).context(WHAT)?);
-            }
-            let comments: Vec<&str> = comments.iter().map(String::as_str).collect();
+        let changed = update.build_query_as().fetch_all(&mut **tx).await;
+        let changed: Vec<(String, Vec<u8>)> =
+            changed.context("delete the titles of purged posts from comments")?;
+        for chunk in changed.chunks(POSTS_A_STATEMENT) {
+            let comments: Vec<&str> = chunk.iter().map(|(name, _)| name.as_str()).collect();
             Self::dequeue_all(tx, &comments).await?;
-            let hashes: Vec<&[u8]> = hashes.iter().map(Vec::as_slice).collect();
+            let hashes: Vec<&[u8]> = chunk.iter().map(|(_, hash)| hash.as_slice()).collect();
             Self::delete_unused_vectors(tx, &hashes).await?;
         }
         Ok(())
@@ -339,27 +336,21 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Deletes the logits and vectors of texts that no labelled post has any more. An unlabelled post with such a text
     /// is scored again.
-    pub(super) async fn delete_unused_logits(
-        tx: &mut Transaction<'static, DB>,
-        texts: &[&[u8]],
-    ) -> Result<()> {
+    pub(super) async fn delete_unused_logits(tx: &mut Tx<DB>, texts: &[&[u8]]) -> Result<()> {
         Self::delete_unused(tx, ("pair_logits", ""), texts).await?;
         Self::delete_unused_vectors(tx, texts).await
     }
 
     /// Deletes the vectors of texts that no labelled post has any more. Retention deletes vectors but not logits,
     /// because vectors reveal more about a text.
-    pub(super) async fn delete_unused_vectors(
-        tx: &mut Transaction<'static, DB>,
-        texts: &[&[u8]],
-    ) -> Result<()> {
+    pub(super) async fn delete_unused_vectors(tx: &mut Tx<DB>, texts: &[&[u8]]) -> Result<()> {
         Self::delete_unused(tx, ("text_vectors", "AND p.has_text"), texts).await
     }
 
     /// Deletes the rows of texts from a table unless a labelled post that meets a condition still has the text. Uses
     /// the index on labels: an index on the posts' hashes would cost one more page write for each stored post.
     async fn delete_unused(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         (table, condition): (&str, &str),
         texts: &[&[u8]],
     ) -> Result<()> {
@@ -380,7 +371,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     async fn write_tombstones(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         run: RunId,
         gone: &[(&str, PurgeReason)],
         now: Timestamp,
@@ -407,7 +398,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Returns the hashes of the posts' texts, as a table has them.
     pub(super) async fn hashes(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         table: &str,
         fullnames: &[&str],
     ) -> Result<Vec<Vec<u8>>> {
@@ -422,7 +413,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Records that deleted bytes may linger in the files.
-    pub(super) async fn mark_rewrite_due(tx: &mut Transaction<'static, DB>) -> Result<()> {
+    pub(super) async fn mark_rewrite_due(tx: &mut Tx<DB>) -> Result<()> {
         let noted = Self::set_unique_meta(tx, REWRITE_DUE).await;
         noted.context("record that a rewrite is due")
     }

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use sqlx::{AssertSqlSafe, Row, Transaction};
+use sqlx::{AssertSqlSafe, Row};
 
-use super::{ErrorContext, SqlStore};
+use super::{ErrorContext, SqlStore, Tx};
 use crate::dialect::Dialect;
 use crate::report::{
     PeriodCell, PostOutcome, ReportCell, ReportQuery, ReportSums, SamplePost, ScoreBin,
@@ -57,7 +57,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Returns the times of the first and the last post in the period.
     async fn span(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         query: &ReportQuery,
     ) -> Result<Option<(Timestamp, Timestamp)>, sqlx::Error> {
         // Two subqueries, because SQLite uses an index only for a single MIN or MAX.
@@ -79,7 +79,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Counts posts by time, topic and outcome.
     async fn cells(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         query: &ReportQuery,
         step: TimeStep,
     ) -> Result<Vec<ReportCell>, sqlx::Error> {
@@ -190,10 +190,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Returns the distribution of scores.
-    async fn bins(
-        tx: &mut Transaction<'static, DB>,
-        query: &ReportQuery,
-    ) -> Result<Vec<ScoreBin>, sqlx::Error> {
+    async fn bins(tx: &mut Tx<DB>, query: &ReportQuery) -> Result<Vec<ScoreBin>, sqlx::Error> {
         let select = format!(
             "SELECT label, outcome, bin, COUNT(*) FROM ( \
                SELECT CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, \
@@ -231,7 +228,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Returns some posts with the highest scores.
     async fn most_confident(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         query: &ReportQuery,
         sums: &ReportSums,
     ) -> Result<Vec<SamplePost>> {
@@ -259,7 +256,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     async fn samples(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         query: &ReportQuery,
         condition: &str,
         least: f64,
@@ -288,7 +285,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Returns the subreddits skipped in the latest runs.
     async fn skipped(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         kind: ThingKind,
     ) -> Result<Vec<SkippedSubreddits>, sqlx::Error> {
         let select = format!(

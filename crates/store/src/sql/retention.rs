@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use sqlx::{QueryBuilder, Transaction};
+use sqlx::AssertSqlSafe;
 
-use super::{ErrorContext, POSTS_A_STATEMENT, SqlStore, push_list};
+use super::post_rows::json_array;
+use super::{ErrorContext, POSTS_A_STATEMENT, SqlStore, Tx};
 use crate::dialect::Dialect;
 use crate::maintenance::VECTORS_KEPT;
 use crate::{OldTexts, PurgedTexts, Result};
@@ -70,33 +71,26 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Counts the posts with text that have no label of it under the current target.
-    async fn count_unlabelled(
-        tx: &mut Transaction<'static, DB>,
-        fullnames: &[&str],
-    ) -> Result<u64> {
-        let mut unlabelled = 0;
-        for chunk in fullnames.chunks(POSTS_A_STATEMENT) {
-            let mut count = QueryBuilder::<DB>::new(
-                "SELECT COUNT(*) FROM things p WHERE p.has_text AND NOT EXISTS ( \
-                   SELECT 1 FROM current_target t JOIN classifications c ON c.model_id = t.model_id \
-                      AND c.label_set_id = t.label_set_id AND c.fullname = p.fullname AND c.text_hash = p.text_hash) \
-                    AND p.fullname IN (",
-            );
-            push_list(&mut count, chunk.iter().copied());
-            unlabelled += count
-                .build_query_scalar()
-                .fetch_one(&mut **tx)
-                .await
-                .map(i64::unsigned_abs)
-                .context("count texts without a label")?;
-        }
-        Ok(unlabelled)
+    async fn count_unlabelled(tx: &mut Tx<DB>, fullnames: &[&str]) -> Result<u64> {
+        let count = format!(
+            "SELECT COUNT(*) FROM things p WHERE p.has_text AND NOT EXISTS ( \
+               SELECT 1 FROM current_target t JOIN classifications c ON c.model_id = t.model_id \
+                  AND c.label_set_id = t.label_set_id AND c.fullname = p.fullname AND c.text_hash = p.text_hash) \
+                AND p.fullname IN {}",
+            DB::IN_JSON_ARRAY
+        );
+        sqlx::query_scalar::<DB, _>(AssertSqlSafe(count))
+            .bind(json_array(fullnames.iter().copied()))
+            .fetch_one(&mut **tx)
+            .await
+            .map(i64::unsigned_abs)
+            .context("count texts without a label")
     }
 
     /// Deletes the text, links and author of posts, and their vectors unless `keep_vectors` is set. Returns the number
     /// of posts that still had text.
     pub(super) async fn delete_texts(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         fullnames: &[&str],
         keep_vectors: bool,
         now: Timestamp,
@@ -104,16 +98,14 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut purged = 0;
         for chunk in fullnames.chunks(POSTS_A_STATEMENT) {
             Self::dequeue_all(tx, chunk).await?;
-            let mut update = QueryBuilder::<DB>::new(
+            let update = format!(
                 "UPDATE things SET title = '', selftext = '', url = NULL, permalink = NULL, author = NULL, \
-                 text_purged_at = ",
+                 text_purged_at = $2 WHERE text_purged_at IS NULL AND fullname IN {}",
+                DB::IN_JSON_ARRAY
             );
-            update
-                .push_bind(now)
-                .push(" WHERE text_purged_at IS NULL AND fullname IN (");
-            push_list(&mut update, chunk.iter().copied());
-            purged += update
-                .build()
+            purged += sqlx::query::<DB>(AssertSqlSafe(update))
+                .bind(json_array(chunk.iter().copied()))
+                .bind(now)
                 .execute(&mut **tx)
                 .await
                 .map(|done| DB::rows_affected(&done))

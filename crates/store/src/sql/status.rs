@@ -1,5 +1,5 @@
 //! SQL statements for `status` and metrics. Their cost is bounded, except for `labelling_state`, which counts all
-//! posts.
+//! posts, and the count of comments, which reads their index.
 
 use serde_json::Value;
 use sqlx::types::Json;
@@ -11,7 +11,7 @@ use super::{ErrorContext, SqlStore, at, count};
 use crate::dialect::Dialect;
 use crate::{
     ArchiveState, LabelSetId, LabellingEstimate, LabellingState, LastRun, ModelId, NewestPost,
-    RecentLabelCount, Result, RunId, StageRuns, Target,
+    RecentLabelCount, Result, StageRuns, Target,
 };
 use topicmill_core::{RunStatus, SECOND_READING, SourceKind, Stage, Timestamp};
 
@@ -280,7 +280,7 @@ impl<DB: Dialect> SqlStore<DB> {
         // A partial run is good if it did some of its work. A run that labelled nothing because other workers held the
         // posts is ignored, so that it does not hide their crash.
         let select = format!(
-            "SELECT r.id, r.stage, r.status, r.started_at, r.finished_at, r.error, judged.good, judged.idle FROM ( \
+            "SELECT r.id, r.stage, r.status, COALESCE(r.finished_at, r.started_at), r.error, judged.idle, judged.good FROM ( \
                SELECT MAX(id) AS id, good, COUNT(CASE WHEN status = $3 AND good = 0 AND id > last_good THEN 1 END) AS idle \
                  FROM (SELECT id, stage, status, good, \
                               MAX(CASE WHEN good = 1 THEN id ELSE 0 END) OVER (PARTITION BY stage) AS last_good FROM ( \
@@ -294,29 +294,27 @@ impl<DB: Dialect> SqlStore<DB> {
                 GROUP BY stage, good) judged \
                JOIN runs r ON r.id = judged.id ORDER BY r.id DESC"
         );
-        let rows: Vec<EndedRun> = sqlx::query_as::<DB, _>(AssertSqlSafe(select))
+        let decode = |row: DB::Row| {
+            let is_good = row.try_get::<i64, _>(6)? == 1;
+            let run =
+                row_as!(LastRun: id, stage, status, finished_at, error, idle; good_at = None)(row)?;
+            let good_at = is_good.then_some(run.finished_at);
+            Ok(LastRun { good_at, ..run })
+        };
+        let runs = sqlx::query::<DB>(AssertSqlSafe(select))
             .bind(RunStatus::Running.as_str())
             .bind(RunStatus::Done.as_str())
             .bind(RunStatus::Partial.as_str())
+            .try_map(decode)
             .fetch_all(&self.pool)
             .await
             .context("read the last run of each stage")?;
         let mut stages: Vec<LastRun> = Vec::new();
-        for (id, stage, status, started, finished, error, is_good, idle) in rows {
-            let run = LastRun {
-                id,
-                stage,
-                status,
-                finished_at: finished.unwrap_or(started),
-                error,
-                good_at: None,
-                idle,
-            };
-            let good_at = (is_good == 1).then_some(run.finished_at);
+        for run in runs {
             match stages.iter_mut().find(|known| known.stage == run.stage) {
                 // The latest run of a stage comes first. A later row of the same stage is the last good run.
-                Some(known) => known.good_at = known.good_at.or(good_at),
-                None => stages.push(LastRun { good_at, ..run }),
+                Some(known) => known.good_at = known.good_at.or(run.good_at),
+                None => stages.push(run),
             }
         }
         Ok(stages)
@@ -365,28 +363,16 @@ impl<DB: Dialect> SqlStore<DB> {
               WHERE stage = $1 AND status <> $2 AND CAST(counts ->> 'posts' AS BIGINT) >= $3 \
                 AND counts ->> 'posts_per_sec' IS NOT NULL ORDER BY id DESC LIMIT 1"
         );
-        let pace = sqlx::query_scalar::<DB, f64>(AssertSqlSafe(select))
+        let rate = sqlx::query_scalar::<DB, f64>(AssertSqlSafe(select))
             .bind(Stage::Classify.as_str())
             .bind(RunStatus::Running.as_str())
             .bind(i64::from(posts))
             .fetch_optional(&self.pool)
             .await
             .context("read the labelling rate")?;
-        Ok(pace.filter(|pace| *pace > 0.0))
+        Ok(rate.filter(|rate| *rate > 0.0))
     }
 }
-
-/// An ended run: id, stage, status, start, end, error, and 1 if it was good.
-type EndedRun = (
-    RunId,
-    Stage,
-    RunStatus,
-    Timestamp,
-    Option<Timestamp>,
-    Option<String>,
-    i64,
-    i64,
-);
 
 /// Counts of outcomes.
 struct OutcomeCounts {

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use sqlx::{AssertSqlSafe, Row as _, Transaction};
+use sqlx::{AssertSqlSafe, Row as _};
 
 use super::post_rows::{ON_KNOWN_POST, json_array, posts_insert};
-use super::{ErrorContext, SqlStore};
+use super::{ErrorContext, SqlStore, Tx};
 use crate::Result;
 use crate::bulk::Keys;
 use crate::dialect::Dialect;
@@ -69,7 +69,7 @@ impl<DB: Dialect> SqlStore<DB> {
     /// With `may_look`, an index lookup first checks whether all posts are new. `may_look` must be false after the
     /// server has rejected a post as a duplicate.
     pub(super) async fn stored_among(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         fullnames: &[&str],
         may_look: bool,
     ) -> Result<HashMap<String, StoredPost>> {
@@ -88,7 +88,7 @@ impl<DB: Dialect> SqlStore<DB> {
     ///
     /// If the server's collation differs from byte order, the lookup may miss a post. The insert then fails with a
     /// duplicate key.
-    async fn all_new(tx: &mut Transaction<'static, DB>, first: &str, last: &str) -> Result<bool> {
+    async fn all_new(tx: &mut Tx<DB>, first: &str, last: &str) -> Result<bool> {
         // A generic plan for `BETWEEN` would read the whole table.
         let next = sqlx::query_scalar::<DB, String>(
             "SELECT fullname FROM things WHERE fullname >= $1 ORDER BY fullname LIMIT 1",
@@ -102,7 +102,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Selects and locks the given posts that are stored.
     pub(super) async fn stored_posts(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         fullnames: impl Iterator<Item = &str>,
     ) -> Result<HashMap<String, StoredPost>> {
         let known = format!(

@@ -3,6 +3,7 @@
 use topicmill_core::reddit::{TEXT_RULE, thing_text};
 use topicmill_core::{Fullname, TextHash};
 
+use super::meta::SET_META;
 use super::{ErrorContext, SqlStore};
 use crate::Result;
 use crate::dialect::Dialect;
@@ -54,14 +55,12 @@ impl<DB: Dialect> SqlStore<DB> {
             }
             Self::delete_results_of_edits(&mut tx, &edited, &before).await?;
             if rows.is_empty() {
-                sqlx::query::<DB>(
-                    "INSERT INTO meta (key, value) VALUES ('text_rule', $1) \
-                     ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                )
-                .bind(rule.as_str())
-                .execute(&mut *tx)
-                .await
-                .context(WHAT)?;
+                sqlx::query::<DB>(SET_META)
+                    .bind("text_rule")
+                    .bind(rule.as_str())
+                    .execute(&mut *tx)
+                    .await
+                    .context(WHAT)?;
             }
             tx.commit().await.context(WHAT)?;
             if rows.is_empty() {

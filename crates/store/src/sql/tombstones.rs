@@ -2,22 +2,26 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use sqlx::{AssertSqlSafe, Row as _, Transaction};
+use sqlx::AssertSqlSafe;
 
 use super::post_rows::{Row, json_array};
-use super::{ErrorContext, SqlStore, yields_to_stored};
+use super::{ErrorContext, SqlStore, Tx, yields_to_stored};
 use crate::dialect::Dialect;
 use crate::{Purged, Result};
 use topicmill_core::{Fullname, PurgeReason};
 
+/// Numbers of stored posts that turned out to show a purged post.
+#[derive(Default)]
+pub(super) struct LateCrossposts {
+    pub kept: u64,
+    /// With their own crossposts.
+    pub purged: u64,
+}
+
 impl<DB: Dialect> SqlStore<DB> {
     /// Returns the fullnames of purged posts among the given posts and the posts that they show. Removes a reversible
     /// tombstone if Reddit itself returns the post again.
-    pub(super) async fn tombstoned(
-        tx: &mut Transaction<'static, DB>,
-        rows: &[Row<'_>],
-    ) -> Result<HashSet<String>> {
-        const WHAT: &str = "look up purged posts";
+    pub(super) async fn tombstoned(tx: &mut Tx<DB>, rows: &[Row<'_>]) -> Result<HashSet<String>> {
         // Ordered, to avoid deadlocks; locked, so that no purge happens in between.
         let known = format!(
             "SELECT fullname, reason FROM tombstones WHERE fullname IN {} ORDER BY fullname {}",
@@ -26,24 +30,22 @@ impl<DB: Dialect> SqlStore<DB> {
         );
         // Includes the posts that crossposts show, so that a purged post does not return inside another one.
         let among = json_array(rows.iter().flat_map(Row::names));
-        let rows_found = sqlx::query::<DB>(AssertSqlSafe(known))
+        let tombstones: Vec<(String, String)> = sqlx::query_as::<DB, _>(AssertSqlSafe(known))
             .bind(among)
             .fetch_all(&mut **tx)
             .await
-            .context(WHAT)?;
-        if rows_found.is_empty() {
+            .context("look up purged posts")?;
+        if tombstones.is_empty() {
             return Ok(HashSet::new());
         }
         // A file may be older than the purge, so only Reddit itself can restore a post.
-        let mut visible: HashMap<&str, Option<&str>> = rows
+        let visible: HashMap<&str, Option<&str>> = rows
             .iter()
             .filter(|row| row.post.source.is_live() && row.post.removal.is_none())
             .map(|row| (row.post.fullname.as_str(), row.shown()))
             .collect();
         let (mut kept, mut lifted) = (HashSet::new(), Vec::new());
-        for row in &rows_found {
-            let fullname: String = row.try_get(0).context(WHAT)?;
-            let reason: String = row.try_get(1).context(WHAT)?;
+        for (fullname, reason) in tombstones {
             let is_lifted = reason.parse().is_ok_and(PurgeReason::is_reversible);
             if is_lifted && visible.contains_key(fullname.as_str()) {
                 lifted.push(fullname);
@@ -51,13 +53,16 @@ impl<DB: Dialect> SqlStore<DB> {
                 kept.insert(fullname);
             }
         }
-        // A crosspost remains purged as long as the post that it shows is purged.
-        while let Some(at) = lifted.iter().position(|name| {
-            let shown = visible.get(name.as_str()).copied().flatten();
+        let shows_purged_post = |name: &str, kept: &HashSet<String>| {
+            let shown = visible.get(name).copied().flatten();
             shown.is_some_and(|shown| kept.contains(shown))
-        }) {
-            let fullname = lifted.swap_remove(at);
-            visible.remove(fullname.as_str());
+        };
+        // A crosspost remains purged as long as the post that it shows is purged.
+        while let Some(place) = lifted
+            .iter()
+            .position(|name| shows_purged_post(name, &kept))
+        {
+            let fullname = lifted.swap_remove(place);
             kept.insert(fullname);
         }
         if !lifted.is_empty() {
@@ -72,10 +77,7 @@ impl<DB: Dialect> SqlStore<DB> {
     /// purged posts of these rows and of others.
     ///
     /// A post that was stored after its removal stays, because it has no text.
-    pub(super) async fn purge_reported(
-        tx: &mut Transaction<'static, DB>,
-        rows: &[Row<'_>],
-    ) -> Result<Purged> {
+    pub(super) async fn purge_reported(tx: &mut Tx<DB>, rows: &[Row<'_>]) -> Result<Purged> {
         let reported: BTreeMap<&str, PurgeReason> = rows
             .iter()
             .filter_map(|row| Some((row.post.fullname.as_str(), row.post.removal?)))
@@ -109,24 +111,23 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(purged)
     }
 
-    /// Purges stored posts that turn out to show a purged post, with their crossposts. Returns how many are kept and
-    /// how many are purged.
+    /// Purges stored posts that turn out to show a purged post, with their crossposts.
     ///
     /// Keeps a post that came from Reddit itself if a file or an archive now names a purged parent, because files and
     /// archives may be wrong. The next `purge --check-deleted` checks such posts first.
     pub(super) async fn purge_late_crossposts(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         refused: &[Row<'_>],
-        purged: &HashSet<String>,
-    ) -> Result<(u64, u64)> {
+        tombstoned: &HashSet<String>,
+    ) -> Result<LateCrossposts> {
         let late: BTreeMap<&str, &Row<'_>> = refused
             .iter()
-            .filter(|row| row.shown().is_some_and(|shown| purged.contains(shown)))
+            .filter(|row| row.shown().is_some_and(|shown| tombstoned.contains(shown)))
             .map(|row| (row.post.fullname.as_str(), row))
             .collect();
         // All pages in a block have the same run and time.
         let Some(Row { page, .. }) = late.values().next() else {
-            return Ok((0, 0));
+            return Ok(LateCrossposts::default());
         };
         let stored = format!(
             "SELECT fullname, source FROM things WHERE fullname IN {}",
@@ -137,36 +138,36 @@ impl<DB: Dialect> SqlStore<DB> {
             .fetch_all(&mut **tx)
             .await
             .context("look up crossposts of purged posts")?;
-        let (stay, gone): (Vec<_>, Vec<_>) = stored
+        let (kept, gone): (Vec<_>, Vec<_>) = stored
             .into_iter()
             .partition(|(fullname, source)| yields_to_stored(late[fullname.as_str()].post, source));
         let fullname = |(fullname, _): (String, String)| fullname;
-        let stay: Vec<String> = stay.into_iter().map(fullname).collect();
-        let mut lost = 0;
+        let kept: Vec<String> = kept.into_iter().map(fullname).collect();
+        let mut purged = 0;
         if !gone.is_empty() {
             // The lock prevents others from storing one of them in the meantime without seeing the tombstone.
             Self::lock_tombstones(tx).await?;
             let gone: Vec<String> = gone.into_iter().map(fullname).collect();
-            let mut out = Self::crossposts_of(tx, gone.iter().map(String::as_str)).await?;
-            out.extend(gone);
-            Self::lock_posts(tx, out.iter().map(String::as_str)).await?;
-            lost = Self::purge_crossposts(tx, page.run, &out, page.now).await?;
+            let mut crossposts = Self::crossposts_of(tx, gone.iter().map(String::as_str)).await?;
+            crossposts.extend(gone);
+            Self::lock_posts(tx, crossposts.iter().map(String::as_str)).await?;
+            purged = Self::purge_crossposts(tx, page.run, &crossposts, page.now).await?;
             Self::mark_rewrite_due(tx).await?;
         }
-        if !stay.is_empty() {
+        if !kept.is_empty() {
             // The next check with Reddit then begins with these posts.
             let update = "UPDATE things SET checked_at = NULL WHERE fullname IN";
             let what = "mark posts for a check with Reddit";
-            Self::change_posts(tx, update, stay.iter().map(String::as_str), what).await?;
+            Self::change_posts(tx, update, kept.iter().map(String::as_str), what).await?;
         }
-        Ok((stay.len() as u64, lost))
+        Ok(LateCrossposts {
+            kept: kept.len() as u64,
+            purged,
+        })
     }
 
     /// Returns the posts among these whose text retention deleted.
-    pub(super) async fn without_text(
-        tx: &mut Transaction<'static, DB>,
-        shown: &[&str],
-    ) -> Result<HashSet<String>> {
+    pub(super) async fn without_text(tx: &mut Tx<DB>, shown: &[&str]) -> Result<HashSet<String>> {
         if shown.is_empty() {
             return Ok(HashSet::new());
         }
@@ -181,7 +182,7 @@ impl<DB: Dialect> SqlStore<DB> {
     /// happens in between, because the transaction has locked tombstones.
     pub(super) async fn titles_of_posts(
         &self,
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         rows: &[Row<'_>],
     ) -> Result<HashMap<String, String>> {
         let posts = rows.iter().filter_map(|row| row.post.reply.post.as_ref());
@@ -210,10 +211,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Deletes the URLs of crossposts, because an upsert without a URL keeps the stored one. Returns true if any
     /// crosspost had a URL.
-    pub(super) async fn clear_urls(
-        tx: &mut Transaction<'static, DB>,
-        crossposts: &[&str],
-    ) -> Result<bool> {
+    pub(super) async fn clear_urls(tx: &mut Tx<DB>, crossposts: &[&str]) -> Result<bool> {
         let update = "UPDATE things SET url = NULL WHERE url IS NOT NULL AND fullname IN";
         let what = "delete URLs of crossposts";
         Self::change_posts(tx, update, crossposts.iter().copied(), what)

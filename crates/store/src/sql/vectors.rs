@@ -49,29 +49,22 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<()> {
         const WHAT: &str = "store the vectors of labels";
         let bytes: Vec<Vec<u8>> = vectors.iter().map(LabelVector::to_bytes).collect();
-        let mut rows: Vec<(HypothesisId, &[u8])> = hypotheses
-            .iter()
-            .copied()
-            .zip(bytes.iter().map(Vec::as_slice))
-            .collect();
+        let bytes = bytes.iter().map(Vec::as_slice);
+        let mut rows: Vec<(HypothesisId, &[u8])> = hypotheses.iter().copied().zip(bytes).collect();
         // All writers use the same order, to avoid deadlocks. Two labels with the same text share a hypothesis, and
         // keys must be distinct within an INSERT.
         rows.sort_unstable();
         rows.dedup_by_key(|(id, _)| *id);
         let mut tx = self.begin().await?;
+        let ids = rows.iter().map(|(id, _)| Some(id.0)).collect();
+        let vectors = rows.iter().map(|(_, bytes)| *bytes).collect();
         let insert = Insert {
             table: "label_vectors",
             rows: rows.len(),
             columns: vec![
                 ("model_id", Values::repeat(model.0, rows.len())),
-                (
-                    "hypothesis_id",
-                    Values::Integer(rows.iter().map(|(id, _)| Some(id.0)).collect()),
-                ),
-                (
-                    "vector",
-                    Values::Bytes(rows.iter().map(|(_, bytes)| *bytes).collect()),
-                ),
+                ("hypothesis_id", Values::Integer(ids)),
+                ("vector", Values::Bytes(vectors)),
             ],
             keys: Keys::MayExist("ON CONFLICT DO NOTHING"),
         };

@@ -1,4 +1,5 @@
-//! Reads the versions of label sets, estimates the cost of labelling under a different version, and compares labels.
+//! Reads models and the versions of label sets, estimates the cost of labelling under a different version, and compares
+//! labels.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -7,19 +8,15 @@ use serde_json::Value;
 use sqlx::types::Json;
 use sqlx::{AssertSqlSafe, Row};
 
-use super::claims::max_crashes;
 use super::{ErrorContext, SqlStore};
 use crate::dialect::Dialect;
-use crate::versions::{ComparedPost, Cost, Failure, LabelSetRow, Prediction};
+use crate::versions::{ComparedPost, Cost, LabelSetRow, Prediction};
 use crate::{
     ExistingTarget, HypothesisId, LabelSetId, ModelId, ModelRow, Result, StoreError, Target,
     WorkEstimate,
 };
 use topicmill_core::reddit::thing_text;
 use topicmill_core::{Fitted, Fullname, Label, LabelSet, TextHash, short_hash};
-
-/// Maximum number of displayed errors of parked posts, most frequent first.
-const FAILURES: i64 = 10;
 
 /// Returns the error for a label set whose fit cannot be read, with the commands that drop the label set.
 pub(super) fn damaged_fit(id: LabelSetId, name: &str, hash: &str, error: &str) -> StoreError {
@@ -35,7 +32,7 @@ pub(super) fn damaged_fit(id: LabelSetId, name: &str, hash: &str, error: &str) -
 }
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub(crate) async fn label_sets(&self) -> Result<Vec<LabelSetRow>> {
+    pub async fn label_sets(&self) -> Result<Vec<LabelSetRow>> {
         sqlx::query::<DB>("SELECT id, name, hash, created_at FROM label_sets ORDER BY id DESC")
             .try_map(row_as!(LabelSetRow: id, name, hash, created_at))
             .fetch_all(&self.pool)
@@ -43,7 +40,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("read the label sets")
     }
 
-    pub(crate) async fn label_set(&self, id: LabelSetId) -> Result<LabelSet> {
+    pub async fn label_set(&self, id: LabelSetId) -> Result<LabelSet> {
         let unfitted = self.unfitted_label_set(id).await?;
         let (fitted, hash): (Option<Json<Value>>, String) =
             sqlx::query_as::<DB, _>("SELECT fitted, hash FROM label_sets WHERE id = $1")
@@ -66,7 +63,7 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    pub(crate) async fn unfitted_label_set(&self, id: LabelSetId) -> Result<LabelSet> {
+    pub async fn unfitted_label_set(&self, id: LabelSetId) -> Result<LabelSet> {
         const WHAT: &str = "read a label set";
         let corrupt = |detail: String| StoreError::Corrupt {
             table: "label_sets",
@@ -116,7 +113,7 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    pub(crate) async fn models(&self) -> Result<Vec<(ModelId, ModelRow)>> {
+    pub async fn models(&self) -> Result<Vec<(ModelId, ModelRow)>> {
         let decode = |row: DB::Row| {
             let id = row.try_get(6)?;
             let model =
@@ -133,7 +130,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .context("read the models")
     }
 
-    pub(crate) async fn current_target(&self) -> Result<Option<Target>> {
+    pub async fn current_target(&self) -> Result<Option<Target>> {
         sqlx::query::<DB>("SELECT model_id, label_set_id FROM current_target")
             .try_map(row_as!(Target: model, label_set))
             .fetch_optional(&self.pool)
@@ -141,14 +138,14 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("read the current model and label set")
     }
 
-    pub(crate) async fn current(&self) -> Result<Option<(Target, LabelSet)>> {
+    pub async fn current(&self) -> Result<Option<(Target, LabelSet)>> {
         let Some(target) = self.current_target().await? else {
             return Ok(None);
         };
         Ok(Some((target, self.label_set(target.label_set).await?)))
     }
 
-    pub(crate) async fn models_with_labels(&self, label_set: LabelSetId) -> Result<Vec<ModelId>> {
+    pub async fn models_with_labels(&self, label_set: LabelSetId) -> Result<Vec<ModelId>> {
         sqlx::query_scalar::<DB, _>(
             "SELECT m.id FROM models m WHERE EXISTS ( \
                SELECT 1 FROM classifications c WHERE c.model_id = m.id AND c.label_set_id = $1) ORDER BY m.id DESC",
@@ -159,7 +156,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .context("read the models with labels")
     }
 
-    pub(crate) async fn count_labelled(&self, target: Target) -> Result<u64> {
+    pub async fn count_labelled(&self, target: Target) -> Result<u64> {
         sqlx::query_scalar::<DB, _>(
             "SELECT COUNT(*) FROM classifications c JOIN things p ON p.fullname = c.fullname \
               WHERE c.model_id = $1 AND c.label_set_id = $2 AND c.text_hash = p.text_hash",
@@ -172,10 +169,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .context("count labelled posts")
     }
 
-    pub(crate) async fn find_hypotheses(
-        &self,
-        texts: &[String],
-    ) -> Result<Vec<Option<HypothesisId>>> {
+    pub async fn find_hypotheses(&self, texts: &[String]) -> Result<Vec<Option<HypothesisId>>> {
         const WHAT: &str = "find hypotheses";
         let hashes: Vec<TextHash> = texts.iter().map(|text| TextHash::new(text)).collect();
         let select = "SELECT hash, id FROM hypotheses WHERE hash IN (";
@@ -189,7 +183,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(hashes.iter().map(id).collect())
     }
 
-    pub(crate) async fn cost(
+    pub async fn cost(
         &self,
         model: Option<ModelId>,
         label_set: Option<LabelSetId>,
@@ -240,7 +234,7 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    pub(crate) async fn find_existing(
+    pub async fn find_existing(
         &self,
         model: &ModelRow,
         label_set: &str,
@@ -269,7 +263,7 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    pub(crate) async fn estimate_work(
+    pub async fn estimate_work(
         &self,
         sought: &ExistingTarget,
         sample: u32,
@@ -306,7 +300,7 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    pub(crate) async fn compare_labels(
+    pub async fn compare_labels(
         &self,
         from: Target,
         to: Target,
@@ -334,7 +328,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .context("compare labels")
     }
 
-    pub(crate) async fn compared_posts(
+    pub async fn compared_posts(
         &self,
         targets: [Option<Target>; 2],
         after: &str,
@@ -385,38 +379,6 @@ impl<DB: Dialect> SqlStore<DB> {
             })
         };
         rows.iter().map(decode).collect()
-    }
-
-    pub(crate) async fn text_hashes(
-        &self,
-        posts: &[Fullname],
-    ) -> Result<Vec<(Fullname, TextHash)>> {
-        const WHAT: &str = "find posts";
-        let select = "SELECT fullname, text_hash FROM things WHERE fullname IN (";
-        let names = posts.iter().map(Fullname::as_str).collect();
-        let hash = |row: &DB::Row| {
-            let fullname: Fullname = row.try_get(0).context(WHAT)?;
-            let hash = Self::text_hash(row, 1, &fullname)?;
-            Ok((fullname, hash))
-        };
-        let rows = self.rows_in(select, names, WHAT).await?;
-        rows.iter().map(hash).collect()
-    }
-
-    pub(crate) async fn failures(&self, max_attempts: u32) -> Result<Vec<Failure>> {
-        sqlx::query::<DB>(
-            "SELECT COALESCE(b.error, ''), COUNT(*) FROM backlog b JOIN current_target t \
-                 ON t.model_id = b.model_id AND t.label_set_id = b.label_set_id \
-              WHERE b.attempts >= $1 OR b.crashes >= $2 \
-              GROUP BY b.error ORDER BY COUNT(*) DESC, b.error LIMIT $3",
-        )
-        .bind(i64::from(max_attempts))
-        .bind(max_crashes(max_attempts))
-        .bind(FAILURES)
-        .try_map(row_as!(Failure: error, posts))
-        .fetch_all(&self.pool)
-        .await
-        .context("read why posts were parked")
     }
 }
 

@@ -1,17 +1,14 @@
 //! Stores and reads watermarks and import positions.
 
-use sqlx::{Row as _, Transaction};
+use sqlx::Row as _;
 
-use super::{ErrorContext, SqlStore, count};
+use super::{ErrorContext, SqlStore, Tx, count};
 use crate::dialect::Dialect;
 use crate::{ImportState, Page, Result, UnreadThread};
 use topicmill_core::{Listing, SourceKind, Timestamp, subreddit_of_path};
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub(super) async fn upsert_import_state(
-        tx: &mut Transaction<'static, DB>,
-        state: &ImportState,
-    ) -> Result<()> {
+    pub(super) async fn upsert_import_state(tx: &mut Tx<DB>, state: &ImportState) -> Result<()> {
         sqlx::query::<DB>(
             "INSERT INTO imports (file, selection, name, byte_offset, rows_read, left_out, posts, rejected, run_id, \
              updated_at, finished_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
@@ -39,24 +36,24 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub async fn import_state(&self, file: &str, selection: &str) -> Result<Option<ImportState>> {
         let decode = |row: DB::Row| {
-            let [byte_offset, rows, left_out, posts, rejected]: [i64; 5] = [
-                row.try_get(3)?,
-                row.try_get(4)?,
-                row.try_get(5)?,
-                row.try_get(6)?,
-                row.try_get(7)?,
-            ];
-            let run = row.try_get(8)?;
-            row_as!(ImportState: name, updated_at, finished_at;
-                file = file.to_owned(); selection = selection.to_owned(); run = run;
-                byte_offset = byte_offset.unsigned_abs(); rows = rows.unsigned_abs(); posts = posts.unsigned_abs();
-                left_out = left_out.unsigned_abs(); rejected = rejected.unsigned_abs())(
-                row
-            )
+            let number = |column: usize| row.try_get::<i64, _>(column).map(i64::unsigned_abs);
+            Ok(ImportState {
+                file: file.to_owned(),
+                selection: selection.to_owned(),
+                name: row.try_get(0)?,
+                byte_offset: number(1)?,
+                rows: number(2)?,
+                left_out: number(3)?,
+                posts: number(4)?,
+                rejected: number(5)?,
+                run: row.try_get(6)?,
+                updated_at: row.try_get(7)?,
+                finished_at: row.try_get(8)?,
+            })
         };
         sqlx::query::<DB>(
-            "SELECT name, updated_at, finished_at, byte_offset, rows_read, left_out, posts, rejected, \
-                    COALESCE(run_id, 0) FROM imports WHERE file = $1 AND selection = $2",
+            "SELECT name, byte_offset, rows_read, left_out, posts, rejected, COALESCE(run_id, 0), updated_at, \
+                    finished_at FROM imports WHERE file = $1 AND selection = $2",
         )
         .bind(file)
         .bind(selection)
@@ -69,7 +66,7 @@ impl<DB: Dialect> SqlStore<DB> {
     // The watermark moves only forwards, because two runs may end in either order. Only a watermark in the future may
     // move back: otherwise, one wrong date would hide all later posts.
     pub(super) async fn upsert_watermark(
-        tx: &mut Transaction<'static, DB>,
+        tx: &mut Tx<DB>,
         page: &Page<'_>,
         topic: &str,
     ) -> Result<()> {
@@ -107,16 +104,10 @@ impl<DB: Dialect> SqlStore<DB> {
         topic: &str,
         subreddit: &str,
     ) -> Result<Option<Timestamp>> {
-        let newest: Option<Option<Timestamp>> = sqlx::query_scalar::<DB, _>(
-            "SELECT newest_created_at FROM watermarks WHERE source = $1 AND topic = $2 AND subreddit = $3",
-        )
-        .bind(source.as_str())
-        .bind(topic)
-        .bind(subreddit)
-        .fetch_optional(&self.pool)
-        .await
-        .context("read the watermark")?;
-        Ok(newest.flatten())
+        let select = "SELECT newest_created_at FROM watermarks \
+                       WHERE source = $1 AND topic = $2 AND subreddit = $3";
+        let newest = self.time_of_watermark(select, source, topic, subreddit);
+        newest.await.context("read the watermark")
     }
 
     pub async fn read_from(
@@ -125,16 +116,26 @@ impl<DB: Dialect> SqlStore<DB> {
         topic: &str,
         subreddit: &str,
     ) -> Result<Option<Timestamp>> {
-        let from: Option<Option<Timestamp>> = sqlx::query_scalar::<DB, _>(
-            "SELECT read_from FROM watermarks WHERE source = $1 AND topic = $2 AND subreddit = $3",
-        )
-        .bind(source.as_str())
-        .bind(topic)
-        .bind(subreddit)
-        .fetch_optional(&self.pool)
-        .await
-        .context("read since when posts were read")?;
-        Ok(from.flatten())
+        let select =
+            "SELECT read_from FROM watermarks WHERE source = $1 AND topic = $2 AND subreddit = $3";
+        let from = self.time_of_watermark(select, source, topic, subreddit);
+        from.await.context("read since when posts were read")
+    }
+
+    async fn time_of_watermark(
+        &self,
+        select: &'static str,
+        source: SourceKind,
+        topic: &str,
+        subreddit: &str,
+    ) -> Result<Option<Timestamp>, sqlx::Error> {
+        let time: Option<Option<Timestamp>> = sqlx::query_scalar::<DB, _>(select)
+            .bind(source.as_str())
+            .bind(topic)
+            .bind(subreddit)
+            .fetch_optional(&self.pool)
+            .await?;
+        Ok(time.flatten())
     }
 
     // A run with a time range leaves a row without a watermark. Other subreddits have none, so that this statement does
@@ -148,8 +149,9 @@ impl<DB: Dialect> SqlStore<DB> {
         let (subreddit, kind) = subreddit_of_path(path);
         sqlx::query_scalar::<DB, _>(
             "SELECT MAX(created_at) FROM things WHERE kind = $4 AND source = $1 AND topic = $2 \
-               AND LOWER(subreddit) = LOWER($5) AND EXISTS (SELECT 1 FROM watermarks WHERE source = $1 AND topic = $2 AND subreddit = $3 \
-                 AND newest_created_at IS NULL AND after_cursor IS NULL)",
+               AND LOWER(subreddit) = LOWER($5) AND EXISTS ( \
+                 SELECT 1 FROM watermarks WHERE source = $1 AND topic = $2 AND subreddit = $3 \
+                    AND newest_created_at IS NULL AND after_cursor IS NULL)",
         )
         .bind(source.as_str())
         .bind(topic)
@@ -170,8 +172,9 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<Vec<UnreadThread>> {
         // The condition on all topics is that of the index.
         sqlx::query::<DB>(
-            "SELECT p.fullname, p.subreddit, p.created_at FROM things p LEFT JOIN watermarks w \
-                 ON w.source = $1 AND w.topic = $2 AND w.subreddit = p.subreddit || '/comments/' || substr(p.fullname, 4) \
+            "SELECT p.fullname, p.subreddit, p.created_at FROM things p \
+               LEFT JOIN watermarks w ON w.source = $1 AND w.topic = $2 \
+                AND w.subreddit = p.subreddit || '/comments/' || substr(p.fullname, 4) \
               WHERE p.kind = 'post' AND p.topic = $2 AND p.topic >= '' AND p.removed_at IS NULL \
                 AND COALESCE(p.num_comments, 1) + CASE WHEN p.reddit_score_is_placeholder THEN 1 ELSE 0 END > 0 \
                 AND w.read_from IS NULL ORDER BY w.updated_at NULLS FIRST, p.created_at DESC LIMIT $3",

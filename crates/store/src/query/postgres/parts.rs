@@ -48,30 +48,34 @@ impl<'p> PartWriter<'p> {
         }
     }
 
-    /// Sends rows; returns the end of the query if it was reached early.
-    pub async fn take(
-        &mut self,
+    /// Sends the rows of a result, up to the limit.
+    pub async fn send_rows(
+        mut self,
         mut rows: impl futures_util::Stream<Item = sqlx::Result<PgRow>> + Unpin,
-    ) -> std::result::Result<Option<QueryEnd>, Interrupted> {
+    ) -> Result<QueryEnd, Interrupted> {
+        let mut end = QueryEnd::Complete;
         while let Some(row) = rows.try_next().await? {
             // One more row than the limit is read, to detect further rows.
             if self.left == 0 {
-                self.end().await?;
-                return Ok(Some(QueryEnd::Truncated));
+                end = QueryEnd::Truncated;
+                break;
             }
             self.left -= 1;
             let values = (0..self.width).map(|i| value(&row, i)).collect();
             if let Some(part) = self.builder.add(values)
                 && !self.send(part).await?
             {
-                return Ok(Some(QueryEnd::Cancelled));
+                return Ok(QueryEnd::Cancelled);
             }
         }
-        Ok(None)
+        let rest = self.builder.rest();
+        // A dropped receiver is not an error here.
+        self.send(rest).await?;
+        Ok(end)
     }
 
     /// Sends a part; false if the receiver was dropped.
-    async fn send(&self, part: Part) -> std::result::Result<bool, Interrupted> {
+    async fn send(&self, part: Part) -> Result<bool, Interrupted> {
         let sending = self.into.send(part);
         let Some(receive_timeout) = self.receive_timeout else {
             return Ok(sending.await.is_ok());
@@ -79,13 +83,6 @@ impl<'p> PartWriter<'p> {
         let sent = tokio::time::timeout(receive_timeout, sending).await;
         sent.map(|sent| sent.is_ok())
             .map_err(|_| Interrupted::ReceiverTimeout(receive_timeout))
-    }
-
-    /// Sends the last rows. A dropped receiver is not an error here.
-    pub async fn end(&mut self) -> std::result::Result<QueryEnd, Interrupted> {
-        let rest = self.builder.rest();
-        self.send(rest).await?;
-        Ok(QueryEnd::Complete)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reads stored labels and texts by post, for comparison with gold labels.
+//! Reads what is stored about given posts or texts: labels, scores, texts and their hashes, and topics.
 
 use std::collections::HashMap;
 
@@ -21,17 +21,18 @@ impl<DB: Dialect> SqlStore<DB> {
         // Posts are read even without a target, so that callers can distinguish unknown and unlabelled posts.
         let target = target.unwrap_or(Target::NONE);
         let decode = |row: &DB::Row| -> Result<PostLabel, sqlx::Error> {
-            let label: Option<String> = row.try_get(3)?;
+            let (never_had_text, has_lost_text): (bool, bool) = (row.try_get(2)?, row.try_get(3)?);
+            let label: Option<String> = row.try_get(4)?;
             let state = match label {
-                _ if row.try_get(2)? => LabelState::WithoutText,
-                None if row.try_get(7)? => LabelState::WithoutText,
+                _ if never_had_text => LabelState::WithoutText,
+                None if has_lost_text => LabelState::WithoutText,
                 None => LabelState::Unlabelled,
-                Some(_) if !row.try_get::<bool, _>(6)? => LabelState::Outdated,
+                Some(_) if !row.try_get::<bool, _>(7)? => LabelState::Outdated,
                 // Retention keeps the label and the hash of its text, so the label can still be judged.
                 Some(label) => LabelState::Labelled(Prediction {
                     label,
-                    score: row.try_get(4)?,
-                    abstained: row.try_get(5)?,
+                    score: row.try_get(5)?,
+                    abstained: row.try_get(6)?,
                 }),
             };
             Ok(PostLabel {
@@ -42,8 +43,8 @@ impl<DB: Dialect> SqlStore<DB> {
         };
         let select = format!(
             "SELECT p.fullname, p.title, NOT (p.has_text OR p.context_purged) AND p.text_purged_at IS NULL, \
-                    c.label, c.score, c.abstained, c.text_hash = p.text_hash, \
-                    p.text_purged_at IS NOT NULL OR p.context_purged \
+                    p.text_purged_at IS NOT NULL OR p.context_purged, \
+                    c.label, c.score, c.abstained, c.text_hash = p.text_hash \
                FROM things p LEFT JOIN classifications c ON c.fullname = p.fullname \
                 AND c.model_id = {} AND c.label_set_id = {} WHERE p.fullname IN (",
             target.model, target.label_set
@@ -109,22 +110,17 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(scores.map(Option::<&_>::cloned).collect())
     }
 
-    pub async fn count_purged(&self) -> Result<u64> {
-        sqlx::query_scalar::<DB, i64>(
-            "SELECT (SELECT COUNT(*) FROM tombstones) \
-                  + (SELECT COUNT(*) FROM things WHERE text_purged_at IS NOT NULL)",
-        )
-        .fetch_one(&self.pool)
-        .await
-        .map(i64::unsigned_abs)
-        .context("count purged posts")
-    }
-
-    pub async fn count_tombstones(&self, posts: &[Fullname]) -> Result<u64> {
-        let select = "SELECT fullname FROM tombstones WHERE fullname IN (";
+    pub async fn text_hashes(&self, posts: &[Fullname]) -> Result<Vec<(Fullname, TextHash)>> {
+        const WHAT: &str = "find posts";
+        let select = "SELECT fullname, text_hash FROM things WHERE fullname IN (";
         let names = posts.iter().map(Fullname::as_str).collect();
-        let found = self.rows_in(select, names, "count tombstones").await?;
-        Ok(found.len() as u64)
+        let hash = |row: &DB::Row| {
+            let fullname: Fullname = row.try_get(0).context(WHAT)?;
+            let hash = Self::text_hash(row, 1, &fullname)?;
+            Ok((fullname, hash))
+        };
+        let rows = self.rows_in(select, names, WHAT).await?;
+        rows.iter().map(hash).collect()
     }
 
     pub async fn collection_topics(

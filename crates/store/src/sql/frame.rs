@@ -1,0 +1,184 @@
+//! Counts the posts of a sampling frame, by wave and group: what an estimate from gold labels speaks of.
+
+use std::collections::HashMap;
+
+use sqlx::{QueryBuilder, Row};
+
+use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
+use crate::dialect::Dialect;
+use crate::gold::{FrameCell, Grouping};
+use crate::{Result, Target, TimeStep};
+use topicmill_core::{Fullname, TextHash, ThingKind, Timestamp};
+
+/// Returns the SQL for the groups of posts `p`: the grouping key, and its text, computed from that key as `bucket`.
+fn group_sql<DB: Dialect>(by: Option<Grouping>) -> (String, &'static str) {
+    match by.map(Grouping::name) {
+        None => ("CAST(NULL AS TEXT)".to_owned(), "bucket"),
+        Some("collected") => {
+            let (key, text) = DB::bucket(TimeStep::Day);
+            (key.replace("created_at", "collected_at"), text)
+        }
+        Some(Grouping::MONTH) => {
+            let (key, text) = DB::bucket(TimeStep::Month);
+            (key.to_owned(), text)
+        }
+        Some(flag @ ("over_18" | "is_self")) => (
+            format!("CASE WHEN p.{flag} THEN 'yes' ELSE 'no' END"),
+            "bucket",
+        ),
+        // An empty flair is none.
+        Some(column) => (format!("NULLIF(p.{column}, '')"), "bucket"),
+    }
+}
+
+/// Pushes an expression for the wave of a post `p`: the number of `cuts` before or at which it was first stored, or one
+/// more than their number if its text was deleted before its wave was drawn.
+fn push_wave<DB: Dialect>(
+    select: &mut QueryBuilder<DB>,
+    cuts: &[Timestamp],
+    drawn: &[Option<Timestamp>],
+) {
+    let without_text = cuts.len() + 1;
+    // The first branch makes the CASE valid if there are no cuts.
+    select.push("CAST(CASE WHEN 1 = 0 THEN 0");
+    for wave in 0..=cuts.len() {
+        if let Some(cut) = cuts.get(wave) {
+            select
+                .push(" WHEN p.collected_at < ")
+                .push_bind(*cut)
+                .push(" THEN ");
+        } else {
+            select.push(" ELSE ");
+        }
+        match drawn.get(wave).copied().flatten() {
+            Some(drawn) => select
+                .push("CASE WHEN p.text_purged_at < ")
+                .push_bind(drawn)
+                .push(format!(" THEN {without_text} ELSE {wave} END")),
+            None => select.push(wave),
+        };
+    }
+    select.push(" END AS BIGINT)");
+}
+
+impl<DB: Dialect> SqlStore<DB> {
+    pub async fn frame(
+        &self,
+        kind: ThingKind,
+        target: Target,
+        (cuts, drawn): (&[Timestamp], &[Option<Timestamp>]),
+        by: Option<Grouping>,
+        posts: Option<&[Fullname]>,
+        period: Option<(Timestamp, Timestamp)>,
+    ) -> Result<Vec<FrameCell>> {
+        let chunks: Vec<Option<&[Fullname]>> = match posts {
+            None => vec![None],
+            Some(posts) => posts.chunks(ROWS_A_STATEMENT).map(Some).collect(),
+        };
+        let (key, text) = group_sql::<DB>(by);
+        let cell = |row: DB::Row| {
+            let (wave, posts): (i64, i64) = (row.try_get(0)?, row.try_get(5)?);
+            Ok(FrameCell {
+                wave: usize::try_from(wave).expect("a position in the list"),
+                subreddit: row.try_get(1)?,
+                topic: row.try_get(2)?,
+                group: row.try_get(3)?,
+                label: row.try_get(4)?,
+                posts: posts.unsigned_abs(),
+            })
+        };
+        let mut cells = Vec::new();
+        for chunk in chunks {
+            let mut select = QueryBuilder::<DB>::new("SELECT wave, subreddit, topic, ");
+            select.push(format!(
+                "{text}, outcome, COUNT(*) FROM (SELECT {key} AS bucket, "
+            ));
+            push_wave(&mut select, cuts, drawn);
+            select.push(format!(
+                " AS wave, p.subreddit, p.topic, \
+                 CASE WHEN c.abstained THEN NULL ELSE c.label END AS outcome \
+                   FROM things p JOIN classifications c ON c.fullname = p.fullname AND c.text_hash = p.text_hash \
+                  WHERE p.kind = '{kind}' AND c.model_id = ",
+            ));
+            select
+                .push_bind(target.model)
+                .push(" AND c.label_set_id = ");
+            select.push_bind(target.label_set);
+            if let Some((since, until)) = period {
+                select.push(" AND p.created_at >= ").push_bind(since);
+                select.push(" AND p.created_at < ").push_bind(until);
+            }
+            if let Some(chunk) = chunk {
+                select.push(" AND p.fullname IN (");
+                push_list(&mut select, chunk.iter().map(Fullname::as_str));
+            }
+            select.push(") AS labelled GROUP BY wave, subreddit, topic, bucket, outcome");
+            let counted = select.build().try_map(cell).fetch_all(&self.pool).await;
+            cells.extend(counted.context("count the posts of the sampling frame")?);
+        }
+        Ok(cells)
+    }
+
+    pub async fn is_text_deleted_before(&self, time: Timestamp) -> Result<bool> {
+        sqlx::query_scalar::<DB, _>(
+            "SELECT EXISTS (SELECT 1 FROM things WHERE text_purged_at < $1)",
+        )
+        .bind(time)
+        .fetch_one(&self.pool)
+        .await
+        .context("look up deleted texts")
+    }
+
+    pub async fn groups(
+        &self,
+        by: Grouping,
+        posts: &[Fullname],
+    ) -> Result<HashMap<Fullname, Option<String>>> {
+        let (key, text) = group_sql::<DB>(Some(by));
+        let mut groups = HashMap::new();
+        for chunk in posts.chunks(ROWS_A_STATEMENT) {
+            let mut select = QueryBuilder::<DB>::new("SELECT fullname, ");
+            select.push(format!(
+                "{text} FROM (SELECT p.fullname, {key} AS bucket FROM things p WHERE p.fullname IN ("
+            ));
+            push_list(&mut select, chunk.iter().map(Fullname::as_str));
+            select.push(") AS grouped");
+            let rows = select.build_query_as().fetch_all(&self.pool).await;
+            groups.extend::<Vec<_>>(rows.context("read the groups of posts")?);
+        }
+        Ok(groups)
+    }
+
+    pub async fn undrawn_posts(
+        &self,
+        target: Target,
+        drawn: &TextHash,
+        after: Timestamp,
+    ) -> Result<Vec<(TextHash, Timestamp)>> {
+        const WHAT: &str = "find the posts that the review page would draw";
+        // As in `posts_to_review`, the two NOTs make SQLite use the index of text hashes.
+        let rows = sqlx::query::<DB>(
+            "SELECT c.text_hash, p.collected_at, c.fullname FROM classifications c JOIN things p \
+                 ON p.fullname = c.fullname AND p.text_hash = c.text_hash \
+              WHERE c.text_hash <= $3 AND NOT c.model_id <> $1 AND NOT c.label_set_id <> $2 AND p.has_text \
+                AND p.kind = 'post' \
+                AND p.collected_at > $4 AND NOT EXISTS (SELECT 1 FROM gold g WHERE g.fullname = c.fullname \
+                    AND g.text_hash = c.text_hash AND g.in_random_sample)",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .bind(drawn.as_bytes())
+        .bind(after)
+        .fetch_all(&self.pool)
+        .await
+        .context(WHAT)?;
+        let post = |row: DB::Row| {
+            let fullname = row.try_get(2).context(WHAT)?;
+            Ok((
+                Self::text_hash(&row, 0, &fullname)?,
+                row.try_get(1).context(WHAT)?,
+            ))
+        };
+        rows.into_iter().map(post).collect()
+    }
+}
