@@ -93,10 +93,10 @@ pub async fn collect(
         // An archive gets one request at a time, and none while another is waiting to be retried.
         Paging::Archive(_) => 1,
     };
-    // The comments on a topic's posts are read once its posts are stored.
-    for of_posts in [false, true] {
+    // Comments are read once the posts are stored, which give them their titles.
+    for kind in [ThingKind::Post, ThingKind::Comment] {
         let pairs = topics.iter().zip(reports.iter_mut());
-        let selected = pairs.filter(|(topic, _)| topic.of_posts == of_posts);
+        let selected = pairs.filter(|(topic, _)| topic.kind == kind);
         read = stream::iter(selected.map(Ok))
             .try_for_each_concurrent(concurrency, async |(topic, report)| {
                 let mut reader = TopicReader {

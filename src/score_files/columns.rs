@@ -169,11 +169,9 @@ impl InputColumns {
         }
         if let ([name], [part]) = (names, parts.as_slice()) {
             let text = part.as_ref().ok_or_else(|| format!("has no `{name}`"))?;
-            // In a table, an empty value may just mean that there is no text, but an empty JSON string is deliberate.
-            let is_table = matches!(row.cell(name), Some(Cell::Text(_)));
             let has_words = !text.trim().is_empty() && !reddit::is_placeholder(text);
             // A single text is scored as it is, including white space at its ends.
-            if text.is_empty() && !is_table || has_words && !self.reddit_text {
+            if has_words && !self.reddit_text {
                 return Ok(text.clone());
             }
         }
