@@ -76,6 +76,7 @@ impl RunOutput {
     /// Asserts that stderr contains these words.
     #[track_caller]
     pub fn expect_stderr(&self, words: &str) {
+        assert!(!words.is_empty(), "every text contains no words");
         assert!(self.stderr.contains(words), "{words}: {}", self.stderr);
     }
 
