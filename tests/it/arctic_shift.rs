@@ -25,7 +25,7 @@ use crate::support::arctic_shift::{
     Archive, Bounds, NOW, START, client, minutes, row, row_with, settings, timeout,
 };
 use crate::support::postgres::sqlite;
-use crate::support::program::{Program, RunOutput, finished};
+use crate::support::program::{Program, RunOutput, finished, on_archive};
 use crate::support::scene::{self, READ_OPTIONS};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -50,6 +50,20 @@ impl Scene {
         let known = known.await.unwrap();
         known.map(|known| known.as_datetime().timestamp() - START)
     }
+}
+
+/// Runs the program with the archive at a URL.
+fn run_at(url: &str, program: &Program, line: &str) -> RunOutput {
+    let mut command = program.command(line);
+    finished(on_archive(&mut command, url).output().unwrap())
+}
+
+/// Runs the program with an archive, and expects success.
+#[track_caller]
+fn ok_with(archive: &Archive, program: &Program, line: &str) -> RunOutput {
+    let ran = run_at(&archive.server.uri(), program, line);
+    ran.expect_code(0);
+    ran
 }
 
 fn names(ids: impl IntoIterator<Item = String>) -> Vec<String> {

@@ -211,6 +211,11 @@ fn an_invalid_background_is_rejected() {
         let ran = program.run("labels validate --pipeline p.toml");
         ran.expect_exit(2, message);
     }
+}
+
+#[test]
+fn validate_counts_the_topics_of_the_background_and_reports_one_that_contains_all_labels() {
+    let program = Program::new().with_default_model();
     let german = ("spiele", "Videospiele");
     let without = format!("{BACKGROUND}\nbackground_without = [\"video games\"]");
     for (settings, topics) in [(BACKGROUND, "34 topics"), (&without, "33 topics")] {
@@ -232,6 +237,11 @@ fn an_invalid_background_is_rejected() {
         let warned = ran.stderr.contains("background_without = [\"fitness\"]");
         assert_eq!(warned, is_warned, "{}", ran.stderr);
     }
+}
+
+#[test]
+fn no_background_and_a_background_named_none_are_the_same_version() {
+    let program = Program::new().with_default_model();
     let hash = |settings: &str| {
         program.pipeline("p", settings, &[FOOD]);
         program.json("labels validate --pipeline p.toml")["hash"].take()

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use serde_json::{Value, json};
 use topicmill_core::reddit::post_text;
-use topicmill_core::{PurgeReason, Stage, TextHash};
+use topicmill_core::{PurgeReason, Stage, TextHash, hex};
 use topicmill_store::{
     Checked, Claim, Claimant, Classified, CrashFilter, HypothesisId, Lease, RunId, Store, Target,
     Written,
@@ -356,20 +356,14 @@ impl Model {
         let backlog = self.backlog.iter();
         let backlog = backlog.map(|(post, w)| json!([post, w.lease, w.attempts, w.crashes]));
         let classified = self.classified.iter();
-        let classified = classified.map(|(post, text)| json!([post, hex(hash(post, *text)), 2]));
+        let classified =
+            classified.map(|(post, text)| json!([post, hex(hash(post, *text).as_bytes()), 2]));
         (
             backlog.collect(),
             self.leases.keys().copied().collect(),
             classified.collect(),
         )
     }
-}
-
-fn hex(hash: TextHash) -> String {
-    hash.as_bytes()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
 }
 
 /// Counts how often the histories reached each case, so that the test can fail if one was never reached.

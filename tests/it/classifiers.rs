@@ -240,12 +240,9 @@ fn a_classifier_assigns_its_own_labels() {
     program.ok(&format!("score texts.ndjson out.ndjson --model {moods}"));
     let stored = "SELECT label, score FROM labeled_posts ORDER BY fullname LIMIT 20";
     let stored = program.rows(stored);
-    for (row, other) in stored
-        .as_array()
-        .unwrap()
-        .iter()
-        .zip(program.read_lines("out.ndjson"))
-    {
+    let in_file = program.read_lines("out.ndjson");
+    assert_eq!(in_file.len(), 20);
+    for (row, other) in stored.as_array().unwrap().iter().zip(in_file) {
         assert_eq!(row[0], other["label"]);
         let off = row[1].as_f64().unwrap() - other["score"].as_f64().unwrap();
         assert!(off.abs() < 1e-4);

@@ -73,9 +73,9 @@ fn the_demo_runs_end_to_end_and_its_suggested_commands_work() {
     assert_eq!((&comments, &labelled[0]["n"]), (&40.into(), &37.into()));
     let query = "--database sqlite:demo.db sql 'SELECT COUNT(*) AS n FROM labeled_posts WHERE label = topic'";
     let agreed = program.json(query)[0]["n"].as_u64().unwrap();
-    let percent = (200 * agreed + 512) / 1_024;
+    let percent = 100.0 * agreed as f64 / 512.0;
     let total = format!(
-        "\n{agreed} of 512 posts ({percent} %) are labelled as the topic of their subreddit."
+        "\n{agreed} of 512 posts ({percent:.0} %) are labelled as the topic of their subreddit."
     );
     assert!(demo.stdout.contains(&total), "{}", demo.stdout);
     for line in commands {
@@ -338,10 +338,11 @@ fn start_classify(program: &Program) -> Child {
 fn wait_for_labels(watcher: &mut Child, program: &Program, posts: u64) {
     // The labels appear well before the watcher's next poll, which is once a minute.
     let clock = SystemClock::shared();
-    while program.count("classifications") < posts {
+    until_blocking(&format!("{posts} posts are labelled"), || {
         assert!(watcher.try_wait().unwrap().is_none(), "the watcher ended");
-        assert!(clock.elapsed().as_secs() < 50, "not {posts}");
-    }
+        assert!(clock.elapsed().as_secs() < 50, "only by the next poll");
+        program.count("classifications") >= posts
+    });
 }
 
 #[test]

@@ -370,7 +370,7 @@ async fn topics_are_read_concurrently_and_reported_in_order() {
         concurrency: 4,
         ..READ_OPTIONS
     };
-    let reports = scene.collect_with(&topics, options, false).await;
+    let reports = scene.collect_with(&topics, options).await;
     assert_eq!(scene.record().status, RunStatus::Done);
     let read: Vec<&String> = reports.iter().map(|report| &report.topic).collect();
     assert_eq!(read, names.iter().collect::<Vec<_>>());

@@ -25,8 +25,13 @@ fn post() -> Value {
     })
 }
 
-/// A program on each database with a post and five comments, two of which have no text of their own.
-fn scenes() -> impl Iterator<Item = Program> {
+/// Returns rows as NDJSON.
+fn lines(rows: &[Value]) -> String {
+    rows.iter().map(|row| format!("{row}\n")).collect()
+}
+
+/// Imports a post and five comments; only the first two comments have text of their own.
+fn with_comments(program: Program) -> Program {
     let comments = [
         comment(
             "c1",
@@ -46,137 +51,151 @@ fn scenes() -> impl Iterator<Item = Program> {
         ),
         comment("c5", "t3_p1", "[removed]"),
     ];
-    let lines = |rows: &[Value]| {
-        rows.iter()
-            .map(|row| format!("{row}\n"))
-            .collect::<String>()
-    };
-    let (posts, comments) = (lines(&[post()]), lines(&comments));
-    Program::on_each_database().inspect(move |program| {
-        program.write("RS_2023-11.ndjson", &posts);
-        let packed = zstd::encode_all(comments.as_bytes(), 3).unwrap();
-        program.write("RC_2023-11.zst", packed);
-        program.ok("import RS_2023-11.ndjson RC_2023-11.zst --subreddit food");
-    })
+    program.write("RS_2023-11.ndjson", lines(&[post()]));
+    let packed = zstd::encode_all(lines(&comments).as_bytes(), 3).unwrap();
+    program.write("RC_2023-11.zst", packed);
+    program.ok("import RS_2023-11.ndjson RC_2023-11.zst --subreddit food");
+    program
+}
+
+/// Returns [`with_comments`] for each backend.
+fn with_comments_on_each() -> impl Iterator<Item = Program> {
+    Program::on_each_database().map(with_comments)
+}
+
+/// Imports comments as [`with_comments`] does, and labels them and their post.
+fn labelled() -> Program {
+    let program = with_comments(Program::new());
+    program.ok("classify");
+    program
 }
 
 #[test]
-fn comments_are_labelled_once_and_shown_by_their_own_views() {
-    for program in scenes() {
-        let stored = program.rows(
-            "SELECT fullname, post, parent, body, CASE WHEN is_submitter THEN 1 ELSE 0 END, topic, \
+fn comments_are_stored_with_their_parents_and_without_the_text_of_quotes_and_bots() {
+    for program in with_comments_on_each() {
+        let comments = program.rows(
+            "SELECT fullname, post, parent, CASE WHEN is_submitter THEN 1 ELSE 0 END, topic, \
                     CASE WHEN has_text THEN 1 ELSE 0 END FROM comments ORDER BY fullname",
         );
-        let first = json!([
-            "t1_c1",
-            "t3_p1",
-            "t3_p1",
-            "More water makes an airy bread.\n\n> not mine",
-            0,
-            "food",
-            1
+        let expected = json!([
+            ["t1_c1", "t3_p1", "t3_p1", 0, "food", 1],
+            ["t1_c2", "t3_p1", "t1_c1", 1, "food", 1],
+            ["t1_c3", "t3_p1", "t1_c2", 0, "food", 0],
+            ["t1_c4", "t3_p1", "t3_p1", 0, "food", 0],
+            ["t1_c5", "t3_p1", "t3_p1", 0, "food", 0],
         ]);
-        assert_eq!(stored[0], first);
-        let (second, third) = (&stored[1], &stored[2]);
-        assert_eq!([&second[2], &second[4]], [&json!("t1_c1"), &json!(1)]);
-        assert_eq!(third[2], "t1_c2");
-        let texts: Vec<&Value> = (0..5).map(|i| &stored[i][6]).collect();
-        assert_eq!(json!(texts), json!([1, 1, 0, 0, 0]));
+        assert_eq!(comments, expected);
+        let body = program.scalar("SELECT body FROM comments WHERE fullname = 't1_c1'");
+        assert_eq!(body, "More water makes an airy bread.\n\n> not mine");
         assert_eq!(program.count("posts"), 1);
+    }
+}
 
-        let counts = program.run_counts("classify");
-        assert_eq!(counts["posts"], 3, "{counts}");
-        assert_eq!(program.run_counts("classify")["posts"], 0);
+#[test]
+fn labelled_comments_are_in_the_views_of_comments_and_not_in_those_of_posts() {
+    for program in with_comments_on_each() {
+        // The post, and the two comments with text.
+        assert_eq!(program.run_counts("classify")["posts"], 3);
         let shown = "SELECT fullname, post, post_title FROM labeled_comments \
                       WHERE classified_at IS NOT NULL ORDER BY fullname";
         let title = "My rye bread";
         let expected = json!([["t1_c1", "t3_p1", title], ["t1_c2", "t3_p1", title]]);
         assert_eq!(program.rows(shown), expected);
-        let of = |view: &str| program.count(&format!("{view} WHERE classified_at IS NOT NULL"));
-        assert_eq!([of("labeled_posts"), of("labeled_things")], [1, 3]);
-        let counted = program.rows("SELECT SUM(posts) FROM topic_daily");
-        assert_eq!(counted[0][0].to_string().trim_matches('"'), "1");
+        let labelled =
+            |view: &str| program.count(&format!("{view} WHERE classified_at IS NOT NULL"));
         assert_eq!(
-            program.scalar("SELECT labelled FROM topic_agreement WHERE topic = 'food'"),
-            1
+            [labelled("labeled_posts"), labelled("labeled_things")],
+            [1, 3]
         );
-        // An edit of a quote is not an edit of what is read.
-        let mut edited = comment("c2", "t1_c1", "> More water\n\nI tried this recipe.");
-        program.write("quote.ndjson", format!("{edited}\n"));
-        program.ok("import quote.ndjson");
-        assert_eq!(program.run_counts("classify")["posts"], 0);
-        edited["body"] = json!("I tried that recipe.");
-        program.write("edit.ndjson", format!("{edited}\n"));
-        program.ok("import edit.ndjson");
-        assert_eq!(program.run_counts("classify")["posts"], 1);
-
-        program.ok("export comments.jsonl --kind comments --unlabelled");
-        let rows = program.read_lines("comments.jsonl");
-        let names: Vec<&Value> = rows.iter().map(|row| &row["fullname"]).collect();
-        assert_eq!(json!(names), json!(["t1_c1", "t1_c2"]));
-        assert_eq!([&rows[1]["parent"], &rows[1]["post"]], ["t1_c1", "t3_p1"]);
-        assert!(rows[0].get("title").is_none() && rows[0]["selftext"].is_string());
-        program.ok("export posts.csv");
-        let table = std::fs::read_to_string(program.path("posts.csv")).unwrap();
-        assert_eq!(
-            (table.lines().count(), table.contains("parent")),
-            (2, false)
-        );
-
-        program.write("gold.csv", "id,label\nt1_c1,food\np1,food\n");
-        program.ok("labels gold import gold.csv --annotator ada");
-        let evaluated = |kind: &str| program.json(&format!("labels evaluate --kind {kind}"));
-        for kind in ["posts", "comments"] {
-            assert_eq!(evaluated(kind)["posts"], 1, "{kind}");
-        }
-        // Random samples contain posts only, whatever an imported file says.
-        program.execute("UPDATE gold SET in_random_sample = TRUE WHERE fullname = 't1_c1'");
-        program.ok("export answers.jsonl --kind comments --answers");
-        let answer = &program.read_lines("answers.jsonl")[0];
-        assert_eq!(
-            [
-                &answer["gold"],
-                &answer["in_random_sample"],
-                &answer["wave"]
-            ],
-            [&json!("food"), &json!(false), &Value::Null]
-        );
-        program.ok("export set --kind comments");
-        let card = program.read("set/README.md");
-        for part in [
-            "made by topicmill: Reddit comments,",
-            "labels: not measured,",
-            "| comments | 2 |",
-            "## Number of comments by label\n\n| label | comments |\n",
-            "| food | 2 |",
-            "comments = load_dataset",
-            "--format ids --kind comments`",
-        ] {
-            assert!(card.contains(part), "{part}: {card}");
-        }
-        assert!(
-            !card.contains("% correct") && !card.contains("title"),
-            "{card}"
-        );
-        // Tasks for Label Studio are posts.
-        program
-            .run("export tasks.json --format label-studio --kind comments")
-            .expect_exit(2, "/review");
-        // The other figures are of posts.
-        let status = program.json("status");
-        let backlog = &status["backlog"];
-        assert_eq!(
-            [&backlog["posts"], &backlog["comments"]],
-            [&json!(6), &json!(5)]
-        );
-        assert_eq!(status["quality"]["outcome"]["all"], 1);
+        let daily = "SELECT CAST(SUM(posts) AS BIGINT) FROM topic_daily";
+        assert_eq!(program.scalar(daily), 1);
+        let agreement = "SELECT labelled FROM topic_agreement WHERE topic = 'food'";
+        assert_eq!(program.scalar(agreement), 1);
         program.ok("db check");
     }
 }
 
 #[test]
+fn an_edited_comment_is_labelled_again_unless_only_a_quote_was_edited() {
+    let program = labelled();
+    for (body, posts) in [
+        ("> More water\n\nI tried this recipe.", 0),
+        ("I tried that recipe.", 1),
+    ] {
+        program.import(&lines(&[comment("c2", "t1_c1", body)]));
+        assert_eq!(program.run_counts("classify")["posts"], posts, "{body}");
+    }
+}
+
+#[test]
+fn an_export_has_the_columns_of_comments_or_of_posts() {
+    let program = labelled();
+    program.ok("export comments.jsonl --kind comments --unlabelled");
+    let rows = program.read_lines("comments.jsonl");
+    let names: Vec<&Value> = rows.iter().map(|row| &row["fullname"]).collect();
+    assert_eq!(json!(names), json!(["t1_c1", "t1_c2"]));
+    assert_eq!([&rows[1]["parent"], &rows[1]["post"]], ["t1_c1", "t3_p1"]);
+    assert!(rows[0].get("title").is_none() && rows[0]["selftext"].is_string());
+    program.ok("export posts.csv");
+    let table = program.read("posts.csv");
+    assert_eq!(table.lines().count(), 2);
+    assert!(!table.contains("parent"), "{table}");
+    // Random samples contain posts only, whatever an imported file says.
+    program.write("gold.csv", "id,label\nt1_c1,food\n");
+    program.ok("labels gold import gold.csv --annotator ada");
+    program.execute("UPDATE gold SET in_random_sample = TRUE");
+    program.ok("export answers.jsonl --kind comments --answers");
+    let answer = &program.read_lines("answers.jsonl")[0];
+    assert_eq!(answer["gold"], "food");
+    assert_eq!(answer["in_random_sample"], false);
+    assert_eq!(answer["wave"], Value::Null);
+    // Tasks for Label Studio are posts.
+    program
+        .run("export tasks.json --format label-studio --kind comments")
+        .expect_exit(2, "/review");
+}
+
+#[test]
+fn the_data_card_of_comments_speaks_of_comments() {
+    let program = labelled();
+    program.write("gold.csv", "id,label\nt1_c1,food\np1,food\n");
+    program.ok("labels gold import gold.csv --annotator ada");
+    program.ok("export set --kind comments");
+    let card = program.read("set/README.md");
+    for part in [
+        "made by topicmill: Reddit comments,",
+        "labels: not measured,",
+        "| comments | 2 |",
+        "## Number of comments by label\n\n| label | comments |\n",
+        "| food | 2 |",
+        "comments = load_dataset",
+        "--format ids --kind comments`",
+    ] {
+        assert!(card.contains(part), "{part}: {card}");
+    }
+    for absent in ["% correct", "title"] {
+        assert!(!card.contains(absent), "{absent}: {card}");
+    }
+}
+
+#[test]
+fn answers_about_comments_measure_only_the_labels_of_comments() {
+    let program = labelled();
+    program.write("gold.csv", "id,label\nt1_c1,food\nt1_c2,food\np1,food\n");
+    program.ok("labels gold import gold.csv --annotator ada");
+    for (kind, answers) in [("posts", 1), ("comments", 2)] {
+        let evaluated = program.json(&format!("labels evaluate --kind {kind}"));
+        assert_eq!(evaluated["posts"], answers, "{kind}");
+    }
+    let status = program.json("status");
+    assert_eq!(status["quality"]["outcome"]["all"], 1);
+    let backlog = &status["backlog"];
+    assert_eq!([&backlog["posts"], &backlog["comments"]], [6, 5]);
+}
+
+#[test]
 fn a_purge_takes_a_comment_and_leaves_its_replies() {
-    for program in scenes() {
+    for program in with_comments_on_each() {
         program.ok("classify");
         program.write(
             "ids.txt",
@@ -207,12 +226,12 @@ fn a_purge_takes_a_comment_and_leaves_its_replies() {
 
 #[test]
 fn comments_are_read_with_the_title_of_their_post_until_it_is_purged() {
-    for program in scenes() {
+    for program in with_comments_on_each() {
         assert_eq!(program.run_counts("classify")["posts"], 3);
         let import = |file: &str| {
             let settings = [("collect.comment_text", "title and body")];
             let line = format!("import {file} --subreddit food --again --run-json run.json");
-            program.run_with(&settings, &line).expect_exit(0, "");
+            program.run_with(&settings, &line).expect_code(0);
             program.read_json("run.json")["counts"].take()
         };
         let states = || {
@@ -267,7 +286,8 @@ fn comments_are_read_with_the_title_of_their_post_until_it_is_purged() {
 
 #[test]
 fn both_ways_to_collect_comments_work_with_reddit() {
-    for comments in ["true", "\"of posts\""] {
+    // With `of posts`, there is at most one request for the comments of each of a hundred posts.
+    for (comments, most_requests) in [("true", 10), ("\"of posts\"", 100)] {
         let program = Program::new();
         let topic =
             "[[topic]]\nlabel = \"climate\"\nsubreddits = [\"climate\"]\nlisting = \"new\"\n";
@@ -275,17 +295,9 @@ fn both_ways_to_collect_comments_work_with_reddit() {
         program.write("p.toml", format!("{topic}comments = {comments}\n{other}"));
         let collect = "collect --source sample --pipeline p.toml";
         let planned = program.json(&format!("{collect} --dry-run"));
-        let most = [
-            json!(1),
-            if comments == "true" {
-                json!(10)
-            } else {
-                json!(100)
-            },
-        ];
         assert_eq!(
             [&planned[0]["requests"], &planned[1]["requests"]],
-            [&most[0], &most[1]]
+            [1, most_requests]
         );
         let counts = program.run_counts(collect);
         assert_eq!([&counts["posts"], &counts["comments"]], [52, 20]);
@@ -449,18 +461,13 @@ fn layouts() -> [(&'static str, String, Value); 7] {
 
 #[test]
 fn every_layout_gives_the_same_comments() {
-    for (name, text, all) in layouts() {
+    for (name, text, fullnames) in layouts() {
         let program = Program::new();
         program.write(name, text);
         program.ok(&format!("import {name}"));
         let names = program.rows("SELECT fullname FROM things ORDER BY fullname");
-        let names: Vec<&Value> = names
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|row| &row[0])
-            .collect();
-        assert_eq!(json!(names), all, "{name}");
+        let names = names.as_array().unwrap().iter().map(|row| &row[0]);
+        assert_eq!(json!(names.collect::<Vec<_>>()), fullnames, "{name}");
         let stored = program
             .rows("SELECT fullname, post, parent, subreddit, body FROM comments ORDER BY fullname");
         let expected = json!([
@@ -468,16 +475,21 @@ fn every_layout_gives_the_same_comments() {
             ["t1_c2", "t3_p1", "t1_c1", "food", "I tried."],
         ]);
         assert_eq!(stored, expected, "{name}");
-        let posts = Program::new();
-        posts.write(
-            name,
-            layouts()
-                .into_iter()
-                .find(|layout| layout.0 == name)
-                .unwrap()
-                .1,
+    }
+}
+
+#[test]
+fn an_import_of_posts_leaves_the_comments_of_any_layout_out() {
+    for (name, text, fullnames) in layouts() {
+        let program = Program::new();
+        program.write(name, text);
+        let ran = program.run(&format!("import {name} --kind posts"));
+        let posts = u64::from(fullnames.as_array().unwrap().contains(&json!("t3_p1")));
+        assert_eq!(
+            [program.count("posts"), program.count("comments")],
+            [posts, 0],
+            "{name}: {}",
+            ran.stderr
         );
-        posts.run(&format!("import {name} --kind posts"));
-        assert_eq!(posts.count("comments"), 0, "{name}");
     }
 }

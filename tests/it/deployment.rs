@@ -184,7 +184,7 @@ async fn a_worker_can_fit_labels_and_a_fit_that_fails_leaves_no_label_set() {
     let users = Users::of(&program.url(), "fit").await;
     let gold = program.gold_file("gold.csv", |i| i.is_multiple_of(3).then_some("none"));
     let import = ["labels", "gold", "import", &gold];
-    users.ran("annotator", &import).expect_exit(0, "");
+    users.ran("annotator", &import).expect_code(0);
     let fit = ["labels", "fit", "--make-current"];
     let revoke = "REVOKE INSERT ON cross_fitted FROM topicmill_worker";
     run(&users.owner, revoke).await.unwrap();
@@ -194,7 +194,7 @@ async fn a_worker_can_fit_labels_and_a_fit_that_fails_leaves_no_label_set() {
     users.ran("annotator", &fit).expect_exit(4, "label_sets");
     // The second fit replaces the first.
     for _ in 0..2 {
-        users.ran("worker", &fit).expect_exit(0, "");
+        users.ran("worker", &fit).expect_code(0);
     }
     assert_eq!(program.count("label_sets"), 2);
     assert_eq!(program.count("cross_fitted"), 30);

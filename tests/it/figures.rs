@@ -1,5 +1,8 @@
 //! Tests that figures of the report, the pages, the data card and `status` equal figures computed from the rows.
 
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
 use serde_json::{Value, json};
 use topicmill_review::calibrate::Proportion;
 
@@ -88,14 +91,22 @@ fn report_summary(program: &Program, flags: &str) -> Value {
         .json()
 }
 
+/// Returns a program with the posts of [`mixed`], labelled. Each test gets a copy of the same database.
+fn labelled_mixed() -> Program {
+    static DATABASE: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let program = labelled(&mixed());
+        std::fs::read(program.url().trim_start_matches("sqlite:")).unwrap()
+    });
+    let program = Program::on(sqlite()).with_default_model();
+    std::fs::write(program.url().trim_start_matches("sqlite:"), &*DATABASE).unwrap();
+    program
+}
+
 #[test]
 fn percentages_name_their_total_and_what_is_left_out() {
-    let program = labelled(&mixed());
-    program.import(
-        &(0..5)
-            .map(|n| post(500 + n, "food", "late", n))
-            .collect::<String>(),
-    );
+    let program = labelled_mixed();
+    let unlabelled = (0..5).map(|n| post(500 + n, "food", "late", n));
+    program.import(&unlabelled.collect::<String>());
     let page = report(&program);
     assert_golden("report.html", &page, &HIDDEN);
     // A close call whose rival is the background: 0.30 minus the margin of 0.05.
@@ -126,41 +137,48 @@ fn percentages_name_their_total_and_what_is_left_out() {
             "{condition}"
         );
     }
+}
 
-    // Named queries count no disagreement for a topic that is not a label, and show no score for `(none of these)`.
-    let wrong = || {
+#[test]
+fn a_topic_that_is_not_a_label_is_no_disagreement_and_none_of_these_has_no_score() {
+    let program = labelled_mixed();
+    let disagreements = program.json("sql --named disagreements");
+    let disagreeing = "labeled_posts WHERE topic IN ('food', 'travel', 'sport') AND label <> topic";
+    let expected = program.count(disagreeing);
+    assert_eq!(disagreements.as_array().unwrap().len() as u64, expected);
+    let topics = program.json("sql --named topics");
+    let is_none = |row: &&Value| row["label"] == "(none of these)";
+    let topics = topics.as_array().unwrap().iter();
+    let (none, labels): (Vec<_>, Vec<_>) = topics.partition(is_none);
+    assert!(!none.is_empty() && none.iter().all(|row| row["mean_score"].is_null()));
+    assert!(!labels.is_empty() && labels.iter().all(|row| row["mean_score"].is_number()));
+}
+
+#[test]
+fn a_topic_may_be_named_by_the_text_of_its_label() {
+    let program = labelled_mixed();
+    let disagreements = || {
         let rows = program.json("sql --named disagreements");
         let rows = rows.as_array().unwrap().iter();
-        let mut posts: Vec<String> = rows.map(|row| row["fullname"].to_string()).collect();
-        posts.sort_unstable();
-        posts
+        let posts = rows.map(|row| row["fullname"].to_string());
+        posts.collect::<BTreeSet<String>>()
     };
-    let before = wrong();
-    let disagreeing = "labeled_posts WHERE topic IN ('food', 'travel', 'sport') AND label <> topic";
-    assert_eq!(before.len() as u64, program.count(disagreeing));
-    for row in program.json("sql --named topics").as_array().unwrap() {
-        let is_none = row["label"] == "(none of these)";
-        assert_eq!(row["mean_score"].is_null(), is_none, "{row}");
-    }
-
-    // A file may name a topic by its label text, as in the `topic_agreement` view.
+    let before = disagreements();
     for table in ["things", "classifications"] {
         program.execute(&format!(
             "UPDATE {table} SET topic = 'food and cooking' WHERE topic = 'food' AND substr(fullname, -1) < '5'"
         ));
     }
-    assert_eq!(wrong(), before);
-    assert_eq!(
-        program.scalar("SELECT SUM(agreed) FROM topic_agreement"),
-        33
-    );
+    assert_eq!(disagreements(), before);
+    let agreed = program.scalar("SELECT SUM(agreed) FROM topic_agreement");
+    assert_eq!(agreed, 33);
     let agreement = "<dt>of 40 posts have their topic as label (not accuracy); 50 others have no topic among the labels</dt><dd>82 %</dd>";
     assert!(report(&program).contains(agreement));
 }
 
 #[test]
 fn other_has_its_own_score_and_not_the_best_labels() {
-    let program = labelled(&mixed());
+    let program = labelled_mixed();
     for row in program.json("sql --named provenance").as_array().unwrap() {
         let expected = match row["outcome"].as_str().unwrap() {
             "other" => 0.88,
@@ -204,32 +222,40 @@ fn an_incomplete_last_day_is_marked_and_not_drawn_as_a_drop() {
     }
 }
 
-#[test]
-fn measured_quality_has_the_same_wording_everywhere() {
-    let program = labelled(&mixed());
-    let sentence = || {
-        program.json("status")["quality"]["sentence"]
-            .as_str()
-            .unwrap()
-            .to_owned()
-    };
-    let is_everywhere = |sentence: &str| {
-        assert!(report(&program).contains(sentence), "{sentence}");
-        assert!(
-            program
-                .ok("status")
-                .stdout
-                .replace("\n              ", " ")
-                .contains(sentence)
-        );
-        program.ok("export known --overwrite");
-        let card = program.read("known/README.md");
-        assert!(card.contains(sentence), "{sentence}");
-        assert!(!card.contains("not in this data set"), "{card}");
-    };
-    is_everywhere(&sentence());
+/// Returns the sentence about the quality of the labels.
+fn sentence(program: &Program) -> String {
+    let sentence = &program.json("status")["quality"]["sentence"];
+    sentence.as_str().unwrap().to_owned()
+}
 
-    // Ben's file is not a random sample; Ada's is. In hers, every fifth answer contradicts the assigned label.
+/// Asserts that the report, the screen of `status` and the data card contain the sentence.
+#[track_caller]
+fn expect_everywhere(program: &Program, sentence: &str) {
+    assert!(report(program).contains(sentence), "{sentence}");
+    let screen = program.ok("status").stdout;
+    let unwrapped = screen.replace("\n              ", " ");
+    assert!(unwrapped.contains(sentence), "{screen}");
+    program.ok("export known");
+    let card = program.read("known/README.md");
+    assert!(card.contains(sentence), "{card}");
+    assert!(!card.contains("not in this data set"), "{card}");
+}
+
+#[test]
+fn quality_without_answers_has_the_same_wording_everywhere() {
+    let program = labelled_mixed();
+    let never = sentence(&program);
+    assert!(never.starts_with("never measured"), "{never}");
+    expect_everywhere(&program, &never);
+}
+
+/// Returns a program with Ada's answers, a random sample of 60 in which every fifth contradicts the assigned label, and one
+/// answer from Ben, which is not random.
+fn answered() -> Program {
+    let program = labelled_mixed();
+    program.write("ben.csv", "id,label,annotator\nk00070,sport,ben\n");
+    program.ok("labels gold import ben.csv");
+    assert_eq!(program.json("status")["quality"]["sample"], "selected");
     let rows = program.rows("SELECT outcome FROM labeled_posts ORDER BY fullname LIMIT 60");
     let answers = rows.as_array().unwrap().iter().enumerate();
     let answers = answers.map(|(id, row)| {
@@ -242,14 +268,13 @@ fn measured_quality_has_the_same_wording_everywhere() {
     });
     let answers = format!("id,label,annotator\n{}", answers.collect::<String>());
     program.write("ada.csv", answers);
-    program.write("ben.csv", "id,label,annotator\nk00070,sport,ben\n");
-    program.ok("labels gold import ben.csv");
-    assert_eq!(
-        program.json("status")["quality"]["sample"],
-        Value::from("selected")
-    );
     program.ok("labels gold import ada.csv --random");
+    program
+}
 
+#[test]
+fn measured_quality_has_the_same_wording_everywhere() {
+    let program = answered();
     // The expected figures, computed from the rows.
     let right = "COALESCE(g.label, '') = CASE WHEN p.abstained THEN '' ELSE p.outcome END";
     let number = |condition: &str| {
@@ -264,60 +289,50 @@ fn measured_quality_has_the_same_wording_everywhere() {
         number("NOT p.abstained"),
     );
     assert_eq!((outcome.of, outcome.all), (48, 60));
-    let percent = |share: f64| format!("{:.0}", share * 100.0);
     let expected = format!(
-        "{} % correct (95 % interval {} to {}), from 60 random answers; {} % of {} assigned labels are correct; 1 \
+        // Wilson, 48 of 60: (0.8 + 1.96²/120 ± 1.96 √(0.8·0.2/60 + 1.96²/14400)) / (1 + 1.96²/60).
+        "80 % correct (95 % interval 68 to 88), from 60 random answers; {:.0} % of {} assigned labels are correct; 1 \
          answered post is left out: 1 not drawn at random",
-        percent(outcome.share.unwrap()),
-        percent(outcome.low),
-        percent(outcome.high),
-        percent(precision.share.unwrap()),
+        precision.share.unwrap() * 100.0,
         precision.all
     );
-    // Wilson, 48 of 60: (0.8 + 1.96²/120 ± 1.96 √(0.8·0.2/60 + 1.96²/14400)) / (1 + 1.96²/60).
-    assert!(
-        expected.starts_with("80 % correct (95 % interval 68 to 88),"),
-        "{expected}"
-    );
-    assert_eq!(sentence(), expected);
-    is_everywhere(&expected);
-    let quality = program.json("status")["quality"].clone();
-    assert_eq!(
-        (
-            &quality["sample"],
-            &quality["outcome"]["of"],
-            &quality["left_out"]["not_random"]
-        ),
-        (&json!("random"), &json!(48), &json!(1)),
-        "Ben's answer is left out"
-    );
-    // The shares are those of `labels evaluate`.
-    let shares = program.json("labels evaluate --gold db --by topic")["shares"].clone();
-    assert_eq!(quality["shares"], shares);
+    assert_eq!(sentence(&program), expected);
+    expect_everywhere(&program, &expected);
+    let quality = program.json("status")["quality"].take();
+    assert_eq!(quality["sample"], "random");
+    assert_eq!(quality["outcome"]["of"], 48);
+    // Ben's answer is left out.
+    assert_eq!(quality["left_out"]["not_random"], 1);
+}
+
+#[test]
+fn estimated_shares_are_the_same_in_every_output() {
+    let program = answered();
+    let shares = program.json("labels evaluate --gold db --by topic")["shares"].take();
     assert_eq!(shares[0]["assigned"], json!(34.0 / 90.0));
+    assert_eq!(program.json("status")["quality"]["shares"], shares);
     let summary = report_summary(&program, "");
     assert_eq!(summary["quality"]["shares"], shares);
     assert_eq!(summary["shares"][0]["estimated"], shares[0]["estimated"]);
-    let cell = |label: usize, what: &str| {
-        let share = shares[label]["estimated"][what].as_f64().unwrap();
-        format!("{:.1}", share * 100.0)
-    };
-    for (place, label) in LABELS.iter().enumerate() {
-        let [value, low, high] = ["value", "low", "high"].map(|what| cell(place, what));
-        let row = format!("| {} |", label.0);
-        let card = program.read("known/README.md");
-        let row = card.lines().find(|line| line.starts_with(&row)).unwrap();
-        assert!(
-            row.ends_with(&format!("| {value} % ({low} to {high}) |")),
-            "{row}"
-        );
+    program.ok("export known");
+    let card = program.read("known/README.md");
+    for (place, (slug, _)) in LABELS.iter().enumerate() {
+        let estimated = &shares[place]["estimated"];
+        let [value, low, high] = ["value", "low", "high"]
+            .map(|what| format!("{:.1}", estimated[what].as_f64().unwrap() * 100.0));
+        let start = format!("| {slug} |");
+        let row = card.lines().find(|line| line.starts_with(&start)).unwrap();
+        let end = format!("| {value} % ({low} to {high}) |");
+        assert!(row.ends_with(&end), "{row}");
     }
-    // A card of some posts says that the answers are about others too, and each card shows what it contains.
+}
+
+#[test]
+fn the_card_of_some_posts_says_that_the_answers_are_about_others_too() {
+    let program = answered();
     program.execute(
-        "UPDATE things SET subreddit = 's' || substr(fullname, -2) WHERE substr(fullname, -2) < '24'",
-    );
-    program.execute(
-        "UPDATE things SET title = '', text_purged_at = collected_at WHERE fullname = 't3_k00003'",
+        "UPDATE things SET subreddit = 's' || substr(fullname, -2) WHERE substr(fullname, -2) < '24'; \
+         UPDATE things SET title = '', text_purged_at = collected_at WHERE fullname = 't3_k00003'",
     );
     program.ok("export some --where \"subreddit <> 's00'\"");
     let card = program.read("some/README.md");
@@ -329,34 +344,43 @@ fn measured_quality_has_the_same_wording_everywhere() {
     ] {
         assert!(card.contains(part), "{part}: {card}");
     }
-    program.execute("UPDATE things SET subreddit = 'trial'");
-    // A report of a period estimates the shares of its posts.
+}
+
+#[test]
+fn a_report_of_a_period_estimates_the_shares_of_its_posts() {
+    let program = answered();
     let part = report_summary(&program, "--until 2026-09-26 --by subreddit");
     let posts = program.count("labeled_posts WHERE created_at < '2026-09-27'");
+    assert!(posts < 90, "{posts}");
     let food = program.scalar(
         "SELECT 1.0 * COUNT(CASE WHEN outcome = 'food' THEN 1 END) / COUNT(*) AS n FROM labeled_posts \
           WHERE created_at < '2026-09-27'",
     );
-    assert_eq!(
-        (&part["posts"], &part["quality"]["shares"][0]["assigned"]),
-        (&json!(posts), &food)
-    );
-    assert!(posts < 90 && program.read("out.html").contains("id=\"labels-by-group\""));
+    assert_eq!(part["posts"], posts);
+    assert_eq!(part["quality"]["shares"][0]["assigned"], food);
+    assert!(program.read("out.html").contains("id=\"labels-by-group\""));
+}
 
+#[test]
+fn the_overview_shows_the_quality_and_follows_each_answer() {
+    let program = answered();
     let served = Served::start(&program);
     let page = served.page("/");
-    assert!(page.contains(&expected), "{page}");
+    let before = sentence(&program);
+    assert!(page.contains(&before), "{page}");
     let (_, own) = page.rsplit_once("<footer>").unwrap();
     assert_golden("overview.html", own, &HIDDEN[..1]);
-    // A further answer changes the page, although no run wrote anything.
+    // No run writes anything.
     program.execute("DELETE FROM gold WHERE fullname = 't3_k00000'");
-    assert!(served.page("/").contains(&sentence()), "{page}");
-    assert_ne!(sentence(), expected);
+    let after = sentence(&program);
+    assert_ne!(after, before);
+    let page = served.page("/");
+    assert!(page.contains(&after), "{page}");
 }
 
 #[test]
 fn macro_f1_and_label_shares_need_enough_gold_posts() {
-    let program = labelled(&mixed());
+    let program = labelled_mixed();
     let gold = |posts: usize| {
         let sql = format!(
             "SELECT fullname AS id, outcome AS label FROM labeled_posts WHERE NOT abstained ORDER BY fullname LIMIT \

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use topicmill_core::table;
 use topicmill_score::folder::{ModelFolder, check_config};
 use topicmill_score::{Device, EngineOptions, Labeler, OpenedEngine};
 
@@ -19,13 +20,11 @@ fn folder(name: &str) -> PathBuf {
     repository("tests/it/fixtures/gliclass/models").join(name)
 }
 
-/// Copies a model folder, with its manifest if `keep_manifest`, and changes its `config.json`.
-fn changed(name: &str, change: &dyn Fn(&mut Value), keep_manifest: bool) -> tempfile::TempDir {
+/// Copies a model folder and changes its `config.json`, whose new hash its manifest gets.
+fn changed(name: &str, change: impl Fn(&mut Value)) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(folder(name)).unwrap().flatten() {
-        if keep_manifest || entry.file_name() != "manifest.toml" {
-            fs::copy(entry.path(), dir.path().join(entry.file_name())).unwrap();
-        }
+        fs::copy(entry.path(), dir.path().join(entry.file_name())).unwrap();
     }
     let path = dir.path().join("config.json");
     let before = fs::read(&path).unwrap();
@@ -33,13 +32,11 @@ fn changed(name: &str, change: &dyn Fn(&mut Value), keep_manifest: bool) -> temp
     change(&mut config);
     let after = serde_json::to_vec(&config).unwrap();
     fs::write(&path, &after).unwrap();
-    if keep_manifest {
-        let hash =
-            |bytes: &[u8]| topicmill_core::hex(&<sha2::Sha256 as sha2::Digest>::digest(bytes));
-        let manifest = dir.path().join("manifest.toml");
-        let text = fs::read_to_string(&manifest).unwrap();
-        fs::write(&manifest, text.replace(&hash(&before), &hash(&after))).unwrap();
-    }
+    let [before, after] = [before, after]
+        .map(|bytes| topicmill_core::hex(&<sha2::Sha256 as sha2::Digest>::digest(bytes)));
+    let manifest = dir.path().join("manifest.toml");
+    let text = fs::read_to_string(&manifest).unwrap();
+    fs::write(&manifest, text.replace(&before, &after)).unwrap();
     dir
 }
 
@@ -64,55 +61,53 @@ fn error_of(dir: &Path, labels: &[&str]) -> String {
 }
 
 #[test]
-fn unusable_models_and_labels_are_rejected_with_a_reason() {
-    let same = |_: &mut Value| {};
-    let long = "many words about the sea and the mountains ".repeat(10);
-    let rejected = |message: &str, labels: &[&str], manifest: bool, change: &dyn Fn(&mut Value)| {
-        let dir = changed(BERT, change, manifest);
-        let error = error_of(dir.path(), labels);
+fn an_unusable_configuration_is_rejected_with_a_reason() {
+    for (key, value, message) in table! {
+        "architecture_type", json!("bi-encoder"), "architecture `bi-encoder`";
+        "class_token_index", json!(7), "7 (`class_token_index` of `config.json`) is not the id";
+        "text_token_index", json!(-1), "`text_token_index` is not a token id";
+    } {
+        let dir = changed(BERT, |config| config[key] = value.clone());
+        let error = error_of(dir.path(), &["a"]);
         assert!(error.contains(message), "{message}: {error}");
-    };
-    rejected("architecture `bi-encoder`", &["a"], true, &|config| {
-        config["architecture_type"] = json!("bi-encoder");
-    });
-    let message = "7 (`class_token_index` of `config.json`) is not the id";
-    rejected(message, &["a"], true, &|config| {
-        config["class_token_index"] = json!(7);
-    });
-    let message = "`text_token_index` is not a token id";
-    rejected(message, &["a"], true, &|config| {
-        config["text_token_index"] = json!(-1);
-    });
-    rejected("needs `manifest.toml`", &["a"], false, &same);
-    // `model pull` rejects such a model before it downloads the weights.
-    let foreign = check_config(changed(BERT, &same, false).path()).unwrap_err();
-    assert!(
-        foreign.to_string().contains("needs `manifest.toml`"),
-        "{foreign}"
-    );
+    }
     check_config(&folder(BERT)).unwrap();
-    let message = "no room for `c`, `d`: its limit is 2 labels";
-    for allocation in [json!("fixed"), json!(null)] {
-        rejected(message, &["a", "b", "c", "d"], true, &|config| {
+    // `model pull` rejects a model without a manifest before it downloads the weights.
+    let dir = changed(BERT, |_| {});
+    fs::remove_file(dir.path().join("manifest.toml")).unwrap();
+    let foreign = check_config(dir.path()).unwrap_err().to_string();
+    for error in [error_of(dir.path(), &["a"]), foreign] {
+        assert!(error.contains("needs `manifest.toml`"), "{error}");
+    }
+}
+
+#[test]
+fn labels_that_do_not_fit_the_model_are_rejected_with_a_reason() {
+    let [two_labels, no_allocation] = [json!("fixed"), json!(null)].map(|allocation| {
+        changed(BERT, |config| {
             config["max_labels_alloc"] = allocation.clone();
             config["max_num_classes"] = json!(2);
-        });
-    }
-    let message = "label `b <<LABEL>> c`: it contains `<<LABEL>>`";
-    rejected(message, &["a", "b <<LABEL>> c"], true, &same);
+        })
+    });
+    let long = "many words about the sea and the mountains ".repeat(10);
     let longer = format!("{long}more");
     let too_long: [&str; 4] = ["a", "b", &long, &longer];
-    rejected("its limit is 256 tokens;", &too_long, true, &same);
-    let error = error_of(&folder(TASK), &too_long);
-    let message = "its limit is 256 tokens, of which the task prompt takes";
-    assert!(error.contains(message), "{error}");
+    for (dir, labels, message) in table! {
+        two_labels.path(), &["a", "b", "c", "d"][..], "no room for `c`, `d`: its limit is 2 labels";
+        no_allocation.path(), &["a", "b", "c", "d"], "no room for `c`, `d`: its limit is 2 labels";
+        &folder(BERT), &["a", "b <<LABEL>> c"], "label `b <<LABEL>> c`: it contains `<<LABEL>>`";
+        &folder(BERT), &too_long, "its limit is 256 tokens;";
+        &folder(TASK), &too_long, "its limit is 256 tokens, of which the task prompt takes";
+    } {
+        let error = error_of(dir, labels);
+        assert!(error.contains(message), "{message}: {error}");
+    }
 }
 
 #[test]
 fn an_unusable_task_prompt_is_rejected_with_a_reason() {
     let rejected = |task_prompt: Value, message: &str| {
-        let change = |config: &mut Value| config["task_prompt"] = task_prompt.clone();
-        let dir = changed(BERT, &change, true);
+        let dir = changed(BERT, |config| config["task_prompt"] = task_prompt.clone());
         let error = error_of(dir.path(), &["a"]);
         assert!(error.contains(message), "{message}: {error}");
     };

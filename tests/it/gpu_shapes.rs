@@ -1,7 +1,6 @@
 //! Tests on a CPU that batches of a few fixed shapes, which a GPU needs, do not change the scores.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use topicmill_score::batch::Batch;
@@ -22,11 +21,21 @@ const MODELS: [&str; 5] = [
     "models/minilm-reddit-topics",
 ];
 
+/// The sizes that an engine accepts for its batches.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sizes {
+    Any,
+    Few,
+}
+
+/// The numbers of rows and the widths of batches.
+type Shapes = BTreeSet<(usize, usize)>;
+
 /// An engine on the CPU that records the shapes of its batches and can require that they be few.
 struct RecordingEngine {
     engine: OnnxEngine,
-    few: bool,
-    shapes: Arc<Mutex<BTreeSet<(usize, usize)>>>,
+    sizes: Sizes,
+    shapes: Arc<Mutex<Shapes>>,
 }
 
 impl Engine for RecordingEngine {
@@ -37,39 +46,33 @@ impl Engine for RecordingEngine {
     }
 
     fn wants_few_shapes(&self) -> bool {
-        self.few
+        self.sizes == Sizes::Few
     }
 }
 
 /// Returns a model's results for the texts, and the shapes of the batches.
-fn scored(
-    model: &Path,
-    few: bool,
-    texts: &[String],
-) -> (Vec<TextResult>, BTreeSet<(usize, usize)>, usize) {
-    let folder = ModelFolder::open(model, None).unwrap();
-    let window = folder.max_tokens;
+fn scored(folder: &ModelFolder, sizes: Sizes, texts: &[String]) -> (Vec<TextResult>, Shapes) {
     let options = EngineOptions {
         device: Device::Cpu,
         threads: Some(1),
         ..EngineOptions::default()
     };
-    let engine = OnnxEngine::load_unchecked(&folder, &options).unwrap();
+    let engine = OnnxEngine::load_unchecked(folder, &options).unwrap();
     assert!(!engine.wants_few_shapes(), "a CPU does not need few shapes");
     let shapes = Arc::default();
     let engine = RecordingEngine {
         engine,
-        few,
+        sizes,
         shapes: Arc::clone(&shapes),
     };
-    let mut labeler = Labeler::load(folder, Box::new(engine), 400).unwrap();
+    let mut labeler = Labeler::load(folder.clone(), Box::new(engine), 400).unwrap();
     let set = builders::label_set(&["politics", "climate change", "food"]);
     let prepared = labeler.prepare(&set).unwrap();
     let results = labeler.score_all(&prepared, texts, &[], &|| false).unwrap();
     let results = results.expect("scoring is not cancelled").into_iter();
     let results = results.map(Result::unwrap).collect();
     let shapes = shapes.lock().unwrap().clone();
-    (results, shapes, window)
+    (results, shapes)
 }
 
 #[test]
@@ -79,20 +82,21 @@ fn fixed_gpu_shapes_produce_the_same_scores() {
         .map(|n| format!("A vote on trains {}", "and bread ".repeat(n * n / 32)))
         .collect();
     for model in MODELS {
-        let model = repository(model);
-        let (any, of_any, _) = scored(&model, false, &texts);
-        let (few, of_few, window) = scored(&model, true, &texts);
+        let folder = ModelFolder::open(&repository(model), None).unwrap();
+        let (any, any_shapes) = scored(&folder, Sizes::Any, &texts);
+        let (few, few_shapes) = scored(&folder, Sizes::Few, &texts);
         for (text, (any, few)) in any.iter().zip(&few).enumerate() {
             let scores = any.scores.scores.iter().zip(&few.scores.scores);
             let off = scores.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-            assert!(off < 1e-4, "{} text {text}: {off:.1e}", model.display());
+            assert!(off < 1e-4, "{model} text {text}: {off:.1e}");
         }
+        let window = folder.max_tokens;
         let is_few = |(rows, width): &(usize, usize)| {
             rows.is_power_of_two() && (width % 8 == 0 || *width == window)
         };
-        assert!(of_few.iter().all(is_few), "{of_few:?}");
-        assert!(of_few.iter().all(|(_, width)| *width <= window));
+        assert!(few_shapes.iter().all(is_few), "{few_shapes:?}");
+        assert!(few_shapes.iter().all(|(_, width)| *width <= window));
         // Without different shapes, this test would compare two identical runs.
-        assert!(!of_any.iter().all(is_few), "{of_any:?}");
+        assert!(!any_shapes.iter().all(is_few), "{any_shapes:?}");
     }
 }

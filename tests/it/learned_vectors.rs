@@ -59,17 +59,14 @@ fn configure(dir: &Path, file: Option<&str>) {
 }
 
 /// Returns a vectors file in which each of the first three topics has the text vector of the next one, so that learned
-/// vectors change every score. `described` adds the labels' descriptions.
-fn exchanged(program: &Program, described: bool) -> Value {
+/// vectors change every score.
+fn exchanged(program: &Program) -> Value {
     let labels = LEARNED.map(|place| {
         let (slug, label, description) = TOPICS[place];
         Label {
             slug: slug.to_owned(),
             label: label.to_owned(),
-            descriptions: described
-                .then(|| description.to_owned())
-                .into_iter()
-                .collect(),
+            descriptions: vec![description.to_owned()],
         }
     });
     let set = LabelSet {
@@ -144,7 +141,7 @@ const NOTICE: &str = "the model has learned vectors for these labels";
 #[test]
 fn learned_vectors_apply_to_all_labels_or_none() {
     let program = Program::new();
-    let learned = model(&program, "learned", Some(&exchanged(&program, true)));
+    let learned = model(&program, "learned", Some(&exchanged(&program)));
     let by_words = program.folder.path().join("by-words");
     let score = |model: &Path, places: &[usize], head: &str| {
         let file = pipeline(&program, places, head);

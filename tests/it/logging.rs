@@ -190,15 +190,13 @@ async fn log_lines_contain_no_secret_and_no_post_text() {
 }
 
 /// Returns `doctor`'s row for the credentials: state and detail.
-fn doctor(program: &Program, url: &str, env: &[(&str, &str)]) -> (String, String) {
-    let mut command = program.command(&["doctor", "--format", "json"]);
-    let command = on_reddit(&mut command, url).envs(env.iter().copied());
-    let ran = finished(command.output().unwrap());
-    let rows: Value = serde_json::from_str(&ran.stdout).unwrap();
-    let rows = rows.as_array().unwrap().iter();
-    let row = rows
-        .clone()
-        .find(|row| row["check"] == "Reddit credentials");
+fn doctor(url: &str) -> (String, String) {
+    let program = Program::new();
+    let mut command = program.command("doctor --format json");
+    let ran = finished(on_reddit(&mut command, url).output().unwrap());
+    let rows = ran.json();
+    let mut rows = rows.as_array().unwrap().iter();
+    let row = rows.find(|row| row["check"] == "Reddit credentials");
     let row = row.unwrap();
     let text = |name: &str| row[name].as_str().unwrap().to_owned();
     (text("state"), text("detail"))
@@ -221,7 +219,7 @@ async fn doctor_distinguishes_rejected_credentials_from_a_forbidden_subreddit() 
             .respond_with(answer)
             .mount(&server)
             .await;
-        let (found, detail) = doctor(&Program::new(), &server.uri(), &[]);
+        let (found, detail) = doctor(&server.uri());
         assert_eq!(found, state, "{detail}");
         assert!(detail.contains(output), "{detail}");
         assert_eq!(requests(&server, "POST").await, tokens);
@@ -231,7 +229,7 @@ async fn doctor_distinguishes_rejected_credentials_from_a_forbidden_subreddit() 
         .respond_with(ResponseTemplate::new(401))
         .mount(&server)
         .await;
-    let (found, detail) = doctor(&Program::new(), &server.uri(), &[]);
+    let (found, detail) = doctor(&server.uri());
     assert_eq!(found, "wrong");
     assert!(detail.contains("reddit.client_secret"), "{detail}");
     assert_eq!(requests(&server, "GET").await, 0);

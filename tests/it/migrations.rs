@@ -46,6 +46,7 @@ async fn an_upgrade_preserves_all_data() {
         );
         store.close().await.unwrap();
         let after = read_all(&database.url).await;
+        assert_eq!(before.len(), after.len());
         for (before, after) in before.iter().zip(&after) {
             let is_other = ["gaps", "post_scores"].contains(&before.0.as_str());
             assert!(is_other || before == after, "{}", before.0);

@@ -28,18 +28,21 @@ fn copy() -> TempDir {
     dir
 }
 
-/// Changes a file of a folder, and its hash in the manifest if `update_manifest`.
-fn change(dir: &Path, file: &str, update_manifest: bool, with: impl Fn(&[u8]) -> Vec<u8>) {
+/// Changes a file of a folder; returns its bytes before and after.
+fn change(dir: &Path, file: &str, with: impl Fn(&[u8]) -> Vec<u8>) -> [Vec<u8>; 2] {
     let path = dir.join(file);
     let before = fs::read(&path).unwrap();
     let after = with(&before);
     assert_ne!(before, after, "{file} was not changed");
     fs::write(&path, &after).unwrap();
-    if update_manifest {
-        let hash =
-            |bytes: &[u8]| topicmill_core::hex(&<sha2::Sha256 as sha2::Digest>::digest(bytes));
-        replace(dir, "manifest.toml", &hash(&before), &hash(&after));
-    }
+    [before, after]
+}
+
+/// Changes a file of a folder, and its hash in the manifest.
+fn change_with_hash(dir: &Path, file: &str, with: impl Fn(&[u8]) -> Vec<u8>) {
+    let [before, after] = change(dir, file, with)
+        .map(|bytes| topicmill_core::hex(&<sha2::Sha256 as sha2::Digest>::digest(bytes)));
+    replace(dir, "manifest.toml", &before, &after);
 }
 
 /// Replaces a string in a text file; the string must occur.
@@ -90,24 +93,23 @@ fn model_errors_are_reported_before_any_text_is_scored() {
     // The stock optimizer's fusion of BART.
     let wrong = fs::read(repository(WRONG)).unwrap();
     refused("its logits differ", &|dir| {
-        change(dir, fp32, true, |_| wrong.clone());
+        change_with_hash(dir, fp32, |_| wrong.clone());
     });
     // Truncated weights, without and with their hash in the manifest.
-    for (with_hash, message) in [
-        (false, "differs from `manifest.toml`"),
-        (true, "load the graph"),
-    ] {
-        refused(message, &|dir| {
-            change(dir, fp32, with_hash, |bytes| bytes[..200_000].to_vec());
-        });
-    }
+    let truncated = |bytes: &[u8]| bytes[..200_000].to_vec();
+    refused("differs from `manifest.toml`", &|dir| {
+        change(dir, fp32, truncated);
+    });
+    refused("load the graph", &|dir| {
+        change_with_hash(dir, fp32, truncated);
+    });
     let other = repository("tests/it/fixtures/models/tiny-bert-nli/tokenizer.json");
     let other = fs::read(other).unwrap();
     refused("belongs to another model", &|dir| {
-        change(dir, "tokenizer.json", true, |_| other.clone());
+        change_with_hash(dir, "tokenizer.json", |_| other.clone());
     });
     let configured = |dir: &Path, with: &dyn Fn(&mut Value)| {
-        change(dir, "config.json", true, |text| {
+        change_with_hash(dir, "config.json", |text| {
             let mut config: Value = serde_json::from_slice(text).unwrap();
             with(&mut config);
             serde_json::to_vec(&config).unwrap()
@@ -137,64 +139,71 @@ fn model_errors_are_reported_before_any_text_is_scored() {
     });
 }
 
+/// Scores a text with a copy of an exported NLI model, after a change of the folder.
+fn score_changed(program: &Program, change: impl Fn(&Path)) -> RunOutput {
+    let dir = tempfile::tempdir().unwrap();
+    for name in [
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "model.onnx",
+    ] {
+        fs::copy(repository(NLI).join(name), dir.path().join(name)).unwrap();
+    }
+    change(dir.path());
+    score(program, dir.path(), "")
+}
+
 #[test]
-fn model_folders_that_other_tools_leave_are_read_or_explained() {
+fn a_graph_with_32_bit_inputs_gives_the_same_scores() {
     let program = Program::new();
-    let scored = |change: &dyn Fn(&Path)| {
-        let dir = tempfile::tempdir().unwrap();
-        for name in [
-            "config.json",
-            "tokenizer.json",
-            "tokenizer_config.json",
-            "model.onnx",
-        ] {
-            fs::copy(repository(NLI).join(name), dir.path().join(name)).unwrap();
-        }
-        change(dir.path());
-        score(&program, dir.path(), "")
+    let scores = |ran: RunOutput| {
+        ran.expect_code(0);
+        assert!(!ran.stderr.contains("WARN"), "{}", ran.stderr);
+        program.read_lines("scores.ndjson")[0]["scores"].take()
     };
-    let written = || program.read_lines("scores.ndjson")[0]["scores"].take();
-    let plain = scored(&|_| {});
-    assert!(
-        plain.code == 0 && !plain.stderr.contains("WARN"),
-        "{}",
-        plain.stderr
-    );
-    let expected = written();
+    let expected = scores(score_changed(&program, |_| {}));
     // The inputs are declared as int32: element type 6 instead of 7.
-    let narrow = scored(&|dir| {
-        change(dir, "model.onnx", false, |bytes| {
+    let narrow = score_changed(&program, |dir| {
+        change(dir, "model.onnx", |bytes| {
             let mut bytes = bytes.to_vec();
             for name in ["input_ids", "attention_mask", "token_type_ids"] {
-                let name = name.as_bytes();
-                let places = bytes.windows(name.len());
-                let at = places.into_iter().rposition(|place| place == name).unwrap();
-                let kind = bytes[at..]
-                    .windows(2)
-                    .position(|pair| pair == [8, 7])
-                    .unwrap();
-                bytes[at + kind + 1] = 6;
+                let declared = memchr::memmem::rfind(&bytes, name.as_bytes()).unwrap();
+                let kind = memchr::memmem::find(&bytes[declared..], &[8, 7]).unwrap();
+                bytes[declared + kind + 1] = 6;
             }
             bytes
         });
     });
-    assert_eq!((narrow.code, written()), (0, expected), "{}", narrow.stderr);
+    assert_eq!(scores(narrow), expected);
+}
+
+#[test]
+fn a_folder_without_its_graph_is_explained() {
+    let program = Program::new();
     for file in ["model.onnx", "tokenizer.json"] {
         let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n";
-        let ran = scored(&|dir| fs::write(dir.join(file), pointer).unwrap());
+        let ran = score_changed(&program, |dir| fs::write(dir.join(file), pointer).unwrap());
         ran.expect_exit(5, "git lfs pull");
     }
-    let ran = scored(&|dir| {
+    let ran = score_changed(&program, |dir| {
         fs::rename(dir.join("model.onnx"), dir.join("model.safetensors")).unwrap();
     });
     ran.expect_exit(5, "tools/model.py");
+}
+
+#[test]
+fn doubtful_logits_are_reported() {
+    let program = Program::new();
     let swapped = r#""label2id": {"contradiction": 0, "neutral": 1, "entailment": 2}, "x": {"#;
-    let ran = scored(&|dir| replace(dir, "config.json", r#""label2id": {"#, swapped));
-    ran.expect_exit(0, "contradicts itself");
-    let ran = scored(&|dir| {
-        change(dir, "model.onnx", false, |bytes| {
+    score_changed(&program, |dir| {
+        replace(dir, "config.json", r#""label2id": {"#, swapped);
+    })
+    .expect_exit(0, "contradicts itself");
+    score_changed(&program, |dir| {
+        change(dir, "model.onnx", |bytes| {
             // The output of the last node gets a new name and goes through a softmax, which is appended.
-            let at = bytes.windows(6).position(|name| name == b"logits").unwrap();
+            let at = memchr::memmem::find(bytes, b"logits").unwrap();
             let names = [
                 field(1, b"before"),
                 field(2, b"logits"),
@@ -203,17 +212,17 @@ fn model_folders_that_other_tools_leave_are_read_or_explained() {
             let graph = field(7, &field(1, &names.concat()));
             [&bytes[..at], b"before", &bytes[at + 6..], &graph].concat()
         });
-    });
-    ran.expect_exit(0, "probabilities");
+    })
+    .expect_exit(0, "probabilities");
     // Some weights are NaN; the texts are not to blame.
-    let ran = scored(&|dir| {
-        change(dir, "model.onnx", false, |bytes| {
+    score_changed(&program, |dir| {
+        change(dir, "model.onnx", |bytes| {
             let mut bytes = bytes.to_vec();
             bytes[60_000..62_000].fill(0xff);
             bytes
         });
-    });
-    ran.expect_exit(5, "not finite");
+    })
+    .expect_exit(5, "not finite");
 }
 
 #[test]
@@ -253,10 +262,8 @@ fn verify_reports_every_file_and_graph() {
     assert_eq!(fp32["allowed"], "1.0e-4");
 
     let wrong = fs::read(repository(WRONG)).unwrap();
-    change(dir.path(), "cpu-fp32.onnx", true, |_| wrong.clone());
-    change(dir.path(), "cpu-int8.onnx", false, |bytes| {
-        bytes[1..].to_vec()
-    });
+    change_with_hash(dir.path(), "cpu-fp32.onnx", |_| wrong.clone());
+    change(dir.path(), "cpu-int8.onnx", |bytes| bytes[1..].to_vec());
     let table = verify(dir.path(), 5);
     let fp32 = row(&table, "graph", "cpu-fp32");
     let state = fp32["state"].as_str().unwrap();

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Child;
-use std::time::Duration;
 
 use topicmill_core::table;
 
@@ -12,6 +11,7 @@ use crate::support::builders::lines;
 use crate::support::exposition::{Family, read};
 use crate::support::postgres::sqlite;
 use crate::support::program::{Program, signal, start_server};
+use crate::support::wait::until_blocking;
 
 type Families = BTreeMap<String, Family>;
 
@@ -51,17 +51,12 @@ impl Watched {
 
     /// Waits until the metrics satisfy a condition and returns them.
     fn until(&self, condition: impl Fn(&Families) -> bool) -> Families {
-        for _ in 0..300 {
-            let families = self.metrics();
-            if condition(&families) {
-                return families;
-            }
-            std::thread::sleep(Duration::from_millis(200));
-        }
-        panic!(
-            "the condition is still false after a minute: {:#?}",
-            self.metrics()
-        );
+        let mut families = Families::default();
+        until_blocking("the metrics satisfy the condition", || {
+            families = self.metrics();
+            condition(&families)
+        });
+        families
     }
 }
 

@@ -204,10 +204,7 @@ async fn an_endless_listing_stops_at_the_page_limit() {
             page_cap: 7,
             ..READ_OPTIONS
         };
-        let report = scene
-            .collect_with(&[endless], options, false)
-            .await
-            .remove(0);
+        let report = scene.collect_with(&[endless], options).await.remove(0);
         assert_eq!(
             (report.outcome, report.pages, report.posts),
             (Outcome::Ok, 7, 7)

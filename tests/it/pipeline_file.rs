@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use topicmill_core::table;
 
 use crate::support::engine::repository;
-use crate::support::program::{Program, finished, words};
+use crate::support::program::{Program, RunOutput, words};
 
 fn posts() -> String {
     let titles = [
@@ -56,98 +56,99 @@ fn a_list_of_labels_is_a_complete_file() {
         0
     );
     program.ok(&["labels", "diff", "current", &short]);
-    program.ok(&["purge", "--retention", "1"]);
+}
 
-    // Such a file names no subreddit to collect from.
-    let collect = ["collect", "--source", "sample", "--pipeline", &short];
-    program
-        .run(&collect)
-        .expect_exit(2, "no subreddits are named in pipeline `short`");
-    let dump = ["import", "--format", "dump", &file, "--pipeline", &short];
-    program.run(&dump).expect_exit(2, "--all-subreddits");
+#[test]
+fn a_list_of_labels_serves_files_and_names_no_subreddit_to_collect_from() {
     let program = Program::new().with_default_model();
-    let short = program.write("short.toml", "labels = [\"cooking\", \"video games\"]");
-    let texts = program.write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
-    program.ok(&["score", &texts, "out.ndjson", "--pipeline", &short]);
-    let out = program.read("out.ndjson");
-    assert!(out.contains("\"cooking\""), "{out}");
+    program.write("short.toml", "labels = [\"cooking\", \"video games\"]");
+    program.write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
+    program.ok("score texts.ndjson out.ndjson --pipeline short.toml");
+    assert_eq!(program.read_lines("out.ndjson")[0]["label"], "cooking");
+    program.write("posts.ndjson", posts());
+    for (line, message) in [
+        (
+            "collect --source sample",
+            "no subreddits are named in pipeline `short`",
+        ),
+        ("import --format dump posts.ndjson", "--all-subreddits"),
+    ] {
+        let ran = program.run(&format!("{line} --pipeline short.toml"));
+        ran.expect_exit(2, message);
+    }
+}
+
+const SHARES: &str = "[[topic]]\nslug = \"fun\"\nlabel = \"fun\"\nsubreddits = [\"gaming\", \"food\", \"books\"]\n\
+     read = \"all\"\nshare = [3, 2, 1]\nlimit = 12\nlisting = \"hot\"\n\
+     [[topic]]\nslug = \"first\"\nlabel = \"first\"\nsubreddits = [\"history\", \"travel\"]\nread = \"first\"\n\
+     limit = 5\n\
+     [[topic]]\nslug = \"bare\"\nlabel = \"a label only\"\n";
+
+/// Collects with a pipeline file of this text.
+fn collect(program: &Program, pipeline: &str, flags: &str) -> RunOutput {
+    program.write("all.toml", pipeline);
+    program.run(&format!(
+        "collect --source sample --pipeline all.toml {flags}"
+    ))
 }
 
 #[test]
 fn a_topic_splits_its_limit_among_its_subreddits() {
-    const TOPICS: &str = "[[topic]]\nslug = \"fun\"\nlabel = \"fun\"\nsubreddits = [\"gaming\", \"food\", \"books\"]\n\
-         read = \"all\"\nshare = [3, 2, 1]\nlimit = 12\nlisting = \"hot\"\n\
-         [[topic]]\nslug = \"first\"\nlabel = \"first\"\nsubreddits = [\"history\", \"travel\"]\nread = \"first\"\n\
-         limit = 5\n\
-         [[topic]]\nslug = \"bare\"\nlabel = \"a label only\"\n";
     for program in Program::on_each_database() {
-        let file = program.write("all.toml", TOPICS);
-        let collect = |more: &[&str]| {
-            let args = ["collect", "--source", "sample", "--pipeline", &file];
-            program.run(&[&args[..], more].concat())
-        };
         let counted = || {
-            let query = "SELECT topic, subreddit, COUNT(*) AS posts FROM posts \
-                         GROUP BY topic, subreddit ORDER BY topic, subreddit";
-            program.ok(&["sql", query, "--format", "csv"]).stdout
+            program.rows(
+                "SELECT topic, subreddit, COUNT(*) AS posts FROM posts \
+                  GROUP BY topic, subreddit ORDER BY topic, subreddit",
+            )
         };
-        let ran = collect(&[]);
+        let ran = collect(&program, SHARES, "");
         ran.expect_exit(0, "collected 2 topics");
         ran.expect_stderr("topics without subreddits are not collected");
         // Two posts in each subreddit are pinned and do not count towards its share.
-        let all = "topic,subreddit,posts\nfirst,history,7\nfun,books,4\nfun,food,6\nfun,gaming,8\n";
+        let all = json!([
+            ["first", "history", 5 + 2],
+            ["fun", "books", 2 + 2],
+            ["fun", "food", 4 + 2],
+            ["fun", "gaming", 6 + 2],
+        ]);
         assert_eq!(counted(), all);
         // A second run reads the same posts.
-        let ran = collect(&["--topic", "fun"]);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        collect(&program, SHARES, "--topic fun").expect_code(0);
         assert_eq!(counted(), all);
-        collect(&["--topic", "fun", "--topic", "bare"])
-            .expect_exit(2, "collect bare: no subreddits");
     }
-    // If the limit is too small for all subreddits, those with the largest shares come first.
-    let program = Program::new();
-    let file = program.write("all.toml", TOPICS);
-    let run = ["--topic", "fun", "--limit", "2", "--run-json", "run.json"];
-    let args = ["collect", "--source", "sample", "--pipeline", &file];
-    program.ok(&[&args[..], &run].concat());
-    let record = program.read_json("run.json");
-    let read: Vec<&Value> = record["outcomes"].as_array().unwrap().iter().collect();
-    let read: Vec<_> = read
-        .iter()
-        .map(|of| (&of["subreddit"], &of["topic"]))
-        .collect();
-    assert_eq!(
-        read,
-        [
-            (&json!("gaming"), &json!("fun")),
-            (&json!("food"), &json!("fun"))
-        ]
-    );
-
-    // An unreadable subreddit fails alone and is reported.
-    let file = program.write("private.toml", TOPICS.replace("\"food\"", "\"education\""));
-    let args = [
-        "collect",
-        "--source",
-        "sample",
-        "--pipeline",
-        &file,
-        "--topic",
-        "fun",
-    ];
-    let ran = program.run(&args);
-    ran.expect_exit(1, "collected 1 topic:");
-    ran.expect_stderr("1 subreddit private");
 }
 
 #[test]
+fn a_limit_too_small_for_all_subreddits_goes_to_those_with_the_largest_shares() {
+    let program = Program::new();
+    let flags = "--topic fun --limit 2 --run-json run.json";
+    collect(&program, SHARES, flags).expect_code(0);
+    let record = program.read_json("run.json");
+    let read = record["outcomes"].as_array().unwrap().iter();
+    let read: Vec<&Value> = read.map(|outcome| &outcome["subreddit"]).collect();
+    assert_eq!(read, ["gaming", "food"]);
+}
+
+#[test]
+fn a_subreddit_that_cannot_be_read_fails_alone() {
+    let program = Program::new();
+    let private = SHARES.replace("\"food\"", "\"education\"");
+    let ran = collect(&program, &private, "--topic fun");
+    ran.expect_exit(1, "collected 1 topic:");
+    ran.expect_stderr("1 subreddit private");
+    collect(&program, SHARES, "--topic fun --topic bare")
+        .expect_exit(2, "collect bare: no subreddits");
+}
+
+const NLI: &str = "tests/it/fixtures/models/tiny-bert-nli";
+
+const SHARED: &str = "[[topic]]\nslug = \"play\"\nlabel = \"gaming\"\n\
+    descriptions = \"Video games and consoles.\"\n\
+     [[topic]]\nslug = \"bets\"\nlabel = \"gaming\"\ndescriptions = [\"Casinos, poker and betting.\"]\n\
+     [[topic]]\nlabel = \"cooking\"\n";
+
+#[test]
 fn labels_may_have_the_same_text_if_the_model_reads_descriptions() {
-    const SHARED: &str = "[[topic]]\nslug = \"play\"\nlabel = \"gaming\"\n\
-        descriptions = \"Video games and consoles.\"\n\
-         [[topic]]\nslug = \"bets\"\nlabel = \"gaming\"\ndescriptions = [\"Casinos, poker and betting.\"]\n\
-         [[topic]]\nlabel = \"cooking\"\n";
-    let nli = repository("tests/it/fixtures/models/tiny-bert-nli");
-    let nli = nli.to_str().unwrap();
     let program = Program::new().with_default_model();
     let file = program.write("posts.ndjson", posts());
     let shared = program.write("shared.toml", SHARED);
@@ -166,16 +167,27 @@ fn labels_may_have_the_same_text_if_the_model_reads_descriptions() {
     let changes = diff["labels"].as_array().unwrap();
     assert_eq!(changes.len(), 2, "{diff}");
     // An NLI model reads the same text for both labels and scores it once.
+    let nli = repository(NLI).display().to_string();
     program
-        .ok(&["classify", "--pipeline", &shared, "--model", nli])
+        .ok(&["classify", "--pipeline", &shared, "--model", &nli])
         .expect_stderr("`play` and `bets`, so their scores are always equal");
+}
+
+#[test]
+fn labels_with_the_same_text_are_rejected_if_the_model_cannot_distinguish_them() {
     let program = Program::new().with_default_model();
     let shared = program.write("shared.toml", SHARED);
     let validate = ["labels", "validate", "--pipeline", &shared];
     let ran = program.ok(&validate);
     assert!(!ran.stderr.contains("nearly the same"), "{}", ran.stderr);
     program
-        .run(&[&validate[..], &["--model", nli]].concat())
+        .run(
+            &[
+                &validate[..],
+                &["--model", &repository(NLI).display().to_string()],
+            ]
+            .concat(),
+        )
         .expect_exit(2, "does not read descriptions");
     let same = program.write(
         "same.toml",
@@ -212,37 +224,35 @@ fn labels_new_writes_a_valid_file_and_overwrites_nothing() {
         assert_eq!(printed.lines().count(), written.lines().count());
         std::fs::remove_file(&path).unwrap();
     }
-    for (args, what) in [
-        (
-            &["labels", "new", "no/such/folder.toml"][..],
-            "no/such/folder.toml",
-        ),
-        (&["labels", "new", my, "gaming", "Gaming"], "given twice"),
-        (&["labels", "new", my, "a\nb\u{1b}"], "exists"),
-        (&["labels", "new", my, "a", "--from", "current"], "--from"),
-        (&["labels", "new"], "FILE"),
-    ] {
-        if what == "exists" {
-            program.ok(args);
-            program.ok(&["labels", "validate", "--pipeline", my]);
-        }
-        let ran = program.run(args);
-        ran.expect_exit(2, what);
-    }
-    std::fs::remove_file(&path).unwrap();
+}
 
-    // Only one of several concurrent commands writes the file.
-    let mut racing: Vec<_> = (0..4)
-        .map(|i| {
-            program
-                .command(&["labels", "new", my, &format!("label {i}")])
-                .spawn()
-                .unwrap()
-        })
-        .collect();
-    let codes = racing.iter_mut().map(|child| child.wait().unwrap().code());
-    assert_eq!(codes.filter(|code| *code == Some(0)).count(), 1);
-    program.ok(&["labels", "validate", "--pipeline", my]);
+#[test]
+fn labels_new_rejects_what_it_cannot_write() {
+    let program = Program::new();
+    for (line, message) in [
+        ("labels new no/such/folder.toml", "no/such/folder.toml"),
+        ("labels new my.toml gaming Gaming", "given twice"),
+        ("labels new my.toml a --from current", "--from"),
+        ("labels new", "FILE"),
+    ] {
+        program.run(line).expect_exit(2, message);
+    }
+    assert!(!program.path("my.toml").exists());
+    // Control characters are no reason to reject a label.
+    program.ok(&["labels", "new", "my.toml", "a\nb\u{1b}"]);
+    program.ok("labels validate --pipeline my.toml");
+}
+
+#[test]
+fn one_of_several_concurrent_commands_writes_the_file() {
+    let program = Program::new();
+    let mut racing = [0, 1, 2, 3].map(|i| {
+        let mut command = program.command(&format!("labels new my.toml 'label {i}'"));
+        command.spawn().unwrap()
+    });
+    let codes = racing.each_mut().map(|child| child.wait().unwrap().code());
+    assert_eq!(codes.iter().filter(|code| **code == Some(0)).count(), 1);
+    program.ok("labels validate --pipeline my.toml");
 }
 
 #[test]
@@ -275,11 +285,10 @@ fn labels_new_can_start_from_a_stored_set() {
     assert!(!std::path::Path::new(copy).exists());
 }
 
-#[test]
-fn the_setting_names_the_pipeline_file_for_every_command() {
+/// Returns a program with a settings file in `conf`, which names the pipeline file next to it, and another pipeline file.
+fn configured() -> Program {
     let program = Program::new();
-    let folder = program.folder.path().join("conf");
-    std::fs::create_dir(&folder).unwrap();
+    std::fs::create_dir(program.path("conf")).unwrap();
     program.write("conf/mine.toml", "labels = [\"cooking\", \"gambling\"]");
     program.write(
         "conf/topicmill.toml",
@@ -289,65 +298,60 @@ fn the_setting_names_the_pipeline_file_for_every_command() {
         "other.toml",
         "labels = [\"music\", \"travel\", \"video games\"]",
     );
-    program.write("posts.ndjson", posts());
-    let run = |args: &[&str], env: Option<&str>| {
-        let args = [&["--config", "conf/topicmill.toml"], args].concat();
-        let mut command = program.command(&args);
-        if let Some(file) = env {
-            command.env("TOPICMILL__PIPELINE", file);
-        }
-        finished(command.output().unwrap())
-    };
-    let name = |args: &[&str], env: Option<&str>| {
-        let ran = run(
-            &[&["labels", "validate", "--format", "json"], args].concat(),
-            env,
-        );
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
-        let set: Value = serde_json::from_str(&ran.stdout).unwrap();
-        set["name"].as_str().unwrap().to_owned()
-    };
-    // A path in a settings file is relative to that file; the environment overrides it, and a flag overrides both.
-    assert_eq!(name(&[], None), "mine");
-    assert_eq!(name(&[], Some("other.toml")), "other");
-    assert_eq!(
-        name(&["--pipeline", "other.toml"], Some("nowhere.toml")),
-        "other"
-    );
-    assert_eq!(name(&[], Some("")), "sixteen-topics");
+    program
+}
 
-    let shown = run(&["config", "show", "--origin", "--format", "json"], None).stdout;
-    let shown: Value = serde_json::from_str(&shown).unwrap();
-    let rows = shown.as_array().unwrap();
-    let row = rows
-        .iter()
-        .find(|row| row["setting"] == "pipeline")
-        .unwrap();
-    assert!(
-        row["value"].as_str().unwrap().ends_with("conf/mine.toml"),
-        "{row}"
-    );
-    assert!(
-        row["origin"]
-            .as_str()
-            .unwrap()
-            .ends_with("conf/topicmill.toml"),
-        "{row}"
-    );
-    let doctor = run(&["doctor", "--source", "sample"], None);
+const CONFIGURED: &str = "--config conf/topicmill.toml";
+
+#[test]
+fn the_pipeline_file_of_the_settings_is_overridden_by_the_environment_and_that_by_a_flag() {
+    let program = configured();
+    let validate = format!("{CONFIGURED} labels validate --format json");
+    for (environment, flags, name) in [
+        (None, "", "mine"),
+        (Some("other.toml"), "", "other"),
+        (Some("nowhere.toml"), "--pipeline other.toml", "other"),
+        (Some(""), "", "sixteen-topics"),
+    ] {
+        let settings: Vec<_> = environment
+            .map(|file| ("pipeline", file))
+            .into_iter()
+            .collect();
+        let ran = program.run_with(&settings, &format!("{validate} {flags}"));
+        ran.expect_code(0);
+        assert_eq!(ran.json()["name"], name, "{environment:?} {flags}");
+    }
+}
+
+#[test]
+fn commands_show_the_pipeline_file_of_the_settings_and_its_origin() {
+    let program = configured();
+    let shown = program.json(&format!("{CONFIGURED} config show --origin"));
+    let mut rows = shown.as_array().unwrap().iter();
+    let row = rows.find(|row| row["setting"] == "pipeline").unwrap();
+    for (column, path) in [
+        ("value", "conf/mine.toml"),
+        ("origin", "conf/topicmill.toml"),
+    ] {
+        assert!(row[column].as_str().unwrap().ends_with(path), "{row}");
+    }
+    let doctor = program.run(&format!("{CONFIGURED} doctor --source sample"));
     assert!(doctor.stdout.contains("mine ("), "{}", doctor.stdout);
+}
 
-    // If the file comes from a setting rather than a flag, the message names the setting.
-    for (args, env, what) in table! {
-        &["classify"][..], "nowhere.toml",
+#[test]
+fn a_wrong_pipeline_file_is_reported_with_the_setting_that_names_it() {
+    let program = configured();
+    for (command, file, message) in table! {
+        "classify", "nowhere.toml",
             "setting `pipeline` in $TOPICMILL__PIPELINE: cannot read the pipeline file";
-        &["labels", "calibrate", "--gold", "gold.csv"], "conf", "setting `pipeline` in $TOPICMILL__PIPELINE";
-        &["doctor", "--offline"], "nowhere.toml", "wrong";
+        "labels calibrate --gold gold.csv", "conf", "setting `pipeline` in $TOPICMILL__PIPELINE";
+        "doctor --offline", "nowhere.toml", "wrong";
     } {
-        let ran = run(args, Some(env));
-        assert_eq!(ran.code, 2, "{args:?}: {}", ran.stderr);
+        let ran = program.run_with(&[("pipeline", file)], &format!("{CONFIGURED} {command}"));
+        ran.expect_code(2);
         let all = format!("{}{}", ran.stdout, ran.stderr);
-        assert!(all.contains(what), "{what}: {all}");
+        assert!(all.contains(message), "{message}: {all}");
     }
     // Below a section header, `pipeline` would be a key of that section.
     program.write(
@@ -355,6 +359,6 @@ fn the_setting_names_the_pipeline_file_for_every_command() {
         "[log]\nformat = \"text\"\npipeline = \"mine.toml\"\n",
     );
     program
-        .run(&["--config", "below.toml", "config", "show"])
+        .run("--config below.toml config show")
         .expect_exit(2, "write `pipeline` above the first section");
 }

@@ -27,7 +27,7 @@ use wiremock::matchers::{method, path};
 use wiremock::{Mock, Request, Respond, ResponseTemplate};
 
 use crate::support::builders;
-use crate::support::postgres::databases;
+use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::{Program, finished, signal};
 use crate::support::reddit::server;
 
@@ -417,29 +417,38 @@ async fn a_tombstone_blocks_imports_and_reddit_lifts_only_moderator_removals() {
     }
 }
 
+/// Purges the texts of posts older than two days: `a` and `b`, which are labelled, and `unlabelled`; `young` keeps its
+/// text.
+async fn after_retention(database: &TestDatabase) -> Scene {
+    let scene = Scene::of(database).await;
+    scene.save(SourceKind::Reddit, &some(&["a", "b"])).await;
+    assert_eq!(scene.label().await, 2);
+    // A dump contains this post, too.
+    for source in [SourceKind::ArcticShift, SourceKind::Import] {
+        scene.save(source, &some(&["unlabelled"])).await;
+    }
+    scene.enqueue(scene.target().await).await;
+    scene.clock.advance(Duration::from_hours(47));
+    scene.save(SourceKind::Reddit, &some(&["young"])).await;
+    scene.clock.advance(Duration::from_hours(2));
+    let collected = PurgePlan {
+        retention: Some(Retention {
+            imports: false,
+            ..builders::RETENTION
+        }),
+        ..PurgePlan::default()
+    };
+    assert_eq!(scene.purge(&collected).await.texts, 3);
+    scene
+}
+
+const TEXTS: &str = "SELECT p.fullname, p.title, p.selftext, p.url, p.permalink, p.author, p.flair, l.label \
+                       FROM posts p JOIN labeled_posts l ON l.fullname = p.fullname ORDER BY p.fullname";
+
 #[tokio::test]
 async fn retention_removes_the_text_and_keeps_the_label() {
     for database in databases() {
-        let scene = Scene::of(&database).await;
-        scene.save(SourceKind::Reddit, &some(&["a", "b"])).await;
-        assert_eq!(scene.label().await, 2);
-        // A dump contains this post, too.
-        for source in [SourceKind::ArcticShift, SourceKind::Import] {
-            scene.save(source, &some(&["unlabelled"])).await;
-        }
-        scene.enqueue(scene.target().await).await;
-        scene.clock.advance(Duration::from_hours(47));
-        scene.save(SourceKind::Reddit, &some(&["young"])).await;
-        scene.clock.advance(Duration::from_hours(2));
-
-        let collected = PurgePlan {
-            retention: Some(Retention {
-                imports: false,
-                ..builders::RETENTION
-            }),
-            ..PurgePlan::default()
-        };
-        assert_eq!(scene.purge(&collected).await.texts, 3);
+        let scene = after_retention(&database).await;
         assert_eq!(scene.retain().await.texts, 0);
         let expected = [
             "t3_a   null null null Discussion climate",
@@ -448,12 +457,22 @@ async fn retention_removes_the_text_and_keeps_the_label() {
             "t3_young Title-young Body of Title-young null /r/climate/comments/young/Title-young/ \
              someone Discussion null",
         ];
-        let texts = "SELECT p.fullname, p.title, p.selftext, p.url, p.permalink, p.author, p.flair, \
-                     l.label FROM posts p JOIN labeled_posts l ON l.fullname = p.fullname \
-                     ORDER BY p.fullname";
-        assert_eq!(scene.rows(texts).await, expected);
+        assert_eq!(scene.rows(TEXTS).await, expected);
+        // Only posts with text are enqueued.
+        let state = scene.state().await;
+        assert_eq!(
+            (state.labelled, state.unlabelled, state.without_text),
+            (2, 1, 1)
+        );
+        assert_eq!(scene.label().await, 1);
+    }
+}
 
-        // If Reddit or a file shows the post again, with edits, votes are updated, but the text is not stored.
+#[tokio::test]
+async fn a_post_without_text_gets_new_votes_but_no_text_and_is_purged_once_deleted() {
+    for database in databases() {
+        let scene = after_retention(&database).await;
+        let before = scene.rows(TEXTS).await;
         for (source, changed) in [(SourceKind::Reddit, 1), (SourceKind::Import, 0)] {
             let again = Post {
                 score: Some(99),
@@ -462,18 +481,10 @@ async fn retention_removes_the_text_and_keeps_the_label() {
             let stored = scene.save(source, &[again]).await;
             assert_eq!((stored.changed, stored.edited), (changed, 0));
         }
-        assert_eq!(scene.rows(texts).await, expected);
+        assert_eq!(scene.rows(TEXTS).await, before);
         let score = "SELECT reddit_score FROM posts WHERE fullname = 't3_a'";
         assert_eq!(scene.rows(score).await, ["99"]);
-        // Only posts with text are enqueued.
-        let state = scene.state().await;
-        assert_eq!(
-            (state.labelled, state.unlabelled, state.without_text),
-            (2, 1, 1)
-        );
-        assert_eq!(scene.label().await, 1);
 
-        // A post without text is still purged once it is deleted on Reddit.
         scene.gone(&[("a", deleted())]).await;
         scene.clock.advance(Duration::from_hours(1));
         scene.check().await;

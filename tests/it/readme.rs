@@ -143,7 +143,7 @@ fn text_of(page: &str) -> String {
 }
 
 #[test]
-fn commands_in_the_docs_run_as_written() {
+fn every_page_with_commands_has_a_test() {
     let pages: BTreeSet<String> = std::fs::read_dir(repository("docs"))
         .unwrap()
         .map(|entry| format!("docs/{}", entry.unwrap().file_name().display()))

@@ -182,68 +182,85 @@ fn the_topic_mix_is_compared_with_the_previous_period() {
     );
 }
 
-#[test]
-fn a_change_of_what_was_collected_is_not_reported() {
-    // Posts of two subreddits, about one label each. The newest posts of `busy` span 17 hours, of `calm` eight days:
-    // the later half has more posts of `busy`, and each subreddit's posts are as before.
-    let at = |subreddit: &str, n: usize, seconds: usize| {
-        let title = match subreddit {
-            "busy" => "A recipe for bean soup with rice and onions, cooked slowly",
-            _ => "My trip by train and ship to the islands: hotels, flights and sights",
-        };
-        let post = json!({
-            "id": format!("{subreddit}{n}"), "subreddit": subreddit, "title": format!("{title} {n}"), "selftext": "",
-            "created_utc": 1_790_000_000 + seconds,
-        });
-        format!("{post}\n")
+const EIGHT_DAYS: usize = 8 * 86_400;
+
+/// A post of `busy` about food, or of `calm` about travel, as a line of a file.
+fn on_topic(subreddit: &str, n: usize, seconds: usize) -> String {
+    let title = match subreddit {
+        "busy" => "A recipe for bean soup with rice and onions, cooked slowly",
+        _ => "My trip by train and ship to the islands: hotels, flights and sights",
     };
-    let calm = |n| at("calm", n, n * 8 * 86_400 / 99);
-    let busy = |n| at("busy", n, 7 * 86_400 + 7 * 3_600 + n * 17 * 3_600 / 99);
+    let post = json!({
+        "id": format!("{subreddit}{n}"), "subreddit": subreddit, "title": format!("{title} {n}"), "selftext": "",
+        "created_utc": 1_790_000_000 + seconds,
+    });
+    format!("{post}\n")
+}
+
+/// One of 100 posts of `calm`, spread evenly over eight days.
+fn calm(n: usize) -> String {
+    on_topic("calm", n, n * EIGHT_DAYS / 99)
+}
+
+/// Labels the posts and asserts that no change of a label is reported. Returns the page, the difference of the shares
+/// of food over all subreddits, and what was compared.
+fn report_without_change(program: Program, posts: &str) -> (String, f64, Value) {
+    let program = program.with_default_model();
+    program.import(posts);
     let labels = [
         ("food", "food and cooking"),
         ("travel", "travel and tourism"),
     ];
-    let newest = (0..100).map(|n| calm(n) + &busy(n)).collect::<String>();
-    // The same mix of subreddits in one that grows: within each, nothing changes.
-    let growing = (0..100).map(calm).chain((0..300).map(|n| {
-        // Three of four are in the later half.
-        let spent = f64::sqrt(f64::from(u32::try_from(n).unwrap()) / 299.0) * 691_200.0;
+    program.pipeline("two", "", &labels);
+    program.ok("classify --pipeline two.toml");
+    let (page, output) = report(&program, "");
+    let mut shares = output["shares"].as_array().unwrap().iter();
+    let food = shares.find(|share| share["label"] == "food").unwrap();
+    assert!(food["posts"].as_u64().unwrap() >= 95, "{food}");
+    let change = |of: &str, to: &str| {
+        food["change"][to].as_f64().unwrap() - food["change"][of].as_f64().unwrap()
+    };
+    assert!(change("from", "to").abs() < 0.02, "{food}");
+    assert!(food["change"]["p_corrected"].as_f64().unwrap() > 0.05);
+    let finding = output["finding"].as_str().unwrap();
+    assert!(!finding.contains("grew"), "{finding}");
+    assert_eq!(output["compared"]["of_subreddits"], 2);
+    let subreddits = output["compared"]["subreddits"].clone();
+    (page, change("raw_from", "raw_to"), subreddits)
+}
+
+#[test]
+fn a_subreddit_that_was_read_for_a_part_of_the_period_is_not_compared() {
+    // The newest posts of `busy` span 17 hours: the later half of the period has more posts of it.
+    let busy = |n| on_topic("busy", n, 7 * 86_400 + 7 * 3_600 + n * 17 * 3_600 / 99);
+    let posts: String = (0..100).map(|n| calm(n) + &busy(n)).collect();
+    for program in Program::on_each_database() {
+        let (page, raw_change, subreddits) = report_without_change(program, &posts);
+        assert_eq!(subreddits, json!(["calm"]));
+        assert!(raw_change <= 0.1, "{raw_change}");
+        assert!(!page.contains("class=\"raw\""));
+    }
+}
+
+#[test]
+fn the_growth_of_a_subreddit_is_no_change_of_a_label() {
+    // Three of four posts of `busy` are in the later half.
+    let busy = |n: u32| {
+        let spent = f64::sqrt(f64::from(n) / 299.0) * EIGHT_DAYS as f64;
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "at most 8 days"
         )]
         let seconds = spent as usize;
-        at("busy", n, seconds)
-    }));
-    for (posts, subreddits) in [
-        (newest, json!(["calm"])),
-        (growing.collect(), json!(["busy", "calm"])),
-    ] {
-        for program in Program::on_each_database() {
-            let program = program.with_default_model();
-            program.import(&posts);
-            program.pipeline("two", "", &labels);
-            program.ok("classify --pipeline two.toml");
-            let (page, output) = report(&program, "");
-            assert_eq!(output["compared"]["subreddits"], subreddits, "{output}");
-            assert_eq!(output["compared"]["of_subreddits"], 2);
-            let food = &output["shares"].as_array().unwrap().iter();
-            let food = food.clone().find(|share| share["label"] == "food").unwrap();
-            assert!(food["posts"].as_u64().unwrap() >= 95, "{food}");
-            let change = |of: &str, to: &str| {
-                food["change"][to].as_f64().unwrap() - food["change"][of].as_f64().unwrap()
-            };
-            assert!(change("from", "to").abs() < 0.02, "{food}");
-            assert!(food["change"]["p_corrected"].as_f64().unwrap() > 0.05);
-            let is_mixed = subreddits.as_array().unwrap().len() == 2;
-            assert_eq!(change("raw_from", "raw_to") > 0.1, is_mixed, "{food}");
-            assert_eq!(page.contains("class=\"raw\""), is_mixed);
-            assert!(
-                !output["finding"].as_str().unwrap().contains("grew"),
-                "{output}"
-            );
-        }
+        on_topic("busy", n as usize, seconds)
+    };
+    let posts: String = (0..100).map(calm).chain((0..300).map(busy)).collect();
+    for program in Program::on_each_database() {
+        let (page, raw_change, subreddits) = report_without_change(program, &posts);
+        assert_eq!(subreddits, json!(["busy", "calm"]));
+        assert!(raw_change > 0.1, "{raw_change}");
+        assert!(page.contains("class=\"raw\""));
     }
 }
 

@@ -4,7 +4,7 @@
 mod fitting;
 mod forms;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::serve::Served;
 use crate::support::browser::{Browser, Scheme, WIDTHS};
@@ -30,15 +30,24 @@ fn key_of(title: &str) -> &'static str {
     }
 }
 
-fn right(program: &Program) -> Value {
-    let found = program.json(&["labels", "evaluate", "--gold", "db"]);
-    json!([
-        found["sample"],
-        found["posts"],
-        found["evaluation"]["outcome"]["of"],
-        found["all_answers"]["posts"],
-        found["all_answers"]["outcome"]["of"]
-    ])
+/// Presses a key, and waits for another post.
+async fn press(browser: &Browser, key: &str) {
+    let post = "document.querySelector('.asked [name=post]').value";
+    let before = browser.eval(&format!("return {post}")).await;
+    browser.press_and_navigate(key).await;
+    browser.until(&format!("{post} !== {before}")).await;
+}
+
+/// Answers wrongly, is told what the model predicted, and undoes the answer.
+async fn answer_wrongly_and_undo(browser: &Browser) {
+    let title = browser.text(".asked h1").await;
+    press(browser, if key_of(&title) == "1" { "2" } else { "1" }).await;
+    let notice = browser.text(".notice").await;
+    assert!(notice.contains("the model predicted"), "{notice}");
+    press(browser, "u").await;
+    let notice = browser.text(".notice").await;
+    assert!(notice.contains("was undone"), "{notice}");
+    assert_eq!(browser.text(".asked h1").await, title);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,75 +60,44 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
     let url = served.url("/review");
     browser.open(&url, 1400, Scheme::Light).await;
     assert_eq!(browser.count(".choices button").await, 4);
-    let (mut answered, mut random) = (0, 0);
-    while answered < 10 {
-        let title = browser.text(".asked h1").await;
-        let is_random = browser.text(".asked .meta").await.contains("random sample");
-        // The third is none of these; the fifth is skipped once; the seventh is answered wrongly first.
-        let key = match answered {
-            2 => "0",
-            _ => key_of(&title),
-        };
-        let press = |key: &'static str| {
-            let browser = &browser;
-            async move {
-                let before = browser
-                    .eval("return document.querySelector('.asked [name=post]').value")
-                    .await;
-                browser.press_and_navigate(key).await;
-                browser
-                    .until(&format!(
-                        "document.querySelector('.asked [name=post]').value !== {before}"
-                    ))
-                    .await;
-            }
-        };
+    let mut random = 0;
+    for answered in 0..10 {
         if answered == 6 {
-            press(if key == "1" { "2" } else { "1" }).await;
-            assert!(
-                browser
-                    .text(".notice")
-                    .await
-                    .contains("the model predicted")
-            );
-            press("u").await;
-            assert!(browser.text(".notice").await.contains("was undone"));
-            assert_eq!(browser.text(".asked h1").await, title);
+            answer_wrongly_and_undo(&browser).await;
         }
-        press(key).await;
-        answered += 1;
-        random += u64::from(is_random);
+        let origin = browser.text(".asked .meta").await;
+        random += u64::from(origin.contains("random sample"));
+        // One answer is none of these, and the others are right.
+        let title = browser.text(".asked h1").await;
+        let key = if answered == 2 { "0" } else { key_of(&title) };
+        press(&browser, key).await;
         browser.check().await;
     }
     assert_eq!(random, 2, "one post in five is random");
-    // Nine answers agree with the assigned labels; the third answer is none of these.
-    let found = right(&program);
-    assert_eq!(found[0], "random");
-    assert_eq!([&found[3], &found[4]], [10, 9]);
-    let shown = browser.text(".standing").await;
+    let evaluated = program.json("labels evaluate --gold db");
+    assert_eq!(evaluated["sample"], "random");
+    let all = &evaluated["all_answers"];
+    assert_eq!([&all["posts"], &all["outcome"]["of"]], [10, 9]);
     // The page and `evaluate` agree on random posts.
-    let (posts, right) = (found[1].as_u64().unwrap(), found[2].as_u64().unwrap());
-    let share = format!("{} % correct", right * 100 / posts);
-    let of = format!(", from {posts} random answers;");
+    let posts = evaluated["posts"].as_u64().unwrap();
+    let right = evaluated["evaluation"]["outcome"]["of"].as_u64().unwrap();
+    let shown = browser.text(".standing").await;
     for part in [
         &*format!("{posts}\nrandom posts that count"),
-        &share,
-        &of,
+        &format!("{} % correct", right * 100 / posts),
+        &format!(", from {posts} random answers;"),
         "harder than most",
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     // A skipped post does not come back immediately.
-    let title = browser.text(".asked h1").await;
-    browser.press_and_navigate(" ").await;
-    browser
-        .until("document.querySelector('.notice').textContent.includes('Skipped')")
-        .await;
-    assert_ne!(browser.text(".asked h1").await, title);
+    press(&browser, " ").await;
+    let notice = browser.text(".notice").await;
+    assert!(notice.contains("Skipped"), "{notice}");
     // Typing in the name field does not choose a label.
     browser.type_into(".who input", "1").await;
     browser.check().await;
-    assert_eq!(program.json(&["labels", "gold", "list"])["answers"], 10);
+    assert_eq!(program.json("labels gold list")["answers"], 10);
 }
 
 #[tokio::test(flavor = "multi_thread")]

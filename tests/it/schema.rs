@@ -9,6 +9,7 @@ use topicmill_store::analysis::schema::relations;
 
 use crate::support::engine::repository;
 use crate::support::postgres::databases;
+use crate::support::program::Program;
 
 /// Returns the rows of a query as strings.
 async fn rows(store: &Store, sql: &str) -> Vec<Vec<String>> {
@@ -40,19 +41,19 @@ async fn stored(store: &Store) -> Vec<Vec<String>> {
 }
 
 /// Returns the declared types that a displayed type stands for.
-fn declared(kind: &str, postgres: bool) -> &'static [&'static str] {
-    match (kind, postgres) {
-        ("text", _) | ("time" | "day" | "JSON" | "numbers", false) => &["TEXT"],
-        ("integer", false) => &["INTEGER", "BIGINT"],
-        ("integer", true) => &["BIGINT"],
+fn declared(kind: &str, store: &Store) -> &'static [&'static str] {
+    match (kind, store) {
         ("number", _) => &["DOUBLE PRECISION", "REAL"],
         ("boolean", _) => &["BOOLEAN"],
-        ("time", true) => &["TIMESTAMP WITH TIME ZONE"],
-        ("day", true) => &["DATE"],
-        ("bytes", false) => &["BLOB"],
-        ("bytes", true) => &["BYTEA"],
-        ("JSON", true) => &["JSONB"],
-        ("numbers", true) => &["ARRAY"],
+        ("text", _) | ("time" | "day" | "JSON" | "numbers", Store::Sqlite(_)) => &["TEXT"],
+        ("integer", Store::Sqlite(_)) => &["INTEGER", "BIGINT"],
+        ("bytes", Store::Sqlite(_)) => &["BLOB"],
+        ("integer", Store::Postgres(_)) => &["BIGINT"],
+        ("time", Store::Postgres(_)) => &["TIMESTAMP WITH TIME ZONE"],
+        ("day", Store::Postgres(_)) => &["DATE"],
+        ("bytes", Store::Postgres(_)) => &["BYTEA"],
+        ("JSON", Store::Postgres(_)) => &["JSONB"],
+        ("numbers", Store::Postgres(_)) => &["ARRAY"],
         _ => &[],
     }
 }
@@ -70,7 +71,6 @@ async fn schema_comments_cover_every_column_of_both_databases() {
     }
     for database in databases() {
         let store = database.open().await;
-        let postgres = matches!(store, Store::Postgres(_));
         let mut missing: BTreeSet<_> = written.keys().collect();
         for row in stored(&store).await {
             let [table, column, kind, null] = &row[..] else {
@@ -82,9 +82,9 @@ async fn schema_comments_cover_every_column_of_both_databases() {
                 .get(&key)
                 .unwrap_or_else(|| panic!("{at}: no comment"));
             missing.remove(&key);
-            let types = declared(word, postgres);
+            let types = declared(word, &store);
             // SQLite has no types for expressions in a view.
-            let known = postgres || !null.is_empty();
+            let known = matches!(store, Store::Postgres(_)) || !null.is_empty();
             assert!(
                 !known || types.contains(&kind.as_str()),
                 "{at}: {kind} is not {word}"
@@ -145,4 +145,35 @@ fn the_datasette_file_matches_the_comments() {
     }
     let file = std::fs::read_to_string(&path).unwrap();
     assert_eq!(file, made, "run `make schema`");
+}
+
+#[test]
+fn sql_shows_the_schema_without_a_database() {
+    let program = Program::new();
+    let show = "--database sqlite:no/such/folder/x.db sql --schema";
+    let shown = program.ok(show).stdout;
+    for name in [
+        "labeled_posts_all",
+        "post_scores_all",
+        "sightings",
+        "view",
+        "table",
+    ] {
+        assert!(shown.contains(name), "{name}: {shown}");
+    }
+    let all = program.json(show);
+    assert_eq!(all.as_array().unwrap().len(), relations().len());
+    let posts = program.json(&format!("{show} Posts"));
+    let column = |name: &str| {
+        let mut columns = posts["columns"].as_array().unwrap().iter();
+        columns.find(|column| column["name"] == name)
+    };
+    let score = column("reddit_score").unwrap();
+    assert_eq!(score["type"], "integer");
+    assert_eq!(score["may_be_null"], true);
+    assert_eq!(column("score"), None);
+    let unknown = program.run(&format!("{show} label_post"));
+    unknown.expect_exit(2, "--schema");
+    assert_eq!(unknown.stdout, "");
+    program.run("sql --schema posts --list").expect_code(2);
 }

@@ -14,7 +14,7 @@ use topicmill_store::{Access, Store, is_cancelled};
 use crate::support::builders::lines;
 use crate::support::postgres::postgres;
 use crate::support::program::{Program, RunOutput, finished};
-use crate::support::wait::{BLOCKED, sessions, until};
+use crate::support::wait::{BLOCKED, sessions, until, until_blocking};
 
 /// Another program's connection, which locks the `posts` table on PostgreSQL and blocks all writes on SQLite.
 enum Holder {
@@ -246,11 +246,11 @@ fn a_signal_cancels_a_command_that_is_waiting_for_input() {
         let mut child = program.command(command).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(700));
         crate::support::program::signal(&child, "-TERM");
-        let ended = (0..300).find_map(|_| {
-            std::thread::sleep(Duration::from_millis(100));
-            child.try_wait().unwrap()
+        let mut ended = None;
+        until_blocking(&format!("`{command}` ends"), || {
+            ended = child.try_wait().unwrap();
+            ended.is_some()
         });
-        drop(child.kill());
-        assert_eq!(ended.and_then(|ended| ended.code()), Some(143), "{command}");
+        assert_eq!(ended.unwrap().code(), Some(143), "{command}");
     }
 }

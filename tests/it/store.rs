@@ -190,7 +190,8 @@ pub fn of_file<'a>(run: RunId, topic: &'a str, posts: &[Post], now: i64) -> Page
     builders::page(run, topic, posts, at(now))
 }
 
-fn place(run: RunId, bytes: u64, now: i64, finished: bool) -> ImportState {
+/// Returns the position of an unfinished import.
+fn place(run: RunId, bytes: u64, now: i64) -> ImportState {
     ImportState {
         file: "1-abc".into(),
         selection: "food".into(),
@@ -202,7 +203,7 @@ fn place(run: RunId, bytes: u64, now: i64, finished: bool) -> ImportState {
         rejected: 1,
         run,
         updated_at: at(now),
-        finished_at: finished.then_some(at(now)),
+        finished_at: None,
     }
 }
 
@@ -227,7 +228,7 @@ async fn a_page_is_stored_atomically_with_its_position() {
                 of_file(run, "music", &music, now),
             ]
         };
-        let first = place(run, 1_000, 1, false);
+        let first = place(run, 1_000, 1);
         let stored = save(&both(&food, 1), &first).await.unwrap();
         assert_eq!((stored.new, stored.changed, stored.unchanged), (3, 0, 0));
         assert_eq!(position("1-abc", "food").await, Some(first.clone()));
@@ -236,7 +237,7 @@ async fn a_page_is_stored_atomically_with_its_position() {
 
         // The position of an unknown run is rejected after the posts were written.
         let more = [post("d", "D", "")];
-        let nobody = place(RunId(99), 2_000, 2, true);
+        let nobody = place(RunId(99), 2_000, 2);
         let refused = save(&both(&more, 2), &nobody).await;
         assert!(
             matches!(refused, Err(StoreError::Statement { .. })),
@@ -248,7 +249,10 @@ async fn a_page_is_stored_atomically_with_its_position() {
         let expected = json!([["food", "t3_a"], ["food", "t3_b"], ["music", "t3_c"]]);
         assert_eq!(rows(&store, seen).await, expected);
 
-        let last = place(run, 2_000, 2, true);
+        let last = ImportState {
+            finished_at: Some(at(2)),
+            ..place(run, 2_000, 2)
+        };
         let stored = save(&[of_file(run, "food", &more, 2)], &last).await;
         assert_eq!(stored.unwrap().new, 1);
         assert_eq!(position("1-abc", "food").await, Some(last));

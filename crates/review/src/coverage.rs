@@ -292,59 +292,83 @@ mod tests {
         Some((times, names.join(" ")))
     }
 
-    #[test]
-    fn periods_in_which_a_subreddit_was_not_read_are_not_compared() {
-        use SourceKind::{ArcticShift, Import};
-        // The newest 100 posts of each: of the one, they span 17 hours, of the other, eight days.
+    /// The newest 100 posts of two subreddits: of `fast`, they span 17 hours, of `slow`, eight days.
+    fn fast_and_slow() -> ([SubredditSpan; 2], [Watermark; 2]) {
+        let fast_from = 8 * DAY - 17 * HOUR;
         let spans = [
-            span("Fast", ArcticShift, (8 * DAY - 17 * HOUR, 8 * DAY), 100),
-            span("slow", ArcticShift, (0, 8 * DAY - HOUR), 100),
+            span("Fast", SourceKind::ArcticShift, (fast_from, 8 * DAY), 100),
+            span("slow", SourceKind::ArcticShift, (0, 8 * DAY - HOUR), 100),
         ];
         let marks = [
-            watermark("fast", 8 * DAY - 17 * HOUR, 8 * DAY, 8 * DAY + 60),
+            watermark("fast", fast_from, 8 * DAY, 8 * DAY + 60),
             watermark("slow", 0, 8 * DAY - HOUR, 8 * DAY + 60),
         ];
-        let all = (0, None, 8 * DAY + 1);
-        let (times, names) = found(&spans, &marks, &[], all).unwrap();
+        (spans, marks)
+    }
+
+    /// All eight days, which the program splits.
+    const ALL: (i64, Option<i64>, i64) = (0, None, 8 * DAY + 1);
+
+    #[test]
+    fn only_subreddits_read_for_the_whole_period_are_compared() {
+        let (spans, marks) = fast_and_slow();
+        let (times, names) = found(&spans, &marks, &[], ALL).unwrap();
         // The quiet hour before the end is no gap.
-        assert_eq!(
-            (times[0], times[2], names.as_str()),
-            (0, 8 * DAY + 1, "slow")
-        );
+        assert_eq!((times[0], times[2]), (0, 8 * DAY + 1));
+        assert_eq!(names, "slow");
         // The fast subreddit alone has no two whole days.
-        assert_eq!(found(&spans[..1], &marks, &[], all), None);
-        // With a chosen period, both were read for long enough.
+        assert_eq!(found(&spans[..1], &marks, &[], ALL), None);
+        assert_eq!(found(&[], &[], &[], ALL), None);
+        // Both were read in the last 16 hours.
         let chosen = (8 * DAY - 16 * HOUR, Some(8 * DAY - 8 * HOUR), 8 * DAY + 1);
         assert_eq!(found(&spans, &marks, &[], chosen).unwrap().1, "fast slow");
-        // A gap in the middle leaves the longer side.
-        let gap = Gap {
-            source: ArcticShift,
+    }
+
+    #[test]
+    fn a_gap_leaves_its_longer_side() {
+        let (spans, marks) = fast_and_slow();
+        let gaps = [Gap {
+            source: SourceKind::ArcticShift,
             topic: "any".into(),
             subreddit: "Slow".into(),
             from_at: at(2 * DAY),
             until_at: at(3 * DAY),
-        };
-        let (times, _) = found(&spans, &marks, std::slice::from_ref(&gap), all).unwrap();
+        }];
+        let (times, _) = found(&spans, &marks, &gaps, ALL).unwrap();
         assert_eq!((times[0], times[2]), (3 * DAY, 8 * DAY + 1));
         let across = (0, Some(3 * DAY - HOUR), 8 * DAY);
-        assert_eq!(found(&spans, &marks, &[gap], across), None);
-        // Posts from before the archive was read without gaps do not count.
-        let early = [span("slow", ArcticShift, (-90 * DAY, 8 * DAY - HOUR), 300)];
-        let (times, _) = found(&early, &marks, &[], (-90 * DAY, None, 8 * DAY + 1)).unwrap();
+        assert_eq!(found(&spans, &marks, &gaps, across), None);
+    }
+
+    #[test]
+    fn posts_from_before_the_archive_was_read_without_gaps_do_not_count() {
+        let (_, marks) = fast_and_slow();
+        let from = -90 * DAY;
+        let early = [span(
+            "slow",
+            SourceKind::ArcticShift,
+            (from, 8 * DAY - HOUR),
+            300,
+        )];
+        let (times, _) = found(&early, &marks, &[], (from, None, 8 * DAY + 1)).unwrap();
         assert_eq!(times[0], 0);
-        // Files have no watermark: a subreddit is covered by its posts, and a rare one does not shorten the others.
+    }
+
+    #[test]
+    fn posts_of_files_cover_their_subreddit_and_a_rare_one_does_not_shorten_the_others() {
         let files = [
-            span("a", Import, (0, 30 * DAY), 900),
-            span("b", Import, (HOUR, 30 * DAY - 5 * HOUR), 300),
-            span("c", Import, (3 * DAY, 3 * DAY), 1),
+            span("a", SourceKind::Import, (0, 30 * DAY), 900),
+            span("b", SourceKind::Import, (HOUR, 30 * DAY - 5 * HOUR), 300),
+            span("c", SourceKind::Import, (3 * DAY, 3 * DAY), 1),
         ];
         let (times, names) = found(&files, &[], &[], (0, None, 30 * DAY + 1)).unwrap();
-        assert_eq!(
-            (times, names.as_str()),
-            ([0, 15 * DAY, 30 * DAY + 1], "a b")
-        );
-        assert_eq!(found(&[], &[], &[], all), None);
-        // Comments have their own watermarks. Those that were read post by post are a selection.
+        assert_eq!(times, [0, 15 * DAY, 30 * DAY + 1]);
+        assert_eq!(names, "a b");
+    }
+
+    #[test]
+    fn comments_read_post_by_post_cover_no_range() {
+        let (spans, marks) = fast_and_slow();
         let ranges = |marks: &[Watermark]| {
             let covered = coverage(ThingKind::Comment, &spans[1..], marks, &[]);
             covered["slow"].ranges.len()

@@ -356,100 +356,124 @@ fn percent(share: f64) -> String {
 mod tests {
     use super::*;
 
-    fn sentence_of(
-        sample: Option<QualitySample>,
-        (outcome, precision): (Proportion, Proportion),
-        (frame, left_out): (&str, LeftOutAnswers),
-    ) -> String {
-        let quality = MeasuredQuality {
-            sentence: String::new(),
-            sample,
+    use super::QualitySample::{Random, Selected};
+
+    fn measured(
+        sample: QualitySample,
+        outcome: Proportion,
+        precision: Proportion,
+    ) -> MeasuredQuality {
+        MeasuredQuality {
+            sample: Some(sample),
             outcome,
             precision,
-            cross_fitted: usize::from(outcome.all == 1_000),
-            left_out,
+            ..unmeasured()
+        }
+    }
+
+    fn unmeasured() -> MeasuredQuality {
+        MeasuredQuality {
+            sentence: String::new(),
+            sample: None,
+            outcome: Proportion::new(0, 0),
+            precision: Proportion::new(0, 0),
+            cross_fitted: 0,
+            left_out: LeftOutAnswers::default(),
             frame: None,
             shares: Vec::new(),
-        };
-        let answered = outcome.all + left_out.edited;
-        sentence(&quality, ThingKind::Post, frame, answered)
+        }
+    }
+
+    fn sentence_of(quality: &MeasuredQuality, frame: &str) -> String {
+        let answered = quality.outcome.all + quality.left_out.edited;
+        sentence(quality, ThingKind::Post, frame, answered)
     }
 
     #[test]
-    fn the_sentence_states_the_number_of_answers_and_how_posts_were_chosen() {
-        use QualitySample::{Random, Selected};
-        let of = |(outcome, all), (precision, given)| {
-            (
-                Proportion::new(outcome, all),
-                Proportion::new(precision, given),
-            )
-        };
-        let none = LeftOutAnswers::default();
-        let some = LeftOutAnswers {
-            edited: 3,
-            not_random: 40,
-            ..none
-        };
-        let for_others = LeftOutAnswers {
-            other_labels: 30,
-            ..none
+    fn the_sentence_states_the_shares_of_right_labels_and_the_number_of_answers() {
+        let few = measured(Random, Proportion::new(101, 120), Proportion::new(63, 90));
+        let one = measured(Random, Proportion::new(1, 1), Proportion::new(0, 0));
+        let cross_fitted = MeasuredQuality {
+            cross_fitted: 1,
+            ..measured(Random, Proportion::new(999, 1_000), Proportion::new(1, 1))
         };
         // Annotators disagree about two posts.
-        let disputed = (
-            Proportion::new(6, 10).between(Proportion::new(8, 10)),
-            Proportion::new(4, 6),
-        );
-        for (sample, figures, left_out, expected) in [
+        let disputed = Proportion::new(6, 10).between(Proportion::new(8, 10));
+        let disputed = measured(Random, disputed, Proportion::new(4, 6));
+        for (quality, expected) in [
             // Wilson: (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n) with p = 101/120 and z = 1.96.
             (
-                Some(Random),
-                of((101, 120), (63, 90)),
-                ("", some),
-                "84 % correct (95 % interval 77 to 90), from 120 random answers; 70 % of 90 assigned labels are \
-                 correct; 43 answered posts are left out: 40 not drawn at random, 3 edited since",
+                few,
+                "84 % correct (95 % interval 77 to 90), from 120 random answers; 70 % of 90 assigned labels are correct",
             ),
             (
-                Some(Random),
-                of((1, 1), (0, 0)),
-                ("", none),
+                one,
                 "100 % correct (95 % interval 21 to 100), from 1 random answer; none of these posts got a label",
             ),
             (
-                Some(Random),
-                of((999, 1_000), (1, 1)),
-                ("", none),
+                cross_fitted,
                 "over 99 % correct (95 % interval 99 to over 99), from 1000 random answers (cross-fitted); 100 % of 1 \
                  assigned label is correct",
             ),
             (
-                Some(Selected),
-                of((2, 8), (2, 4)),
-                (" about some posts", for_others),
-                "25 % correct (95 % interval 7 to 59), from 8 answers about some posts; 50 % of 4 assigned labels are \
-                 correct; 30 answered posts are left out: 30 answered for other labels",
-            ),
-            (
-                Some(Random),
                 disputed,
-                ("", none),
                 "60 to 80 % correct (95 % interval 31 to 94), from 10 random answers; 67 % of 6 assigned labels are \
                  correct",
             ),
-            (
-                None,
-                of((0, 0), (0, 0)),
-                ("", none),
-                "never measured; answering 100 posts takes 10 minutes",
-            ),
-            (
-                None,
-                of((0, 0), (0, 0)),
-                ("", LeftOutAnswers { edited: 1, ..none }),
-                "not measured: no answered post has a label to compare; 1 answered post is left out: 1 edited since; \
-                 answering 100 posts takes 10 minutes",
-            ),
         ] {
-            assert_eq!(sentence_of(sample, figures, left_out), expected);
+            assert_eq!(sentence_of(&quality, ""), expected);
         }
+    }
+
+    #[test]
+    fn the_sentence_counts_the_answered_posts_that_are_left_out_by_reason() {
+        let some = LeftOutAnswers {
+            edited: 3,
+            not_random: 40,
+            ..LeftOutAnswers::default()
+        };
+        let quality = MeasuredQuality {
+            left_out: some,
+            ..measured(Random, Proportion::new(2, 8), Proportion::new(2, 4))
+        };
+        let sentence = sentence_of(&quality, "");
+        let expected = "43 answered posts are left out: 40 not drawn at random, 3 edited since";
+        assert!(sentence.ends_with(expected), "{sentence}");
+    }
+
+    #[test]
+    fn answers_that_are_not_random_are_about_some_posts() {
+        let quality = MeasuredQuality {
+            left_out: LeftOutAnswers {
+                other_labels: 30,
+                ..LeftOutAnswers::default()
+            },
+            ..measured(Selected, Proportion::new(2, 8), Proportion::new(2, 4))
+        };
+        assert_eq!(
+            sentence_of(&quality, " about some posts"),
+            "25 % correct (95 % interval 7 to 59), from 8 answers about some posts; 50 % of 4 assigned labels are \
+             correct; 30 answered posts are left out: 30 answered for other labels"
+        );
+    }
+
+    #[test]
+    fn without_a_measurement_the_sentence_says_how_to_get_one() {
+        assert_eq!(
+            sentence_of(&unmeasured(), ""),
+            "never measured; answering 100 posts takes 10 minutes"
+        );
+        let outdated = MeasuredQuality {
+            left_out: LeftOutAnswers {
+                edited: 1,
+                ..LeftOutAnswers::default()
+            },
+            ..unmeasured()
+        };
+        assert_eq!(
+            sentence_of(&outdated, ""),
+            "not measured: no answered post has a label to compare; 1 answered post is left out: 1 edited since; \
+             answering 100 posts takes 10 minutes"
+        );
     }
 }

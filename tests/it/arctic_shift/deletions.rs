@@ -4,20 +4,8 @@ use topicmill_core::clock::SystemClock;
 
 use super::*;
 use crate::purge::holds;
-use crate::support::program::RunOutput;
 
 const HOUR: i64 = 3_600;
-
-/// Runs a command that reads this archive.
-fn run(program: &Program, archive: &Archive, line: &str) -> RunOutput {
-    let mut command = program.command(line);
-    command
-        .env("TOPICMILL__ARCTIC_SHIFT__API_URL", archive.server.uri())
-        .env("TOPICMILL__ARCTIC_SHIFT__REQUESTS_PER_MINUTE", "60000");
-    let ran = finished(command.output().unwrap());
-    assert_eq!(ran.code, 0, "{line}: {}", ran.stderr);
-    ran
-}
 
 /// Returns a post with a word that identifies its text in the bytes of a file.
 fn secret(id: &str, secs: i64) -> Value {
@@ -69,13 +57,13 @@ async fn a_deletion_that_the_second_reading_reports_is_a_purge_at_once() {
     let file = program.url().trim_start_matches("sqlite:").to_owned();
 
     archive.state.set_now(posted + HOUR);
-    run(&program, &archive, collect);
+    ok_with(&archive, &program, collect);
     assert_eq!(program.classify("")["posts"], 4);
     assert!(holds(&file, "zqgoneqz") && holds(&file, "zqkeptqz"));
     assert_eq!(compared(), (false, json!(4)));
 
     archive.state.set_now(now);
-    run(&program, &archive, collect);
+    ok_with(&archive, &program, collect);
     assert_eq!(compared(), (true, json!(1)));
     assert_eq!(
         (&counts()["purged"], &counts()["new"]),
@@ -102,7 +90,7 @@ async fn a_deletion_that_the_second_reading_reports_is_a_purge_at_once() {
     assert_eq!(program.classify("")["posts"], 1);
 
     // The third run reads the same rows.
-    run(&program, &archive, collect);
+    ok_with(&archive, &program, collect);
     let figures = ["purged", "tombstoned", "changed"].map(|name| counts()[name].clone());
     assert_eq!(figures, [0, 3, 0]);
 }
@@ -135,9 +123,9 @@ async fn stored_posts_are_checked_with_the_archive_by_id_without_a_key() {
     let check =
         "purge --check-deleted --source arctic-shift --older-than-hours 24 --run-json run.json";
     // Posts and comments take a request each.
-    run(&program, &archive, &format!("{check} --max-requests 1"));
+    ok_with(&archive, &program, &format!("{check} --max-requests 1"));
     assert_eq!(archive.requests().await, 1);
-    let ran = run(&program, &archive, check);
+    let ran = ok_with(&archive, &program, check);
     ran.expect_stderr_all(&["36 hours", "--retention"]);
     let counts = program.read_json("run.json")["counts"].clone();
     let figures = [
@@ -150,12 +138,12 @@ async fn stored_posts_are_checked_with_the_archive_by_id_without_a_key() {
     let status = program.json("status");
     assert!(status["archive_reconciled_at"].is_string(), "{status:#}");
     assert!(status["backlog"]["reconciled_at"].is_null(), "{status:#}");
-    run(&program, &archive, check);
+    ok_with(&archive, &program, check);
     assert_eq!(program.read_json("run.json")["counts"]["requests"], 0);
     // A request for a post by its id is a report, too.
     program.write("ids.txt", "young");
     let again = "import ids.txt --format ids --refresh --source arctic-shift --run-json run.json";
-    run(&program, &archive, again);
+    ok_with(&archive, &program, again);
     assert_eq!(program.read_json("run.json")["counts"]["purged"], 1);
     assert_eq!(program.count("posts"), 698);
     assert!(!holds(&file, "zqyoungqz"));
@@ -173,16 +161,8 @@ async fn an_archive_that_says_nothing_about_deletions_is_reported() {
         let row = |id: &str, hours: i64| row_with(id, now - hours * HOUR, &json!({"_meta": meta}));
         archive.state.add_rows([row("a", 40), row("b", 1)]);
         let program = Program::new();
-        let ran = run(
-            &program,
-            &archive,
-            "collect --source arctic-shift --topic climate",
-        );
-        assert_eq!(
-            ran.stderr.contains("`_meta`"),
-            is_reported,
-            "{}",
-            ran.stderr
-        );
+        let collect = "collect --source arctic-shift --topic climate";
+        let stderr = ok_with(&archive, &program, collect).stderr;
+        assert_eq!(stderr.contains("`_meta`"), is_reported, "{stderr}");
     }
 }

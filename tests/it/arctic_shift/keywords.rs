@@ -105,9 +105,8 @@ async fn every_source_gives_the_same_posts() {
                 continue;
             }
             let mut command = program.command(&format!("{line} --pipeline p.toml"));
-            on_reddit(&mut command, &reddit.uri())
-                .env("TOPICMILL__ARCTIC_SHIFT__API_URL", archive.server.uri())
-                .env("TOPICMILL__ARCTIC_SHIFT__REQUESTS_PER_MINUTE", "60000");
+            let command = on_reddit(&mut command, &reddit.uri());
+            let command = on_archive(command, &archive.server.uri());
             let ran = finished(command.output().unwrap());
             assert_eq!(ran.code, 0, "{line}: {}", ran.stderr);
             let stored = program.rows("SELECT fullname || ' ' || topic FROM posts ORDER BY 1");
@@ -159,10 +158,7 @@ async fn a_limit_counts_matching_posts_and_stored_ones_get_their_updates() {
         overlap: Duration::from_hours(48),
         ..READ_OPTIONS
     };
-    let again = scene
-        .collect_with(&[topic()], options, false)
-        .await
-        .remove(0);
+    let again = scene.collect_with(&[topic()], options).await.remove(0);
     assert_eq!(
         (again.outcome, again.stored.new, again.stored.purged),
         (Outcome::Ok, 1, 1)
@@ -179,7 +175,7 @@ async fn a_limit_counts_matching_posts_and_stored_ones_get_their_updates() {
         page_cap: 2,
         ..READ_OPTIONS
     };
-    let report = scene.collect_with(&[rare], capped, false).await.remove(0);
+    let report = scene.collect_with(&[rare], capped).await.remove(0);
     assert_eq!(
         (report.outcome, report.pages, report.stored.new),
         (Outcome::Ok, 2, 0)

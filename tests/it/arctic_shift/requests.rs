@@ -70,15 +70,6 @@ async fn requests_send_a_user_agent_and_no_key() {
     }
 }
 
-/// Runs the program with the archive at `url`.
-fn on_archive(program: &Program, url: &str, line: &str) -> RunOutput {
-    let mut command = program.command(line);
-    command
-        .env("TOPICMILL__ARCTIC_SHIFT__API_URL", url)
-        .env("TOPICMILL__ARCTIC_SHIFT__REQUESTS_PER_MINUTE", "60000");
-    finished(command.output().unwrap())
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn posts_are_read_by_id_five_hundred_a_request() {
     let archive = Archive::start(Bounds::Exclusive).await;
@@ -100,7 +91,7 @@ async fn posts_are_read_by_id_five_hundred_a_request() {
     let ids: String = (0..601).map(|i| format!("t3_i{i}\n")).collect();
     program.write("ids.txt", ids);
     let line = "import --format ids ids.txt --source arctic-shift --run-json run.json";
-    let ran = on_archive(&program, &archive.server.uri(), line);
+    let ran = run_at(&archive.server.uri(), &program, line);
     // A row without a title is no post.
     assert_eq!(ran.code, 1, "{}", ran.stderr);
     let counts = &program.read_json("run.json")["counts"];
@@ -120,7 +111,7 @@ async fn only_the_new_listing_is_accepted_for_the_archive() {
     let program = Program::new();
     let run = |url: &str, flags: &str| {
         let line = format!("collect --source arctic-shift --topic climate {flags}");
-        on_archive(&program, url, &line)
+        run_at(url, &program, &line)
     };
     let url = archive.server.uri();
     for listing in ["hot", "top", "rising"] {
@@ -233,7 +224,7 @@ async fn a_second_run_without_the_archive_is_a_problem() {
     let topic = "[[topic]]\nlabel = \"climate\"\nsubreddits = [\"climate\"]\n";
     let schedule = "[[schedule]]\nname = \"daily\"\ncron = \"* * * * *\"\nstages = [\"collect\"]\n";
     program.write("scheduled.toml", format!("{topic}{schedule}"));
-    let run = |line: &str| on_archive(&program, &archive.server.uri(), line).code;
+    let run = |line: &str| run_at(&archive.server.uri(), &program, line).code;
     let checks = || {
         let found = program.run("status --check --format json").json();
         let problems = found["problems"].as_array().unwrap().iter();

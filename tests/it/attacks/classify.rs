@@ -236,48 +236,84 @@ impl Clock for FastClock {
     }
 }
 
+/// A store whose connections can be cut, and a clock with which the backoff of minutes takes seconds.
+struct Outage {
+    store: Store,
+    /// A store that is not affected.
+    direct: Store,
+    proxy: Proxy,
+    clock: SharedClock,
+}
+
+impl Outage {
+    async fn with_posts(posts: usize) -> Option<Self> {
+        let database = postgres()?;
+        let direct = with_posts(&database, posts).await;
+        let proxy = Proxy::in_front_of(&database.url).await;
+        let url = proxy.url(&database.url);
+        Some(Self {
+            store: Store::open(&url, Access::Existing).await.unwrap(),
+            direct,
+            proxy,
+            clock: Arc::new(FastClock(SystemClock::shared())),
+        })
+    }
+
+    /// Waits for some labels, and then cuts all connections.
+    async fn begin_after_some_labels(&self) {
+        until("some posts are labelled", async || {
+            count(&self.direct, "classifications").await > 0
+        })
+        .await;
+        self.proxy.cut();
+    }
+
+    async fn wait_for_labels(&self, posts: u64) {
+        until("the stored posts are labelled", async || {
+            count(&self.direct, "classifications").await == posts
+        })
+        .await;
+    }
+}
+
+/// Options with which the leases outlast an outage.
+fn long_lease() -> Options {
+    Options {
+        lease: Duration::from_hours(1),
+        ..options()
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_on_a_signal() {
-    let Some(database) = postgres() else {
+    let Some(outage) = Outage::with_posts(20).await else {
         return;
     };
-    let direct = with_posts(&database, 20).await;
-    let proxy = Proxy::in_front_of(&database.url).await;
-    let url = proxy.url(&database.url);
-    let store = Store::open(&url, Access::Existing).await.unwrap();
-    let clock: SharedClock = Arc::new(FastClock(SystemClock::shared()));
     let stop = CancellationToken::new();
     let watching = Options {
         watch: true,
-        lease: Duration::from_hours(1),
-        ..options()
+        ..long_lease()
     };
-    let labelling = label(&store, &clock, &stop, &watching);
-    let labels = async |posts: u64| {
-        until("the stored posts are labelled", async || {
-            count(&direct, "classifications").await == posts
-        })
-        .await;
-    };
+    let labelling = label(&outage.store, &outage.clock, &stop, &watching);
     let calendar = SystemClock::shared();
     let outages = async {
-        labels(20).await;
-        let run = begin(&direct, "collector").await;
-        for outage in 1..=2_u64 {
-            proxy.set_down(true);
+        outage.wait_for_labels(20).await;
+        let run = begin(&outage.direct, "collector").await;
+        for number in 1..=2_u64 {
+            outage.proxy.cut();
             // Three times as long as a normal run keeps retrying.
             calendar.sleep(Duration::from_millis(1_800)).await;
-            let post = (format!("new{outage}"), format!("news {outage}"));
-            add_posts(&direct, run, std::iter::once(post)).await;
-            proxy.set_down(false);
-            labels(20 + outage).await;
+            let post = (format!("new{number}"), format!("news {number}"));
+            add_posts(&outage.direct, run, std::iter::once(post)).await;
+            outage.proxy.restore();
+            outage.wait_for_labels(20 + number).await;
         }
         // Wait for this, because a claim that cannot be released would be an error.
         until("the last claim is released", async || {
-            count(&direct, "leases").await == 0
+            count(&outage.direct, "leases").await == 0
         })
         .await;
-        proxy.set_down(true);
+        outage.proxy.cut();
         calendar.sleep(Duration::from_millis(900)).await;
         stop.cancel();
     };
@@ -287,43 +323,33 @@ async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_on_a_signal(
         .expect("the watcher stops on the signal");
     ended.unwrap();
     assert_eq!(done.posts, 22);
+}
 
-    // A normal run gives up after its last retry.
-    proxy.set_down(false);
-    let run = begin(&direct, "collector").await;
-    add_posts(&direct, run, titles(2_000)).await;
-    let stop = CancellationToken::new();
-    let options = Options {
-        lease: Duration::from_hours(1),
-        ..options()
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_gives_up_after_its_last_retry_in_an_outage() {
+    let Some(outage) = Outage::with_posts(3_000).await else {
+        return;
     };
-    let labelling = label(&store, &clock, &stop, &options);
-    let outage = async {
-        until("some posts are labelled", async || {
-            count(&direct, "classifications").await > 22
-        })
-        .await;
-        proxy.set_down(true);
-    };
-    let ((ended, _), ()) = tokio::join!(labelling, outage);
+    let (stop, options) = (CancellationToken::new(), long_lease());
+    let labelling = label(&outage.store, &outage.clock, &stop, &options);
+    let ((ended, _), ()) = tokio::join!(labelling, outage.begin_after_some_labels());
     assert!(matches!(&ended, Err(StageError::Store(error)) if error.is_transient()));
+}
 
-    // A watcher stopped during an outage exits cleanly, even with claimed posts: their leases expire.
-    proxy.set_down(false);
-    add_posts(&direct, run, titles(6_000)).await;
-    let before = count(&direct, "classifications").await;
-    let stop = CancellationToken::new();
-    let labelling = label(&store, &clock, &stop, &options);
-    let outage = async {
-        until("more posts are labelled", async || {
-            count(&direct, "classifications").await > before
-        })
-        .await;
-        proxy.set_down(true);
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_stopped_in_an_outage_leaves_its_claims_to_expire_and_succeeds() {
+    let Some(outage) = Outage::with_posts(3_000).await else {
+        return;
+    };
+    let (stop, options) = (CancellationToken::new(), long_lease());
+    let labelling = label(&outage.store, &outage.clock, &stop, &options);
+    let stopping = async {
+        outage.begin_after_some_labels().await;
         stop.cancel();
     };
-    let ((ended, _), ()) = tokio::join!(labelling, outage);
+    let ((ended, _), ()) = tokio::join!(labelling, stopping);
     ended.unwrap();
+    assert!(count(&outage.direct, "leases").await > 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

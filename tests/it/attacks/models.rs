@@ -266,72 +266,89 @@ fn doctor(mut command: Command, here: &Path) -> (String, String) {
     (detail, ran.stderr)
 }
 
-#[test]
-fn a_library_writable_by_others_is_not_loaded() {
-    let program = Program::new();
-    // The `.venv` of the repository in which the program was built is searched first.
-    let here = program.path("above/here");
-    let capi = here.join(".venv/native/onnxruntime/capi");
-    fs::create_dir_all(&capi).unwrap();
-    let planted = capi.join("libonnxruntime.so.1.99");
-    fs::copy(library(), &planted).unwrap();
-    // A program that cargo built outside the repository does not find it.
-    if Path::new(env!("CARGO_BIN_EXE_topicmill")).starts_with(env!("CARGO_MANIFEST_DIR")) {
-        let (found, _) = doctor(program.command(DOCTOR), &here);
-        assert!(found.contains(&library().display().to_string()), "{found}");
-        assert!(found.contains("in the program's folders"), "{found}");
+/// A copy of the program without a `.venv` nearby, and a current folder with a `.venv` in which a library was planted.
+struct Away {
+    top: TempDir,
+    here: PathBuf,
+    planted: PathBuf,
+}
+
+impl Away {
+    fn new() -> Self {
+        let top = tempfile::tempdir().unwrap();
+        let here = top.path().join("above/here");
+        let capi = here.join(".venv/native/onnxruntime/capi");
+        fs::create_dir_all(&capi).unwrap();
+        let planted = capi.join("libonnxruntime.so.1.99");
+        fs::copy(library(), &planted).unwrap();
+        let (built, copy) = (
+            env!("CARGO_BIN_EXE_topicmill"),
+            top.path().join("topicmill"),
+        );
+        fs::hard_link(built, &copy)
+            .or_else(|_| fs::copy(built, &copy).map(drop))
+            .unwrap();
+        Self { top, here, planted }
     }
 
-    // A copy of the program without a `.venv` nearby.
-    let away = tempfile::tempdir().unwrap();
-    let other = away.path().join("topicmill");
-    let built = env!("CARGO_BIN_EXE_topicmill");
-    let linked = fs::hard_link(built, &other);
-    linked
-        .or_else(|_| fs::copy(built, &other).map(drop))
-        .unwrap();
-    let doctor = |here: &Path| {
-        let mut command = Command::new(&other);
+    /// Runs the copied `doctor` in a folder.
+    fn doctor(&self, folder: &Path) -> (String, String) {
+        let mut command = Command::new(self.top.path().join("topicmill"));
         command
             .args(DOCTOR.split(' '))
             .env("ORT_DISABLE_TELEMETRY", "1");
-        doctor(command, here)
-    };
-    // The `.venv` in the current folder belongs to this user and is used.
-    let (found, _) = doctor(&here);
+        doctor(command, folder)
+    }
+
+    /// Runs `doctor` in the current folder while a file or folder has these permissions.
+    fn doctor_with_mode(&self, path: &Path, mode: u32) -> (String, String) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        let answer = self.doctor(&self.here);
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        answer
+    }
+}
+
+#[test]
+fn the_library_is_searched_near_the_program_and_then_in_the_current_folder() {
+    let away = Away::new();
+    // The `.venv` of the repository in which the program was built comes first. A program that cargo built outside the
+    // repository does not find it.
+    if Path::new(env!("CARGO_BIN_EXE_topicmill")).starts_with(env!("CARGO_MANIFEST_DIR")) {
+        let (found, _) = doctor(Program::new().command(DOCTOR), &away.here);
+        assert!(found.contains(&library().display().to_string()), "{found}");
+        assert!(found.contains("in the program's folders"), "{found}");
+    }
+    let (found, _) = away.doctor(&away.here);
     assert!(found.contains("libonnxruntime.so.1.99"), "{found}");
     assert!(found.contains("of the current folder"), "{found}");
     // A `.venv` above the current folder is not searched.
-    let below = here.join("below");
+    let below = away.here.join("below");
     fs::create_dir(&below).unwrap();
-    let (found, _) = doctor(&below);
-    assert!(
-        !found.contains("1.99") && found.contains("topicmill setup"),
-        "{found}"
-    );
-    // A `.venv` that other users can write to is not used.
-    let writable = |path: &Path, mode| {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-        let answer = doctor(&here);
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-        answer
-    };
-    for path in [&here, here.parent().unwrap(), &capi, &planted] {
-        let (found, message) = writable(path, 0o757);
+    let (found, _) = away.doctor(&below);
+    assert!(!found.contains("1.99"), "{found}");
+    assert!(found.contains("topicmill setup"), "{found}");
+}
+
+#[test]
+fn a_library_that_another_user_can_replace_is_not_loaded() {
+    let away = Away::new();
+    let (here, planted) = (&away.here, &away.planted);
+    let (above, capi) = (here.parent().unwrap(), planted.parent().unwrap());
+    for path in [here, above, capi, planted] {
+        let (found, message) = away.doctor_with_mode(path, 0o757);
         assert!(found.contains("is writable by others"), "{path:?}: {found}");
         assert!(message.contains("was not loaded"), "{message}");
     }
     // In a sticky folder, others can add files but cannot replace this one.
-    let (found, _) = writable(here.parent().unwrap(), 0o1777);
+    let (found, _) = away.doctor_with_mode(above, 0o1777);
     assert!(found.contains("of the current folder"), "{found}");
     if can_chown() {
-        for path in [&here.join(".venv"), &planted, &here] {
+        for path in [&here.join(".venv"), planted, here] {
             chown(path, Some(4_242), None).unwrap();
-            let (found, message) = doctor(&here);
-            assert!(
-                found.contains("belongs to another user"),
-                "{found}{message}"
-            );
+            let (found, message) = away.doctor(here);
+            let owned = found.contains("belongs to another user");
+            assert!(owned, "{path:?}: {found}{message}");
             chown(path, Some(0), None).unwrap();
         }
     }

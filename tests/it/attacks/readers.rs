@@ -111,9 +111,7 @@ async fn a_post_from_the_future_does_not_end_the_archive_scan() {
             ..READ_OPTIONS
         };
         let topics = [climate(500)];
-        scene.collect_with(&topics, options, false).await[0]
-            .stored
-            .new
+        scene.collect_with(&topics, options).await[0].stored.new
     };
     let overlap = READ_OPTIONS.overlap;
     let future = json!({"created_utc": YEAR_2100});

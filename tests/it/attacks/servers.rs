@@ -1,47 +1,29 @@
 //! Database servers that reject, cancel or cannot store something, and the resulting messages.
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use serde_json::json;
-use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
-use topicmill_core::clock::SystemClock;
+use sqlx::{Connection, Executor, PgConnection};
 use topicmill_core::table;
 
 use crate::support::postgres::{postgres, run_sql};
-use crate::support::program::{Program, finished};
+use crate::support::program::{Program, RunOutput, finished};
+use crate::support::wait::{sessions, until};
 
-/// Terminates the program's session on the server as soon as it is active; returns the exit code and stderr.
-async fn ended(url: &str, by: &str) -> (i32, String) {
-    let program = Program::new();
-    let query = "SELECT pg_sleep(60)";
-    let mut command = program.command(&["--database", url, "sql", "--allow-superuser", query]);
-    let child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut connection = PgConnection::connect(url).await.unwrap();
-    let end = format!(
-        "SELECT COUNT(*) FROM (SELECT {by}(pid) FROM pg_stat_activity WHERE datname = current_database() \
-         AND pid <> pg_backend_pid() AND state = 'active' AND query LIKE 'SELECT pg_sleep%') AS ended"
-    );
-    let clock = SystemClock::shared();
-    let mut tries = 0;
-    loop {
-        let count: i64 = sqlx::query_scalar(AssertSqlSafe(end.clone()))
-            .fetch_one(&mut connection)
-            .await
-            .unwrap();
-        if count > 0 {
-            break;
-        }
-        tries += 1;
-        assert!(tries < 400, "the query never ran");
-        clock.sleep(Duration::from_millis(25)).await;
-    }
-    let ran = finished(child.wait_with_output().unwrap());
-    (ran.code, ran.stderr)
+/// Runs a long query and ends it on the server with a function such as `pg_cancel_backend`, as soon as it is active.
+async fn query_ended_by(url: &str, function: &str) -> RunOutput {
+    let program = Program::with_database(url);
+    let mut command = program.command("sql --allow-superuser 'SELECT pg_sleep(60)'");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    until("the query is ended", async || {
+        // CASE keeps PostgreSQL from calling the function for other sessions.
+        let is_running = "state = 'active' AND query LIKE 'SELECT pg_sleep%'";
+        let end = format!("CASE WHEN {is_running} THEN {function}(pid) ELSE FALSE END");
+        sessions(url, &end).await > 0
+    })
+    .await;
+    finished(child.wait_with_output().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -52,9 +34,9 @@ async fn a_query_cancelled_by_the_server_is_not_a_query_error() {
         ("pg_terminate_backend", "run the command again"),
         ("pg_cancel_backend", "statement_timeout"),
     ] {
-        let (code, message) = ended(&database.url, by).await;
-        assert_eq!(code, 4, "{message}");
-        assert!(message.contains(advice), "{message}");
+        query_ended_by(&database.url, by)
+            .await
+            .expect_exit(4, advice);
     }
 }
 

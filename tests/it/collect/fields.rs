@@ -93,18 +93,22 @@ async fn an_author_deleted_on_reddit_is_erased() {
         (true, Value::Null),
     ] {
         let scene = Scene::new().await;
+        let topics = [climate(5)];
+        let collect = async || {
+            if store_author {
+                scene.collect_with_authors(&topics).await
+            } else {
+                scene.collect(&topics).await
+            }
+        };
         let posts = [by("a", "someone"), by("b", "other")];
         scene.page("climate", None, &posts, None).await;
-        scene
-            .collect_with(&[climate(5)], READ_OPTIONS, store_author)
-            .await;
+        collect().await;
         assert_eq!(scene.rows(KNOWN).await, ["t3_a", "t3_b"]);
 
         let posts = [child("a", &json!({"author": gone})), by("b", "other")];
         scene.page("climate", None, &posts, None).await;
-        let reports = scene
-            .collect_with(&[climate(5)], READ_OPTIONS, store_author)
-            .await;
+        let reports = collect().await;
         assert_eq!((reports[0].stored.new, reports[0].stored.changed), (0, 1));
         assert_eq!(reports[0].stored.edited, 0);
         assert_eq!(scene.rows(KNOWN).await, ["t3_b"], "{gone}");
@@ -176,7 +180,7 @@ async fn nul_bytes_in_a_listing_are_harmless() {
             json!({"kind": "t\09", "data": {}}),
         ];
         scene.page("climate", None, &posts, None).await;
-        let reports = scene.collect_with(&[climate(5)], READ_OPTIONS, true).await;
+        let reports = scene.collect_with_authors(&[climate(5)]).await;
         assert_eq!(outcomes(&reports), [Outcome::Ok]);
         let stored = "SELECT title, selftext, author FROM posts";
         assert_eq!(scene.rows(stored).await, ["ab cd someone"]);

@@ -96,7 +96,9 @@ fn vectors_are_exported_in_every_format() {
             .unwrap()
             .iter()
             .position(|name| name == "vector");
-        for (vector, record) in vectors.iter().zip(csv.records().map(Result::unwrap)) {
+        let records: Vec<_> = csv.records().map(Result::unwrap).collect();
+        assert_eq!(records.len(), rows.len());
+        for (vector, record) in vectors.iter().zip(records) {
             let read: Vec<f32> = serde_json::from_str(&record[column.unwrap()]).unwrap();
             assert_eq!(&read, vector);
         }

@@ -19,7 +19,9 @@ async fn a_backup_is_complete_and_replaces_a_file_only_with_overwrite() {
     let program = program_on(0).await;
     let before = read_all(&program.url()).await;
     program.write("copy", "the last one");
-    program.run("db backup copy").expect_exit(2, "");
+    program
+        .run("db backup copy")
+        .expect_exit(2, "add --overwrite");
     assert_eq!(program.read("copy"), "the last one");
     program.ok("db backup copy --overwrite");
     assert_eq!(names(program.folder.path()), ["copy"]);
@@ -78,7 +80,7 @@ async fn no_output_overwrites_the_database() {
     // A path is also rejected if the database does not exist yet.
     let new = Program::new();
     let line = "--database sqlite:new.db collect --source sample --run-json new.db";
-    new.run(line).expect_exit(2, "");
+    new.run(line).expect_exit(2, "it is the database itself");
     assert!(!new.path("new.db").exists());
 }
 

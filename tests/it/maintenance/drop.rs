@@ -89,7 +89,9 @@ async fn dropping_a_model_removes_everything_it_computed() {
         };
         expire(2096);
         let drop = "model drop m --yes --current";
-        program.run(drop).expect_exit(75, "");
+        program
+            .run(drop)
+            .expect_exit(75, "a worker is labelling 1 post with it");
         expire(2026);
         program.ok(drop);
         for table in [
@@ -101,7 +103,7 @@ async fn dropping_a_model_removes_everything_it_computed() {
         ] {
             assert_eq!(program.count(table), 0, "{table}");
         }
-        program.run("model drop m --yes").expect_exit(2, "");
+        program.run("model drop m --yes").expect_exit(2, "`m`");
         program.ok("db check");
     }
 }
@@ -122,7 +124,9 @@ async fn drop_is_rejected_while_a_run_uses_the_data() {
                 'elsewhere:1', {now}, {now})"
         ));
         let drop = "labels drop other --yes";
-        program.run(drop).expect_exit(75, "");
+        program
+            .run(drop)
+            .expect_exit(75, "is in progress and may label with it");
         program.execute("DELETE FROM runs WHERE worker = 'elsewhere:1'");
         program.ok(drop);
     }

@@ -68,9 +68,7 @@ fn a_purge_by_author_deletes_exactly_that_authors_posts_for_good() {
             let import = |lines: &str| {
                 program.write("posts.ndjson", lines);
                 let set = [("collect.store_author", store_author)];
-                program
-                    .run_with(&set, "import posts.ndjson")
-                    .expect_exit(0, "");
+                program.run_with(&set, "import posts.ndjson").expect_code(0);
             };
             let posts = || program.rows("SELECT fullname FROM posts ORDER BY fullname");
             import(&known);

@@ -1,6 +1,7 @@
 //! Tests the review page's "fit now" button.
 
 use super::*;
+use crate::support::wait::until_blocking;
 
 /// The program with the default model, whose vectors a fit needs.
 fn fittable() -> Program {
@@ -8,32 +9,38 @@ fn fittable() -> Program {
     program.labelled_in_turn(40)
 }
 
-/// Answers this many posts: `none` for posts about games, and the right label for the others.
+/// Returns the key of the answer: none of these for posts about games, and the right label for the others.
+fn fitting_key(title: &str) -> &'static str {
+    match key_of(title) {
+        "1" => "0",
+        key => key,
+    }
+}
+
+/// Answers this many posts with [`fitting_key`]; returns the next page.
 fn answer_posts(served: &Served, answers: usize) -> String {
     let mut page = served.page("/review");
     for _ in 0..answers {
         let (_, title) = page.split_once("<h1 class=\"post").unwrap();
         let title = title.split("</h1>").next().unwrap();
-        let key = match key_of(title) {
-            "1" => ("none", "1"),
+        let answer = match fitting_key(title) {
+            "0" => ("none", "1"),
             "2" => ("label", "food"),
             _ => ("label", "music"),
         };
-        page = served.answer(&page, "", &[key]);
+        page = served.answer(&page, "", &[answer]);
     }
     page
 }
 
 /// Waits until no fit is running and returns the page's fragment about the fit.
 fn fit_result(served: &Served) -> String {
-    for _ in 0..600 {
-        let state = served.page("/review/fit");
-        if !state.contains("data-poll") {
-            return state;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
-    panic!("the fit did not end");
+    let mut state = String::new();
+    until_blocking("the fit has ended", || {
+        state = served.page("/review/fit");
+        !state.contains("data-poll")
+    });
+    state
 }
 
 #[test]
@@ -142,7 +149,7 @@ async fn a_note_and_a_fit_work_by_keyboard_and_mouse() {
     answer_posts(&served, 24);
     let url = served.url("/review");
     browser.open(&url, 1280, Scheme::Light).await;
-    // Each label has its description next to it.
+    // A fit needs 25 answers.
     assert_eq!(browser.count(".fit").await, 0);
     let title = browser.text(".asked h1").await;
     // In the note, label keys are text, and Enter leaves the note without answering.
@@ -156,13 +163,7 @@ async fn a_note_and_a_fit_work_by_keyboard_and_mouse() {
         .until("document.activeElement.name !== 'note'")
         .await;
     assert_eq!(browser.text(".asked h1").await, title);
-    browser
-        .press_and_navigate(if key_of(&title) == "1" {
-            "0"
-        } else {
-            key_of(&title)
-        })
-        .await;
+    browser.press_and_navigate(fitting_key(&title)).await;
     browser
         .until("document.querySelector('.notice').textContent.includes('the model predicted')")
         .await;
@@ -174,13 +175,7 @@ async fn a_note_and_a_fit_work_by_keyboard_and_mouse() {
         .until("document.querySelector('[name=note]').value === '1 u 0'")
         .await;
     let title = browser.text(".asked h1").await;
-    browser
-        .press_and_navigate(if key_of(&title) == "1" {
-            "0"
-        } else {
-            key_of(&title)
-        })
-        .await;
+    browser.press_and_navigate(fitting_key(&title)).await;
     browser.until("document.querySelector('.fit button')").await;
     browser.screenshot("review-fit-due").await;
     browser.click(".fit button").await;

@@ -26,16 +26,29 @@ impl Served {
     }
 }
 
+/// Labels 130 posts and changes them: every outcome occurs, and many posts have the same time or the same score.
+fn with_every_outcome(program: Program) -> Program {
+    let program = labelled(program, &posts(130));
+    program.execute(
+        "UPDATE classifications SET score = 0.5 + 0.1 * (CAST(substr(fullname, 9) AS INTEGER) % 3), \
+           other = substr(fullname, 8) = '17', abstained = substr(fullname, 9) = '7'; \
+         UPDATE things SET created_at = '2023-11-14T00:00:00+00:00' WHERE substr(fullname, 7) >= '070'; \
+         DELETE FROM classifications WHERE substr(fullname, 9) = '5'",
+    );
+    program
+}
+
+/// Returns the fullnames in the rows of a view.
+fn rows_of_view(program: &Program, view: &str, condition: &str, order: &str) -> Vec<String> {
+    let sql = format!("SELECT fullname FROM {view} WHERE {condition} ORDER BY {order}");
+    let rows = program.ok(&["sql", &sql, "--format", "csv"]).stdout;
+    rows.lines().skip(1).map(str::to_owned).collect()
+}
+
 #[test]
 fn lists_equal_the_rows_of_the_views() {
     for program in Program::on_each_database() {
-        let program = labelled(program, &posts(130));
-        // Many posts have the same time or the same score.
-        let updates = "UPDATE classifications SET score = 0.5 + 0.1 * (CAST(substr(fullname, 9) AS INTEGER) % 3), \
-                         other = substr(fullname, 8) = '17', abstained = substr(fullname, 9) = '7'; \
-                       UPDATE things SET created_at = '2023-11-14T00:00:00+00:00' WHERE substr(fullname, 7) >= '070'; \
-                       DELETE FROM classifications WHERE substr(fullname, 9) = '5'";
-        program.execute(updates);
+        let program = with_every_outcome(program);
         let served = Served::start(&program);
         for (query, condition, order) in table! {
             "", "TRUE", NEWEST;
@@ -53,78 +66,82 @@ fn lists_equal_the_rows_of_the_views() {
             "sort=score&outcome=food&q=CHICKEN", "outcome = 'food' AND title LIKE '%chicken%'",
                 "score DESC, fullname DESC";
         } {
-            let sql =
-                format!("SELECT fullname FROM labeled_posts WHERE {condition} ORDER BY {order}");
-            let rows = program.ok(&["sql", &sql, "--format", "csv"]).stdout;
-            let wanted: Vec<&str> = rows.lines().skip(1).collect();
+            let wanted = rows_of_view(&program, "labeled_posts", condition, order);
             assert_eq!(wanted.is_empty(), query.starts_with("topic"), "{query}");
-            let listed = served.list(query, || ());
-            assert_eq!(listed, wanted, "{query}");
+            assert_eq!(served.list(query, || ()), wanted, "{query}");
         }
-        // The number next to each outcome.
-        let sql = "SELECT COALESCE(outcome, 'unlabelled') AS outcome, COUNT(*) AS posts FROM labeled_posts GROUP BY 1";
-        let rows = program.json(&["sql", sql]);
-        let rows = rows.as_array().unwrap().iter();
-        let mut wanted: BTreeMap<String, u64> = rows
-            .map(|row| {
-                (
-                    row["outcome"].as_str().unwrap().to_owned(),
-                    row["posts"].as_u64().unwrap(),
-                )
-            })
-            .collect();
-        wanted.insert("labelled".into(), wanted["food"] + wanted["gaming"]);
-        let page = served.page("/posts");
-        let links = page.split("href=\"./posts?outcome=").skip(1).map(|link| {
+    }
+}
+
+#[test]
+fn each_outcome_is_a_link_with_its_number_of_posts() {
+    let program = with_every_outcome(Program::new());
+    let served = Served::start(&program);
+    let counts = program.rows(
+        "SELECT COALESCE(outcome, 'unlabelled'), COUNT(*) FROM labeled_posts GROUP BY outcome",
+    );
+    let counts = counts.as_array().unwrap().iter();
+    let mut wanted: BTreeMap<&str, u64> = counts
+        .map(|row| (row[0].as_str().unwrap(), row[1].as_u64().unwrap()))
+        .collect();
+    wanted.insert("labelled", wanted["food"] + wanted["gaming"]);
+    let page = served.page("/posts");
+    let links = page.split("href=\"./posts?outcome=").skip(1);
+    let shown: BTreeMap<&str, u64> = links
+        .map(|link| {
             let (outcome, rest) = link.split_once('"').unwrap();
             let (_, posts) = rest.split_once("<span>").unwrap();
-            (
-                outcome.to_owned(),
-                posts.split('<').next().unwrap().parse().unwrap(),
-            )
-        });
-        assert_eq!(links.collect::<BTreeMap<_, u64>>(), wanted);
-        // The link of a chosen outcome removes its filter.
-        assert!(
-            served
-                .page("/posts?outcome=food")
-                .contains("href=\"./posts\" aria-current")
-        );
+            (outcome, posts.split('<').next().unwrap().parse().unwrap())
+        })
+        .collect();
+    assert_eq!(shown, wanted);
+    // The link of a chosen outcome removes its filter.
+    let chosen = served.page("/posts?outcome=food");
+    assert!(chosen.contains("href=\"./posts\" aria-current"));
+}
 
-        // Comments are a list of their own, and each links to what it replies to.
+#[test]
+fn comments_have_a_list_of_their_own_and_link_to_what_they_reply_to() {
+    for program in Program::on_each_database() {
+        let program = labelled(program, &posts(4));
+        let served = Served::start(&program);
+        assert!(!served.page("/posts").contains("kind=comments"));
         let comment = |n: u32| {
             json!({
                 "name": format!("t1_c{n:02}"), "link_id": "t3_k00001", "parent_id": "t3_k00001", "subreddit": "food",
                 "body": format!("I roast a chicken for {n} minutes."), "created_utc": 1_700_000_000 + n,
             })
         };
-        let comments: String = (0..60).map(|n| format!("{}\n", comment(n))).collect();
-        assert!(!served.page("/posts").contains("kind=comments"));
-        program.ok(&["import", &program.write("comments.ndjson", comments)]);
+        let comments = (0..60).map(|n| format!("{}\n", comment(n)));
+        program.import(&comments.collect::<String>());
         assert!(served.page("/posts").contains("kind=comments"));
         program.ok("classify --pipeline two.toml");
         for (query, condition) in [
             ("", "TRUE"),
             ("&outcome=food&q=CHICKEN", "outcome = 'food'"),
         ] {
-            let sql = format!(
-                "SELECT fullname FROM labeled_comments WHERE {condition} ORDER BY {NEWEST}"
-            );
-            let rows = program.ok(&["sql", &sql, "--format", "csv"]).stdout;
+            let wanted = rows_of_view(&program, "labeled_comments", condition, NEWEST);
+            assert!(!wanted.is_empty());
             let listed = served.list(&format!("kind=comments{query}"), || ());
-            assert_eq!(listed, rows.lines().skip(1).collect::<Vec<_>>(), "{query}");
-            assert!(!listed.is_empty());
+            assert_eq!(listed, wanted, "{query}");
         }
         let page = served.page("/posts/t1_c07");
         assert!(page.contains("posts/t3_k00001\"") && page.contains("Where this comment came"));
+    }
+}
 
-        // New posts do not shift later pages.
+#[test]
+fn new_posts_do_not_shift_the_later_pages_of_a_list() {
+    for program in Program::on_each_database() {
+        program.import(&posts(130));
+        let served = Served::start(&program);
         let before = served.list("", || ());
-        let mut new = 130;
+        assert_eq!(before.len(), 130);
+        let mut newest = 130;
         let listed = served.list("", || {
-            new += 1;
-            let line = posts(new).lines().last().unwrap().to_owned();
-            program.ok(&["import", &program.write("new.ndjson", line + "\n")]);
+            newest += 1;
+            let newer = posts(newest).lines().last().unwrap().to_owned();
+            program.import(&newer);
         });
         assert_eq!(listed, before);
     }

@@ -76,6 +76,8 @@ async fn retries_and_a_vacuum_are_suggested_only_if_they_are_due() {
     program.execute(parked);
     assert_eq!(next(&program), "topicmill classify --select failed");
     assert_eq!(failed_checks(&program, ""), ["parked"]);
+    let failures = program.json("status")["failures"].take();
+    assert_eq!(failures, json!([{"error": "too odd", "posts": 3}]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -274,7 +274,7 @@ async fn a_batch_is_retried_after_a_conflict_a_limited_number_of_times() {
     let run = begin(&store).await;
     let posts = [post("a", "A", ""), post("b", "B", "")];
     let pages = [of_file(run, "food", &posts, 1)];
-    let state = place(run, 1_000, 1, false);
+    let state = place(run, 1_000, 1);
     for (class, times, tried) in [
         ("40P01", 4, 5),
         ("40001", 2, 3),

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use topicmill_core::ThingKind;
 use topicmill_core::clock::ManualClock;
 use topicmill_http::ClientSettings;
 use topicmill_sources::arctic_shift::{ArcticShift, ArcticShiftSettings, BUSY_SUBREDDIT};
@@ -108,7 +109,7 @@ impl ArchiveState {
     }
 
     /// Returns the latest reading of each post, or of each comment.
-    fn rows(&self, comments: bool) -> Vec<Value> {
+    fn rows(&self, kind: ThingKind) -> Vec<Value> {
         let until = self.read_until();
         let posts = self.posts.lock().unwrap();
         let latest = posts.values().filter_map(|readings| {
@@ -117,11 +118,11 @@ impl ArchiveState {
         });
         let latest = latest.map(|reading| reading.row.clone());
         latest
-            .filter(|row| row.get("parent_id").is_some() == comments)
+            .filter(|row| row.get("parent_id").is_some() == (kind == ThingKind::Comment))
             .collect()
     }
 
-    fn search(&self, query: &BTreeMap<String, String>, comments: bool) -> ResponseTemplate {
+    fn search(&self, query: &BTreeMap<String, String>, kind: ThingKind) -> ResponseTemplate {
         let border = |name: &str| query.get(name).map(|secs| secs.parse::<i64>().unwrap());
         let slack = i64::from(self.bounds == Bounds::Inclusive);
         let (after, before) = (border("after"), border("before"));
@@ -134,7 +135,7 @@ impl ArchiveState {
         if limit > self.slow_above.load(Ordering::Relaxed) {
             return timeout();
         }
-        let mut rows = self.rows(comments);
+        let mut rows = self.rows(kind);
         if query["subreddit"] == BUSY_SUBREDDIT {
             let fields = json!({"subreddit": BUSY_SUBREDDIT});
             rows.push(row_with("busy", self.read_until() - 30 - START, &fields));
@@ -173,10 +174,13 @@ impl ArchiveState {
             };
             replies.map(thing).collect()
         }
-        page(&json!(under(&self.rows(true), &format!("t3_{post}"))))
+        page(&json!(under(
+            &self.rows(ThingKind::Comment),
+            &format!("t3_{post}")
+        )))
     }
 
-    fn by_ids(&self, query: &BTreeMap<String, String>, comments: bool) -> ResponseTemplate {
+    fn by_ids(&self, query: &BTreeMap<String, String>, kind: ThingKind) -> ResponseTemplate {
         let ids: Vec<&str> = query["ids"].split(',').collect();
         assert!(ids.len() <= 500, "{} ids", ids.len());
         let is_asked = |row: &Value| {
@@ -185,7 +189,7 @@ impl ArchiveState {
                 .any(|asked| asked.trim_start_matches("t3_") == id)
         };
         page(&json!(
-            self.rows(comments)
+            self.rows(kind)
                 .into_iter()
                 .filter(is_asked)
                 .collect::<Vec<_>>()
@@ -225,10 +229,10 @@ impl Respond for Responder {
         }
         let query = request.url.query_pairs().into_owned().collect();
         match request.url.path() {
-            "/api/posts/search" => self.0.search(&query, false),
-            "/api/posts/ids" => self.0.by_ids(&query, false),
-            "/api/comments/search" => self.0.search(&query, true),
-            "/api/comments/ids" => self.0.by_ids(&query, true),
+            "/api/posts/search" => self.0.search(&query, ThingKind::Post),
+            "/api/posts/ids" => self.0.by_ids(&query, ThingKind::Post),
+            "/api/comments/search" => self.0.search(&query, ThingKind::Comment),
+            "/api/comments/ids" => self.0.by_ids(&query, ThingKind::Comment),
             "/api/comments/tree" => self.0.tree(&query["link_id"]),
             _ => ResponseTemplate::new(404),
         }

@@ -76,6 +76,7 @@ impl RunOutput {
     /// Asserts that stderr contains these words.
     #[track_caller]
     pub fn expect_stderr(&self, words: &str) {
+        assert!(!words.is_empty(), "every text contains no words");
         assert!(self.stderr.contains(words), "{words}: {}", self.stderr);
     }
 
@@ -86,6 +87,11 @@ impl RunOutput {
         }
     }
 
+    #[track_caller]
+    pub fn expect_code(&self, code: i32) {
+        assert_eq!(self.code, code, "{}", self.stderr);
+    }
+
     /// Returns stdout as JSON.
     #[track_caller]
     pub fn json(&self) -> Value {
@@ -93,9 +99,10 @@ impl RunOutput {
             .unwrap_or_else(|_| panic!("{}{}", self.stdout, self.stderr))
     }
 
+    /// Asserts the exit code, and that stderr contains these words.
     #[track_caller]
     pub fn expect_exit(&self, code: i32, words: &str) {
-        assert_eq!(self.code, code, "{}", self.stderr);
+        self.expect_code(code);
         self.expect_stderr(words);
     }
 }
@@ -392,6 +399,13 @@ pub fn finished(output: Output) -> RunOutput {
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),
     }
+}
+
+/// Points a command at a fake archive, and lifts the limit on its requests.
+pub fn on_archive<'c>(command: &'c mut Command, url: &str) -> &'c mut Command {
+    command
+        .env("TOPICMILL__ARCTIC_SHIFT__API_URL", url)
+        .env("TOPICMILL__ARCTIC_SHIFT__REQUESTS_PER_MINUTE", "60000")
 }
 
 /// Points a command at a fake Reddit, with test credentials.

@@ -3,12 +3,14 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
+use topicmill_core::clock::SystemClock;
 
 /// Forwards traffic between clients and the server until it is dropped.
 pub struct Proxy {
@@ -77,9 +79,14 @@ impl Proxy {
         format!("{user}@{}/{database}", self.address)
     }
 
-    /// If `away`, closes every connection, and each new one immediately; otherwise accepts connections again.
-    pub fn set_down(&self, away: bool) {
-        self.away.send_replace(away);
+    /// Closes every connection, and each new one immediately.
+    pub fn cut(&self) {
+        self.away.send_replace(true);
+    }
+
+    /// Accepts connections again.
+    pub fn restore(&self) {
+        self.away.send_replace(false);
     }
 }
 
@@ -96,9 +103,19 @@ impl Gate {
         self.lock().held.clone()
     }
 
-    /// Returns true if no pause is set.
-    pub fn is_open(&self) -> bool {
-        self.lock().let_pass.is_none()
+    /// Waits for the pause; returns the paused statement, or `None` if the pause was cleared before a statement reached it.
+    pub async fn wait_for_pause(&self) -> Option<String> {
+        let clock = SystemClock::shared();
+        loop {
+            let (held, is_cleared) = {
+                let state = self.lock();
+                (state.held.clone(), state.let_pass.is_none())
+            };
+            if held.is_some() || is_cleared {
+                return held;
+            }
+            clock.sleep(Duration::from_millis(1)).await;
+        }
     }
 
     /// Drops the next statement that contains this part; its connection remains open and silent.

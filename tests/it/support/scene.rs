@@ -60,15 +60,17 @@ impl<F, S: Source> Scene<F, S> {
         &self.context.store
     }
 
-    pub async fn collect_with(
-        &self,
-        topics: &[Topic],
-        options: ReadOptions,
-        store_author: bool,
-    ) -> Vec<TopicReport> {
-        let collected = self
-            .context
-            .collect(&self.source, topics, options, store_author, &|_| {});
+    /// Collects without author names.
+    pub async fn collect_with(&self, topics: &[Topic], options: ReadOptions) -> Vec<TopicReport> {
+        let (source, context) = (&self.source, &self.context);
+        let collected = context.collect(source, topics, options, false, &|_| {});
+        collected.await.unwrap().0
+    }
+
+    /// Collects with author names as they are, and not as hashes.
+    pub async fn collect_with_authors(&self, topics: &[Topic]) -> Vec<TopicReport> {
+        let (source, context) = (&self.source, &self.context);
+        let collected = context.collect(source, topics, READ_OPTIONS, true, &|_| {});
         collected.await.unwrap().0
     }
 
@@ -80,7 +82,7 @@ impl<F, S: Source> Scene<F, S> {
     }
 
     pub async fn collect(&self, topics: &[Topic]) -> Vec<TopicReport> {
-        self.collect_with(topics, READ_OPTIONS, false).await
+        self.collect_with(topics, READ_OPTIONS).await
     }
 
     /// Returns the report of the only topic.

@@ -57,6 +57,7 @@ fn the_solution_matches_scikit_learn() {
     problem.prior.fill(0.0);
     problem.penalties.1 = 0.0;
     let found = problem.parameters(&problem.minimise(problem.start(), 0.5, 1e-9));
+    assert_eq!(found.weights.dim(), (3, 4));
     for (found, expected) in found.weights.iter().zip(weights.as_flattened()) {
         assert!((found - expected).abs() < 1e-4, "{found} {expected}");
     }
@@ -79,6 +80,7 @@ fn a_fit_in_the_span_of_the_vectors_is_the_same() {
     let (reduced, basis) = problem.reduced();
     assert_eq!(basis.dim(), (8, 20), "two of the nine vectors are equal");
     let found = reduced.path(0.1).pop().unwrap().weights.dot(&basis);
+    assert_eq!(found.dim(), whole.weights.dim());
     for (found, expected) in found.iter().zip(&whole.weights) {
         assert!((found - expected).abs() < 1e-4, "{found} {expected}");
     }

@@ -151,6 +151,7 @@ fn a_rounded_score_does_not_depend_on_its_batch() {
             scores.map(|it| it.unwrap().raw).collect::<Vec<_>>()
         };
         let among = score(&texts);
+        assert_eq!(among.len(), texts.len());
         for (text, among) in texts.iter().zip(&among) {
             let alone = &score(std::slice::from_ref(text))[0];
             assert_eq!(alone, among, "{way}: {text:?}");

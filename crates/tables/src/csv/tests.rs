@@ -60,6 +60,7 @@ fn a_malformed_row_has_a_problem_and_keeps_its_cells() {
         "6 4||caf\u{fffd}|y is not UTF-8 (`text` at byte 4)",
         "7 5||z|z",
     ];
+    assert_eq!(rows_read.len(), expected.len());
     for (rows_read, expected) in rows_read.iter().zip(expected) {
         assert!(rows_read.starts_with(expected), "{rows_read}");
     }

@@ -260,9 +260,9 @@ mod tests {
         assert!(covered >= 0.93 && of_first > 0.9, "{covered} {of_first}");
     }
 
-    #[test]
-    fn a_group_has_its_own_frame_and_too_few_answers_give_no_estimate() {
-        let at = |day: i64| Timestamp::from_epoch_secs(day * 86_400).unwrap();
+    /// Labels 210 posts of two groups in two waves, in each of which 30 random posts were answered: 54 in `a`, and 6 in
+    /// `b`. In the early wave, the right label is `x` for none; in the later one, for all.
+    fn shares_of_two_groups() -> Vec<GroupShares> {
         let cell = |wave, group: &str, label: Option<&str>, posts| FrameCell {
             wave,
             subreddit: group.to_owned(),
@@ -276,9 +276,10 @@ mod tests {
             cell(0, "a", None, 40),
             cell(1, "a", Some("x"), 100),
             cell(0, "b", Some("x"), 10),
-            // The second wave of another frame is not covered.
+            // The third wave is not covered by the frame.
             cell(2, "b", None, 99),
         ];
+        let at = |day: i64| Timestamp::from_epoch_secs(day * 86_400).unwrap();
         let post = |id: usize| -> Fullname { format!("t3_k{id:04}").parse().unwrap() };
         let posts: Vec<Fullname> = (0..60).map(post).collect();
         let stored = (0..60).map(|id| (post(id), at(if id < 30 { 1 } else { 6 })));
@@ -302,7 +303,6 @@ mod tests {
             background: None,
             fitted: None,
         };
-        // In the early wave, the right label is x for none; in the later one, for all.
         let row = |id: usize| EvaluatedPost {
             right: if id < 30 { vec![] } else { vec![0] },
             ties: Vec::new(),
@@ -314,17 +314,25 @@ mod tests {
         let rows: Vec<EvaluatedPost> = (0..60).map(row).collect();
         let group_of = |id: usize| Some(if id.is_multiple_of(10) { "b" } else { "a" }.to_owned());
         let group_of = (0..60).map(|id| (post(id), group_of(id))).collect();
-        let found = frame.shares_of_groups(&set, cells, &group_of, (&posts, &rows));
+        frame.shares_of_groups(&set, cells, &group_of, (&posts, &rows))
+    }
+
+    #[test]
+    fn a_group_has_its_own_frame() {
+        let found = shares_of_two_groups();
         let sizes: Vec<_> = found.iter().map(|one| (one.posts, one.answers)).collect();
         assert_eq!(sizes, [(200, 54), (10, 6)]);
         // The early wave is half of the group, with 60 % x assigned.
         let (assigned, estimated) = found[0].shares[0];
         assert!((assigned - 0.8).abs() < 1e-12);
         let estimated = estimated.unwrap();
-        assert!(
-            (estimated.value.unwrap() - 0.5).abs() < 1e-12,
-            "{estimated:?}"
-        );
+        let off = estimated.value.unwrap() - 0.5;
+        assert!(off.abs() < 1e-12, "{estimated:?}");
+    }
+
+    #[test]
+    fn a_group_with_too_few_answers_has_no_estimate_and_is_not_compared() {
+        let found = shares_of_two_groups();
         assert_eq!(found[1].shares, [(1.0, None), (0.0, None)]);
         assert!(group_differences(&found).is_empty());
     }
