@@ -338,6 +338,12 @@ fn posts_without_text_when_a_sample_was_drawn_are_not_covered() {
         };
         program.imported_gold(&rows(40..70, "2026-01-06T00:00:00Z"), "--random");
         assert_eq!(frame(), [30, 40, 40, 0]);
+        // The draw passed this post, whose answer is older than the deletions.
+        program.execute(
+            "UPDATE gold SET chosen = 'closest', answered_at = '2026-01-04T00:00:00+00:00' \
+              WHERE fullname = 't3_k00040'",
+        );
+        assert_eq!(frame(), [30, 40, 40, 0]);
         let status = program.ok("status").stdout.replace('\n', " ");
         assert!(status.contains("had no text any more"), "{status}");
         program.ok("labels gold remove --annotator ada --yes");
