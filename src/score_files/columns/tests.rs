@@ -56,7 +56,7 @@ fn parse(json: &str, text: &[&str]) -> Result<(String, String), String> {
 fn objects_may_have_text_in_three_forms() {
     for (json, text, expected) in table! {
         r#"{"id":"a","text":"T"}"#, &[][..], ("\"a\"", "T");
-        r#"{"id":18446744073709551615,"body":""}"#, &["body"], ("18446744073709551615", "");
+        r#"{"id":18446744073709551615,"body":" B"}"#, &["body"], ("18446744073709551615", " B");
         r#"{"id":1,"title":"T","selftext":"[removed]"}"#, &[], ("1", "T");
         r#"{"id":1,"title":"T","selftext":"B"}"#, &[], ("1", "T\n\nB");
         r#"{"id":1,"text":"X","title":"T"}"#, &[], ("1", "X");
@@ -75,6 +75,7 @@ fn error_messages_about_an_object_do_not_quote_it() {
         r#"{"id":1.5,"text":"secret"}"#, &[], "neither a string";
         r#"{"id":123456789012345678901234567890,"text":"secret"}"#, &[], "neither a string";
         r#"{"id":1}"#, &[], "neither `text` nor `title`";
+        r#"{"id":1,"text":""}"#, &[], "has an empty `text`";
         r#"{"id":1,"text":7}"#, &[], "`text` that is not a string";
         r#"{"id":1,"text":"\ud83d secret"}"#, &[], "`text` with an unpaired surrogate";
         r#"{"id":1,"text":"secret"}"#, &["body"], "no `body`";
