@@ -126,11 +126,8 @@ mod tests {
         let store = Store::open(&url, Access::Create).await.unwrap();
         let manual = ManualClock::at(chrono::DateTime::from_timestamp(1_750_000_000, 0).unwrap());
         let now = manual.now().into();
-        let run = store
-            .runs()
-            .begin_run(Stage::Classify, "w", now)
-            .await
-            .unwrap();
+        let run = store.runs().begin_run(Stage::Classify, "w", now).await;
+        let run = run.unwrap();
         let clock: SharedClock = manual.clone();
         let run = Run {
             store: &store,

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use serde_json::{Value, json};
 use topicmill_core::reddit::post_text;
 use topicmill_core::{PurgeReason, Stage, TextHash, hex};
@@ -243,22 +243,14 @@ fn hash(post: &str, text: u8) -> TextHash {
 
 impl Real {
     async fn new(store: Store) -> Self {
-        let run = store
-            .runs()
-            .begin_run(Stage::Classify, "w", at(0))
-            .await
-            .unwrap();
+        let run = store.runs().begin_run(Stage::Classify, "w", at(0)).await;
         let target = builders::target(&store, &builders::label_set(&["gaming", "food"])).await;
-        let hypothesis = store
-            .labels()
-            .ensure_hypotheses(&["h".into()])
-            .await
-            .unwrap()[0];
+        let hypotheses = store.labels().ensure_hypotheses(&["h".into()]).await;
         Self {
             store,
-            run,
+            run: run.unwrap(),
             target,
-            hypothesis,
+            hypothesis: hypotheses.unwrap()[0],
             claims: Vec::new(),
         }
     }
@@ -278,22 +270,15 @@ impl Real {
             lease: Duration::from_secs(LEASE_SECS.unsigned_abs()),
         };
         let (store, target, now) = (&self.store, self.target, at(now));
-        let claim = match (among.start, among.end) {
-            (0, 1) => {
-                store
-                    .backlog()
-                    .claim(target, &claimant, CrashFilter::WithoutCrash, limit, now)
-                    .await
-            }
-            (0, _) => Ok(builders::claim(store, target, &claimant, limit, now).await),
-            _ => {
-                store
-                    .backlog()
-                    .claim(target, &claimant, CrashFilter::WithCrash, limit, now)
-                    .await
-            }
+        let claim = async |crashes| {
+            let claim = (store.backlog()).claim(target, &claimant, crashes, limit, now);
+            claim.await.unwrap()
         };
-        let claim = claim.unwrap();
+        let claim = match (among.start, among.end) {
+            (0, 1) => claim(CrashFilter::WithoutCrash).await,
+            (0, _) => builders::claim(store, target, &claimant, limit, now).await,
+            _ => claim(CrashFilter::WithCrash).await,
+        };
         let names = claim.posts.iter().map(|post| post.fullname.to_string());
         let names = names.collect();
         self.claims.push(claim);
@@ -309,12 +294,8 @@ impl Real {
                 ..builders::classified(post, hash(post, *text), &[0.75, 0.25])
             })
             .collect();
-        let (target, run) = (self.target, self.run);
-        let written = self
-            .store
-            .backlog()
-            .save_labels(&builders::write(target, run, at(now), lease), &done)
-            .await;
+        let write = builders::write(self.target, self.run, at(now), lease);
+        let written = self.store.backlog().save_labels(&write, &done).await;
         match written.unwrap() {
             Written::Stored(stored) => Some(stored.posts),
             Written::LeaseLost => None,
@@ -386,6 +367,8 @@ async fn happen(
 ) -> Result<(), TestCaseError> {
     let name = |post: usize| format!("t3_p{post}");
     let claims = real.claims.len();
+    let store = real.store.clone();
+    let backlog = store.backlog();
     // Choose among the latest claims, because most older ones have lost their leases.
     let recent = |claim: usize| claims.checked_sub(1 + claim % 4);
     match *event {
@@ -400,20 +383,13 @@ async fn happen(
                 gone: vec![gone],
                 ..Checked::default()
             };
-            let purged = real
-                .store
-                .purging()
-                .purge(real.run, &checked, at(model.now))
-                .await;
-            purged.unwrap();
+            let purging = store.purging();
+            let purged = purging.purge(real.run, &checked, at(model.now));
+            purged.await.unwrap();
         }
         Event::Enqueue => {
             model.enqueue();
-            real.store
-                .backlog()
-                .enqueue_missing(real.target)
-                .await
-                .unwrap();
+            backlog.enqueue_missing(real.target).await.unwrap();
         }
         Event::Claim(limit) | Event::ClaimClean(limit) | Event::ClaimSuspects(limit) => {
             let among = match event {
@@ -432,11 +408,7 @@ async fn happen(
             };
             let lease = real.claims[claim].lease;
             let length = Duration::from_secs(LEASE_SECS.unsigned_abs());
-            let renewed = real
-                .store
-                .backlog()
-                .renew(lease, at(model.now), length)
-                .await;
+            let renewed = backlog.renew(lease, at(model.now), length).await;
             prop_assert_eq!(renewed.unwrap(), model.renew(claim));
         }
         Event::Complete(claim, mask) => {
@@ -448,10 +420,8 @@ async fn happen(
             let done: Vec<(String, u8)> = posts
                 .filter(|(i, _)| (mask >> i) & 1 == 1)
                 .map(|(_, post)| {
-                    let text = (0..3)
-                        .find(|text| post.text.starts_with(&title(*text)))
-                        .unwrap();
-                    (post.fullname.to_string(), text)
+                    let text = (0..3).find(|text| post.text.starts_with(&title(*text)));
+                    (post.fullname.to_string(), text.unwrap())
                 })
                 .collect();
             let stale = |(post, text): &&(String, u8)| model.posts.get(post) != Some(text);
@@ -469,39 +439,28 @@ async fn happen(
             model.fail(claim, &name(post));
             let failed = [name(post).parse().unwrap()];
             let lease = real.claims[claim].lease;
-            let fail = real.store.backlog().fail(lease, &failed, "odd").await;
-            fail.unwrap();
+            backlog.fail(lease, &failed, "odd").await.unwrap();
         }
         Event::Release(claim) => {
             let Some(claim) = recent(claim) else {
                 return Ok(());
             };
             model.release(claim);
-            real.store
-                .backlog()
-                .release(real.claims[claim].lease)
-                .await
-                .unwrap();
+            let lease = real.claims[claim].lease;
+            backlog.release(lease).await.unwrap();
         }
         Event::Reclaim(claim) => {
             let Some(claim) = recent(claim) else {
                 return Ok(());
             };
             model.reclaim(claim);
-            real.store
-                .backlog()
-                .reclaim(real.claims[claim].lease)
-                .await
-                .unwrap();
+            let lease = real.claims[claim].lease;
+            backlog.reclaim(lease).await.unwrap();
         }
         Event::RetryFailed => {
             model.retry_failed();
-            let retried = real
-                .store
-                .backlog()
-                .retry_failed(real.target, MAX_ATTEMPTS)
-                .await;
-            retried.unwrap();
+            let retried = backlog.retry_failed(real.target, MAX_ATTEMPTS);
+            retried.await.unwrap();
         }
         Event::Wait(secs) => model.now += secs,
     }
@@ -562,12 +521,8 @@ fn histories(cases: u32) {
             ..Config::default()
         };
         // The histories are deterministic, so a failure is reproducible on other machines.
-        let mut runner = TestRunner::new_with_rng(
-            config,
-            proptest::test_runner::TestRng::deterministic_rng(
-                proptest::test_runner::RngAlgorithm::ChaCha,
-            ),
-        );
+        let random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+        let mut runner = TestRunner::new_with_rng(config, random);
         let real = runtime.block_on(async { Real::new(database.open().await).await });
         let both = std::cell::RefCell::new((real, Seen::default()));
         let histories = proptest::collection::vec(event(), 1..60);

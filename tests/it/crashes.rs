@@ -59,11 +59,8 @@ pub fn titles(n: usize) -> impl Iterator<Item = (String, String)> {
 
 pub async fn begin(store: &Store, worker: &str) -> RunId {
     let now = SystemClock::shared().now().into();
-    store
-        .runs()
-        .begin_run(Stage::Classify, worker, now)
-        .await
-        .unwrap()
+    let run = store.runs().begin_run(Stage::Classify, worker, now).await;
+    run.unwrap()
 }
 
 /// Creates a database with these posts.

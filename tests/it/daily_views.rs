@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use topicmill_core::PurgeReason;
 use topicmill_store::{Checked, DropTarget, Target};
 
 use crate::store::{Fixture, fixture, labels, of_file, post, save};
 use crate::support::builders::{at, old_texts};
 use crate::support::postgres::databases;
-use crate::support::rows::execute;
 
 /// Every post with its label in the current label set, for its current text.
 const BY_HAND: &str = "\
@@ -47,32 +46,26 @@ async fn labelled(f: &Fixture, step: &str) -> i64 {
         }
     }
     let sum = days.values().map(|(posts, _)| posts).sum();
-    let days: Vec<Vec<Value>> = days
-        .into_iter()
-        .map(|((day, outcome), (posts, score))| {
-            let none = ["other", "unsure"].contains(&outcome.as_str());
-            let slug = (!none).then(|| outcome.clone());
-            let mean = score / posts as f64;
-            vec![
-                day.into(),
-                slug.into(),
-                posts.into(),
-                mean.into(),
-                outcome.into(),
-            ]
-        })
-        .collect();
+    let days = days.into_iter().map(|((day, outcome), (posts, score))| {
+        let slug = (!["other", "unsure"].contains(&&*outcome)).then_some(&outcome);
+        json!([day, slug, posts, score / posts as f64, outcome])
+    });
     let view =
         "SELECT day, label, posts, mean_score, outcome FROM topic_daily ORDER BY day, outcome";
-    assert_eq!(rows(f, view).await, days, "{step}");
-    let topics: Vec<Vec<Value>> = topics
-        .into_iter()
-        .map(|(topic, (posts, labelled, agreed))| {
-            vec![topic.into(), posts.into(), labelled.into(), agreed.into()]
-        })
-        .collect();
+    assert_eq!(
+        json!(rows(f, view).await),
+        days.collect::<Value>(),
+        "{step}"
+    );
+    let topics = topics.into_iter();
+    let topics =
+        topics.map(|(topic, (posts, labelled, agreed))| json!([topic, posts, labelled, agreed]));
     let view = "SELECT topic, posts, labelled, agreed FROM topic_agreement ORDER BY topic";
-    assert_eq!(rows(f, view).await, topics, "{step}");
+    assert_eq!(
+        json!(rows(f, view).await),
+        topics.collect::<Value>(),
+        "{step}"
+    );
     sum
 }
 
@@ -92,7 +85,7 @@ async fn view_counts_match_a_direct_count_after_every_change() {
         );
         let marks = "UPDATE classifications SET abstained = TRUE WHERE fullname IN ('t3_p003', 't3_p004'); \
                      UPDATE classifications SET other = TRUE WHERE fullname = 't3_p004'";
-        execute(url, marks).await;
+        database.run(marks).await;
         assert_eq!(labelled(&f, "other and unsure").await, 6);
 
         save(&f.store, f.run, &[post("p000", "Title 0", "edited")], 3).await;
@@ -107,18 +100,13 @@ async fn view_counts_match_a_direct_count_after_every_change() {
         later.created_at = at(2 * 86_400);
         save(&f.store, f.run, &[later], 6).await;
         assert_eq!(labelled(&f, "moved to a different day").await, 6);
-        execute(
-            url,
-            "UPDATE things SET topic = NULL WHERE fullname = 't3_p003'",
-        )
-        .await;
+        let topicless = "UPDATE things SET topic = NULL WHERE fullname = 't3_p003'";
+        database.run(topicless).await;
         assert_eq!(labelled(&f, "without a topic").await, 6);
 
-        f.store
-            .purging()
-            .purge_texts(&old_texts(at(1), at(90_000)), 3, at(7))
-            .await
-            .unwrap();
+        let old = old_texts(at(1), at(90_000));
+        let purged = f.store.purging().purge_texts(&old, 3, at(7)).await;
+        purged.unwrap();
         assert_eq!(labelled(&f, "after retention").await, 6);
         let gone = Checked {
             gone: vec![("t3_p001".parse().unwrap(), PurgeReason::Deleted)],
@@ -133,36 +121,26 @@ async fn view_counts_match_a_direct_count_after_every_change() {
                        SELECT p.fullname, t.model_id, t.label_set_id, p.text_hash, 'food', 0.5, 0.25, FALSE, 'single', \
                               p.created_at FROM posts p CROSS JOIN current_target t WHERE p.fullname IN ('t3_p006', \
                               't3_p007')";
-        execute(url, by_hand).await;
+        database.run(by_hand).await;
         assert_eq!(labelled(&f, "by hand").await, 7);
         assert_eq!(f.count(UNCOUNTED).await, 2);
-        execute(
-            url,
-            "UPDATE things SET topic = 'food' WHERE fullname = 't3_p006'",
-        )
-        .await;
+        let other_topic = "UPDATE things SET topic = 'food' WHERE fullname = 't3_p006'";
+        database.run(other_topic).await;
         assert_eq!(labelled(&f, "by hand, for a different topic").await, 7);
         assert_eq!(f.count(UNCOUNTED).await, 1);
 
         let mut set = labels(0.5);
         set.name = "three".into();
+        let label_sets = f.store.labels();
         let other = Target {
-            label_set: f
-                .store
-                .labels()
-                .ensure_label_set(&set, at(9))
-                .await
-                .unwrap(),
+            label_set: label_sets.ensure_label_set(&set, at(9)).await.unwrap(),
             ..f.target
         };
-        f.store.labels().set_current(other).await.unwrap();
+        label_sets.set_current(other).await.unwrap();
         assert_eq!(labelled(&f, "in a different label set").await, 0);
         f.store.labels().set_current(f.target).await.unwrap();
-        execute(
-            url,
-            "DELETE FROM classifications WHERE fullname = 't3_p005'",
-        )
-        .await;
+        let deleted = "DELETE FROM classifications WHERE fullname = 't3_p005'";
+        database.run(deleted).await;
         assert_eq!(labelled(&f, "one label deleted").await, 6);
         f.store.labels().set_current(other).await.unwrap();
         let what = DropTarget::LabelSet(f.target.label_set);

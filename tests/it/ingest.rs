@@ -1,10 +1,11 @@
 //! Tests that imports keep the topic of each post, decode texts once, and do not delete posts that Reddit shows.
 
 use serde_json::{Value, json};
-use topicmill_core::{AuthorPolicy, Post, PurgeReason, SourceKind, Stage, Timestamp};
+use topicmill_core::{Post, PurgeReason, SourceKind, Stage, Timestamp};
 use topicmill_sources::listing::parse_listing;
 use topicmill_store::{Checked, Page};
 
+use crate::support::builders;
 use crate::support::postgres::databases;
 use crate::support::program::Program;
 
@@ -174,23 +175,12 @@ async fn a_file_that_names_a_purged_parent_does_not_delete_a_post_from_reddit() 
     for database in databases() {
         let store = database.open().await;
         let now = Timestamp::from_epoch_secs(1_800_000_000).unwrap();
-        let run = store
-            .runs()
-            .begin_run(Stage::Import, "w", now)
-            .await
-            .unwrap();
+        let run = store.runs().begin_run(Stage::Import, "w", now).await;
+        let run = run.unwrap();
         let save = async |source, posts: &[Post]| {
             let page = Page {
-                run,
                 source,
-                topic: Some("t"),
-                subreddit: "",
-                listing: None,
-                after: None,
-                newest: None,
-                read_from: None,
-                posts: AuthorPolicy::Stored.prepare(posts.to_vec()),
-                now,
+                ..builders::page(run, "t", posts, now)
             };
             store.posts().save_pages(&[page], None).await.unwrap()
         };

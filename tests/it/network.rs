@@ -8,30 +8,19 @@ use serde_json::{Value, json};
 use topicmill::collect::ReadOptions;
 use topicmill_core::{Listing, Outcome};
 use topicmill_http::{HttpError, Timeouts};
-use topicmill_sources::reddit::{Reddit, RedditSettings};
-use topicmill_sources::{ListingPage, Source as _, SourceError};
+use topicmill_sources::reddit::RedditSettings;
+use topicmill_sources::{Source as _, SourceError};
 use wiremock::matchers::{method, path, query_param};
 use wiremock::{Mock, MockServer, Request, ResponseTemplate};
 
 use crate::collect::{Scene, child, climate, outcomes};
 use crate::support::program::{Program, finished, on_reddit};
 use crate::support::reddit::{
-    client, client_with, mount_listing, page, requests, server, settings,
+    client, client_with, mount_listing, page, read, requests, server, settings,
 };
 use crate::support::scene::READ_OPTIONS;
 use crate::support::wait::until;
 use crate::support::wire::{Act, Wire, head};
-
-async fn read(reddit: &Reddit) -> Result<ListingPage, SourceError> {
-    reddit
-        .page(
-            ("climate", topicmill_core::ThingKind::Post),
-            Listing::Hot,
-            100,
-            None,
-        )
-        .await
-}
 
 const LONG: Duration = Duration::from_mins(1);
 /// A timeout that tests wait for in real time. A busy machine can still fetch a token within it.

@@ -16,8 +16,8 @@ use topicmill::purge::{Check, PurgePlan, Retention};
 use topicmill_core::clock::Clock;
 use topicmill_core::record::PurgeCounts as Report;
 use topicmill_core::{
-    AuthorPolicy, Fullname, LabelSet, Listing, Post, PurgeReason, RunStatus, SourceKind, Stage,
-    TextVector, Timestamp,
+    Fullname, LabelSet, Listing, Post, PurgeReason, RunStatus, SourceKind, Stage, TextVector,
+    Timestamp,
 };
 use topicmill_store::{
     Claim, Claimant, ClaimedPost, Classified, LabellingState, Page, RunId, StoredLabels, Target,
@@ -42,7 +42,7 @@ pub fn stored_labels(posts: u64) -> StoredLabels {
 }
 
 /// Returns a plan that checks posts with Reddit.
-fn checking(max_requests: Option<u64>, older_than_hours: u32) -> PurgePlan {
+pub fn checking(max_requests: Option<u64>, older_than_hours: u32) -> PurgePlan {
     PurgePlan {
         check: Some(Check {
             max_requests,
@@ -129,22 +129,16 @@ impl Scene {
             .map(|p| Post { source, ..p })
             .collect();
         let page = Page {
-            run,
             source,
-            topic: Some("climate"),
             subreddit: "climate",
             listing: live.then_some(Listing::Hot),
-            after: None,
-            newest: None,
-            read_from: None,
-            posts: AuthorPolicy::Stored.prepare(posts),
-            now: self.now(),
+            ..builders::page(run, "climate", &posts, self.now())
         };
         let saved = self.store().posts().save_pages(&[page], None).await;
         saved.unwrap()
     }
 
-    async fn begin(&self, stage: Stage) -> RunId {
+    pub async fn begin(&self, stage: Stage) -> RunId {
         let run = self.store().runs().begin_run(stage, "w", self.now()).await;
         run.unwrap()
     }

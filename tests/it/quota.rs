@@ -15,13 +15,14 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use topicmill::pipeline::Context;
-use topicmill::purge::{Check, PurgePlan};
+
 use topicmill_core::clock::{SharedClock, SystemClock};
 use topicmill_core::{FailureKind, Outcome};
 use topicmill_sources::Source;
 use topicmill_store::{QuotaReservation, QuotaTerms, Store};
 
 use crate::collect::{Scene, children, climate, outcomes, topic};
+use crate::purge::checking;
 use crate::support::postgres::{databases, sqlite};
 use crate::support::program::{Program, finished, on_reddit};
 use crate::support::reddit::{client_with, requests, settings};
@@ -321,11 +322,7 @@ async fn a_run_ends_before_any_request_if_the_quota_cannot_be_stored() {
     let scene = Scene::of(&database).await;
     scene.hot("climate", "", "a", "").await;
     database.run("DROP TABLE quotas").await;
-    let topics = [climate(5)];
-    let collected = scene
-        .context
-        .collect(&scene.source, &topics, READ_OPTIONS, false, &|_| {});
-    let error = collected.await.unwrap_err();
+    let error = scene.try_collect(&[climate(5)]).await.unwrap_err();
     assert_eq!(error.kind(), FailureKind::Database, "{error:?}");
     assert_eq!(requests(&scene.server, "POST").await, 0);
     assert_eq!(requests(&scene.server, "GET").await, 0);
@@ -340,14 +337,8 @@ async fn a_purge_uses_the_same_quota() {
     scene.collect_one(climate(5)).await;
     scene.clock.advance(Duration::from_hours(1));
     database.run("DROP TABLE quotas").await;
-    let plan = PurgePlan {
-        check: Some(Check {
-            max_requests: None,
-            older_than_hours: 0,
-        }),
-        ..PurgePlan::default()
-    };
     let before = requests(&scene.server, "GET").await;
+    let plan = checking(None, 0);
     let purged = scene.context.purge(&plan, Some(&scene.source), &|_| {});
     let error = purged.await.unwrap_err();
     assert_eq!(error.kind(), FailureKind::Database, "{error:?}");

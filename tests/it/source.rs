@@ -20,20 +20,10 @@ use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use crate::support::program::{Program, finished, on_reddit};
 use crate::support::reddit::{
-    client, client_with, mount_listing, mount_token, page, page_json, requests, server, settings,
+    client, client_with, mount_listing, mount_token, page, page_json, read, read_page, requests,
+    server, settings,
 };
 use crate::support::wire::{Act, Wire, head, json_answer};
-
-async fn read(reddit: &Reddit) -> Result<ListingPage, SourceError> {
-    reddit
-        .page(
-            ("climate", topicmill_core::ThingKind::Post),
-            Listing::Hot,
-            100,
-            None,
-        )
-        .await
-}
 
 fn status(code: u16) -> ResponseTemplate {
     ResponseTemplate::new(code)
@@ -156,17 +146,8 @@ async fn pages(reddit: &Reddit, subreddit: &str, listing: Listing) -> Vec<Listin
     let mut pages: Vec<ListingPage> = Vec::new();
     loop {
         let after = pages.last().and_then(|page| page.after.clone());
-        pages.push(
-            reddit
-                .page(
-                    (subreddit, topicmill_core::ThingKind::Post),
-                    listing,
-                    100,
-                    after.as_deref(),
-                )
-                .await
-                .unwrap(),
-        );
+        let page = read_page(reddit, subreddit, listing, after.as_deref()).await;
+        pages.push(page.unwrap());
         if pages.last().is_some_and(|page| page.after.is_none()) {
             return pages;
         }
@@ -235,28 +216,11 @@ async fn the_sample_reddit_returns_the_errors_of_the_real_one() {
         ("education", Outcome::Private),
         ("no_such_thing", Outcome::Missing),
     ] {
-        let error = reddit
-            .page(
-                (subreddit, topicmill_core::ThingKind::Post),
-                Listing::Hot,
-                10,
-                None,
-            )
-            .await
-            .unwrap_err();
-        assert_eq!(error.outcome(), outcome, "{subreddit}");
+        let page = read_page(&reddit, subreddit, Listing::Hot, None).await;
+        assert_eq!(page.unwrap_err().outcome(), outcome, "{subreddit}");
     }
     for subreddit in ["nba", "Teachers", "teachers"] {
-        assert!(
-            reddit
-                .page(
-                    (subreddit, topicmill_core::ThingKind::Post),
-                    Listing::Hot,
-                    10,
-                    None
-                )
-                .await
-                .is_ok()
-        );
+        let page = read_page(&reddit, subreddit, Listing::Hot, None).await;
+        page.unwrap();
     }
 }

@@ -172,15 +172,11 @@ async fn failing_topics_are_listed_with_the_time_of_the_first_failure() {
     let mut began = Vec::new();
     for (climate, days) in [("ok", 3), ("private", 2), ("private", 1)] {
         let at = Timestamp::from(now().as_datetime() - chrono::TimeDelta::days(days));
-        let run = store
-            .runs()
-            .begin_run(Stage::Collect, "w", at)
-            .await
-            .unwrap();
+        let runs = store.runs();
+        let run = runs.begin_run(Stage::Collect, "w", at).await.unwrap();
         let outcomes = json!([report("climate", climate), report("books", "ok")]);
         let counts = json!({"posts": 3, "new": 0, "by_outcome": {"ok": 1, "private": 1}});
-        let (runs, status) = (store.runs(), RunStatus::Partial);
-        let ended = runs.finish_run(run, status, &counts, &outcomes, None, at);
+        let ended = runs.finish_run(run, RunStatus::Partial, &counts, &outcomes, None, at);
         ended.await.unwrap();
         began.push(json!(at));
     }

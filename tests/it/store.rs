@@ -5,9 +5,7 @@ mod batches;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use topicmill_core::{
-    AuthorPolicy, LabelSet, Listing, Post, PurgeReason, SourceKind, Stage, Timestamp,
-};
+use topicmill_core::{LabelSet, Listing, Post, PurgeReason, SourceKind, Stage, Timestamp};
 use topicmill_store::{
     Access, Checked, Claim, Claimant, Classified, HypothesisId, ImportState, Page, RunId, Store,
     StoreError, Target, Upserted, Written,
@@ -40,28 +38,16 @@ pub fn labels(threshold: f64) -> LabelSet {
     }
 }
 
-pub async fn save(
-    store: &Store,
-    run: RunId,
-    posts: &[Post],
-    now: i64,
-) -> topicmill_store::Upserted {
-    let mut ready = AuthorPolicy::Stored.prepare(posts.to_vec());
-    for (post, rank) in ready.iter_mut().zip(0..) {
-        post.rank = Some(rank);
-    }
-    let page = Page {
-        run,
+pub async fn save(store: &Store, run: RunId, posts: &[Post], now: i64) -> Upserted {
+    let mut page = Page {
         source: SourceKind::Sample,
-        topic: Some("gaming"),
         subreddit: "gaming",
         listing: Some(Listing::Hot),
-        after: None,
-        newest: None,
-        read_from: None,
-        posts: ready,
-        now: at(now),
+        ..of_file(run, "gaming", posts, now)
     };
+    for (post, rank) in page.posts.iter_mut().zip(0..) {
+        post.rank = Some(rank);
+    }
     store.posts().save_pages(&[page], None).await.unwrap()
 }
 
@@ -133,15 +119,9 @@ impl Fixture {
     }
 
     pub async fn complete(&self, claim: &Claim, now: i64) -> Written {
-        let done = self.done(claim);
-        self.store
-            .backlog()
-            .save_labels(
-                &builders::write(self.target, self.run, at(now), claim.lease),
-                &done,
-            )
-            .await
-            .unwrap()
+        let write = builders::write(self.target, self.run, at(now), claim.lease);
+        let (backlog, done) = (self.store.backlog(), self.done(claim));
+        backlog.save_labels(&write, &done).await.unwrap()
     }
 
     pub async fn count(&self, sql: &str) -> i64 {

@@ -93,11 +93,8 @@ impl Scene {
         let url = format!("sqlite:{}", folder.path().join("t.db").display());
         let store = Store::open(&url, Access::Create).await.unwrap();
         let now: Timestamp = clock.now().into();
-        let run = store
-            .runs()
-            .begin_run(Stage::Classify, "w", now)
-            .await
-            .unwrap();
+        let run = store.runs().begin_run(Stage::Classify, "w", now).await;
+        let run = run.unwrap();
         let scene = Self {
             _folder: folder,
             store,
@@ -106,9 +103,8 @@ impl Scene {
             run,
         };
         let title = |i: usize| format!("post {i} {}", "word ".repeat(i * 7 % 40));
-        scene
-            .add((0..n).map(|i| (format!("p{i:04}"), title(i))))
-            .await;
+        let posts = (0..n).map(|i| (format!("p{i:04}"), title(i)));
+        scene.add(posts).await;
         scene
     }
 

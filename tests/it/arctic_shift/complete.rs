@@ -93,15 +93,18 @@ async fn the_time_between_a_range_and_the_first_run_without_one_is_a_gap() {
     add_hours(&scene.server, "climate", 0..40, 20);
     scene.server.state.set_now(40 * HOUR);
     let at = |hours: i64| Timestamp::from_epoch_secs(START + hours * HOUR).unwrap();
-    let range = TimeRange {
-        since: at(1),
-        until: Some(at(3)),
+    let collect_range = async |from, to| {
+        let time_range = Some(TimeRange {
+            since: at(from),
+            until: Some(at(to)),
+        });
+        let options = ReadOptions {
+            time_range,
+            ..TWO_DAYS
+        };
+        scene.collect_with(&[climate(20)], options).await
     };
-    let options = ReadOptions {
-        time_range: Some(range),
-        ..TWO_DAYS
-    };
-    scene.collect_with(&[climate(20)], options).await;
+    collect_range(1, 3).await;
     assert_eq!(
         (scene.stored().await.len(), scene.gaps().await),
         (20, vec![])
@@ -116,15 +119,7 @@ async fn the_time_between_a_range_and_the_first_run_without_one_is_a_gap() {
         (scene.stored().await.len(), scene.gaps().await),
         (50, vec![gap])
     );
-    let range = TimeRange {
-        since: at(2),
-        until: Some(at(38)),
-    };
-    let options = ReadOptions {
-        time_range: Some(range),
-        ..TWO_DAYS
-    };
-    scene.collect_with(&[climate(20)], options).await;
+    collect_range(2, 38).await;
     assert_eq!(
         (scene.stored().await.len(), scene.gaps().await),
         (400, vec![])

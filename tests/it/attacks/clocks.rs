@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
+use topicmill_core::Timestamp;
 use topicmill_core::clock::SystemClock;
 use topicmill_store::{Claimant, CrashFilter, QuotaTerms};
 
+use crate::crashes::begin;
 use crate::purge::Scene;
 use crate::support::postgres::postgres;
 
@@ -18,55 +20,26 @@ async fn clock_skew_between_workers_does_not_expire_live_claims() {
     let store = database.open_on_server_time().await;
     store.backlog().enqueue_missing(target).await.unwrap();
     let right = SystemClock::shared().now();
-    let (ahead, behind) = (right + TimeDelta::minutes(6), right - TimeDelta::minutes(6));
-    let run = store
-        .runs()
-        .begin_run(topicmill_core::Stage::Classify, "w", right.into())
-        .await
-        .unwrap();
+    let [ahead, behind] = [6, -6].map(|ahead| Timestamp::from(right + TimeDelta::minutes(ahead)));
     let claimant = Claimant {
         worker: "w",
-        run,
+        run: begin(&store, "w").await,
         max_attempts: 3,
         lease: Duration::from_mins(1),
     };
+    let backlog = store.backlog();
+    let claim = async |limit, now| {
+        let claim = backlog.claim(target, &claimant, CrashFilter::WithoutCrash, limit, now);
+        claim.await.unwrap()
+    };
     // The claim of a worker with a slow clock does not expire immediately, nor does one that it renews.
-    let slow = store
-        .backlog()
-        .claim(
-            target,
-            &claimant,
-            CrashFilter::WithoutCrash,
-            1,
-            behind.into(),
-        )
-        .await
-        .unwrap();
-    assert!(
-        store
-            .backlog()
-            .renew(slow.lease, behind.into(), claimant.lease)
-            .await
-            .unwrap()
-    );
+    let slow = claim(1, behind).await;
+    let renewed = backlog.renew(slow.lease, behind, claimant.lease);
+    assert!(renewed.await.unwrap());
     // A worker with a fast clock claims free posts, but not posts that others hold.
-    let fast = store
-        .backlog()
-        .claim(
-            target,
-            &claimant,
-            CrashFilter::WithoutCrash,
-            10,
-            ahead.into(),
-        )
-        .await
-        .unwrap();
+    let fast = claim(10, ahead).await;
     assert_eq!((slow.posts.len(), fast.posts.len()), (1, 2));
-    let waiting = store
-        .backlog()
-        .count_backlog(target, 3, ahead.into())
-        .await
-        .unwrap();
+    let waiting = backlog.count_backlog(target, 3, ahead).await.unwrap();
     assert_eq!((waiting.claimed, waiting.claimable), (3, 0));
 }
 
@@ -80,22 +53,14 @@ async fn workers_with_clock_skew_share_one_quota() {
         max_wait: Duration::from_mins(5),
     };
     let right = SystemClock::shared().now();
-    let first = store
-        .quotas()
-        .reserve_request("q", terms, right)
-        .await
-        .unwrap();
-    let second = store
-        .quotas()
-        .reserve_request("q", terms, right + TimeDelta::minutes(6))
-        .await
-        .unwrap();
-    assert_eq!(first.wait, Duration::ZERO);
-    assert!(second.wait > Duration::from_secs(30), "{second:?}");
-    let third = store
-        .quotas()
-        .reserve_request("q", terms, right - TimeDelta::minutes(6))
-        .await
-        .unwrap();
-    assert!(third.wait < Duration::from_secs(121), "{third:?}");
+    let reserve = async |ahead| {
+        let now = right + TimeDelta::minutes(ahead);
+        let reserved = store.quotas().reserve_request("q", terms, now);
+        reserved.await.unwrap().wait
+    };
+    assert_eq!(reserve(0).await, Duration::ZERO);
+    let second = reserve(6).await;
+    assert!(second > Duration::from_secs(30), "{second:?}");
+    let third = reserve(-6).await;
+    assert!(third < Duration::from_secs(121), "{third:?}");
 }

@@ -175,35 +175,19 @@ async fn a_stage_that_panics_is_recorded_as_failed() {
         reddit::mount_listing(&server, reddit::page(&["a"]), 9).await;
         let (source, _) = reddit::client(&server.uri());
         let source = std::sync::Arc::into_inner(source).unwrap();
-        let context = std::sync::Arc::new(Context::new(
-            store,
-            clock,
-            CancellationToken::new(),
-            "w".into(),
-        ));
-        let collecting = context.clone();
+        let stop = CancellationToken::new();
+        let context = Context::new(store.clone(), clock, stop, "w".into());
         let ended = tokio::spawn(async move {
             let topics = [topic("food", &["food"], 5)];
             let panics = |_| panic!("on purpose");
-            drop(
-                collecting
-                    .collect(&source, &topics, READ_OPTIONS, false, &panics)
-                    .await,
-            );
+            let collected = context.collect(&source, &topics, READ_OPTIONS, false, &panics);
+            drop(collected.await);
         });
         assert!(ended.await.unwrap_err().is_panic());
-        let run = context
-            .store
-            .runs()
-            .recent_runs(None, 1)
-            .await
-            .unwrap()
-            .remove(0);
+        let run = store.runs().recent_runs(None, 1).await.unwrap().remove(0);
         assert_eq!(run.status, RunStatus::Failed);
-        assert!(
-            run.error.unwrap().contains("panicked"),
-            "the run records its error"
-        );
+        let error = run.error.unwrap();
+        assert!(error.contains("panicked"), "{error}");
         assert_eq!(run.counts["posts"], 1, "the run records its counts");
     }
 }

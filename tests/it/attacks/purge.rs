@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use sqlx::{Connection, PgConnection};
 use topicmill::purge::PurgePlan;
-use topicmill_core::{Post, SourceKind};
+use topicmill_core::{Post, SourceKind, Stage};
 use topicmill_store::Written;
 
 use crate::purge::{Scene, deleted, post, some, stored_labels};
@@ -418,23 +418,12 @@ async fn an_erased_author_name_marks_the_files_for_rewriting() {
             author_deleted: vec![name],
             ..Default::default()
         };
-        let now = scene.now();
         for due in [true, false] {
-            let run = scene
-                .store()
-                .runs()
-                .begin_run(topicmill_core::Stage::Purge, "w", now)
-                .await;
-            scene
-                .store()
-                .purging()
-                .purge(run.unwrap(), &checked, now)
-                .await
-                .unwrap();
+            let (run, purging) = (scene.begin(Stage::Purge).await, scene.store().purging());
+            purging.purge(run, &checked, scene.now()).await.unwrap();
             assert_eq!(scene.rows("SELECT author FROM posts").await, ["null"]);
-            let noted = scene.is_rewrite_due().await;
-            assert_eq!(noted, due);
-            scene.store().purging().rewrite().await.unwrap();
+            assert_eq!(scene.is_rewrite_due().await, due);
+            purging.rewrite().await.unwrap();
         }
     }
 }

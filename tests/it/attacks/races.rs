@@ -11,9 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 use sqlx::{Connection, Executor};
 use topicmill_core::clock::SystemClock;
-use topicmill_core::{
-    AuthorPolicy, Fullname, Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp,
-};
+use topicmill_core::{Fullname, Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp};
 use topicmill_store::{
     Access, Checked, Claimant, Classified, CrashFilter, HypothesisId, ImportState, Page, RunId,
     Store, StoreError, Target, Written,
@@ -64,22 +62,17 @@ fn post(id: &str, title: &str, source: SourceKind) -> Post {
 
 fn page(run: RunId, source: SourceKind, posts: &[Post], now: Timestamp) -> Page<'static> {
     let live = source.is_live();
-    let mut ready = AuthorPolicy::Stored.prepare(posts.to_vec());
-    for (post, rank) in ready.iter_mut().zip(0..) {
-        post.rank = live.then_some(rank);
-    }
-    Page {
-        run,
+    let mut page = Page {
         source,
-        topic: Some("food"),
         subreddit: "food",
         listing: live.then_some(Listing::New),
-        after: None,
         newest: live.then(|| at(2020)),
-        read_from: None,
-        posts: ready,
-        now,
+        ..builders::page(run, "food", posts, now)
+    };
+    for (post, rank) in page.posts.iter_mut().zip(0..) {
+        post.rank = live.then_some(rank);
     }
+    page
 }
 
 /// Returns a score derived from the hash of a text, which shows which text was scored.
@@ -177,10 +170,9 @@ impl Scene {
 
     async fn run(&self, store: &Store, stage: Stage) -> Result<(), StoreError> {
         self.step(store, "begin_run").await;
-        let run = store
-            .runs()
-            .begin_run(topicmill_core::Stage::Collect, "w", at(2026))
-            .await?;
+        let (runs, purging) = (store.runs(), store.purging());
+        let run = runs.begin_run(topicmill_core::Stage::Collect, "w", at(2026));
+        let run = run.await?;
         match stage {
             Stage::Collect => {
                 let mut posts = POSTS.map(|id| post(id, "edited on Reddit", SourceKind::Reddit));
@@ -215,11 +207,8 @@ impl Scene {
                     finished_at: None,
                 };
                 self.step(store, "save_pages").await;
-                store
-                    .posts()
-                    .save_pages(&pages, Some(&progress))
-                    .await
-                    .map(drop)
+                let saved = store.posts().save_pages(&pages, Some(&progress));
+                saved.await.map(drop)
             }
             Stage::Classify => self.classify(store, run).await,
             Stage::Purge => {
@@ -234,26 +223,19 @@ impl Scene {
                     ..Checked::default()
                 };
                 self.step(store, "purge").await;
-                store
-                    .purging()
-                    .purge(run, &checked, at(2026))
-                    .await
-                    .map(drop)
+                purging.purge(run, &checked, at(2026)).await.map(drop)
             }
             Stage::Retention => {
                 self.step(store, "purge_texts").await;
-                store
-                    .purging()
-                    .purge_texts(&builders::old_texts(at(2021), at(90_000)), 1_000, at(2026))
-                    .await
-                    .map(drop)
+                let old = builders::old_texts(at(2021), at(90_000));
+                purging.purge_texts(&old, 1_000, at(2026)).await.map(drop)
             }
         }
     }
 
     /// Labels until nothing can be claimed, retrying as a worker does.
     async fn classify(&self, store: &Store, run: RunId) -> Result<(), StoreError> {
-        let target = self.target;
+        let (target, backlog) = (self.target, store.backlog());
         let claimant = Claimant {
             worker: "w",
             run,
@@ -261,49 +243,32 @@ impl Scene {
             lease: Duration::from_hours(1),
         };
         self.step(store, "enqueue_missing").await;
-        again(async || store.backlog().enqueue_missing(target).await).await?;
+        again(async || backlog.enqueue_missing(target).await).await?;
         loop {
             self.step(store, "claim").await;
-            let claim = again(async || {
-                store
-                    .backlog()
-                    .claim(target, &claimant, CrashFilter::WithoutCrash, 3, at(2026))
-                    .await
-            })
-            .await?;
+            let clean = CrashFilter::WithoutCrash;
+            let claim = async || backlog.claim(target, &claimant, clean, 3, at(2026)).await;
+            let claim = again(claim).await?;
             if claim.posts.is_empty() {
                 return Ok(());
             }
             let scored = |post: &topicmill_store::ClaimedPost| {
-                let message = score_of(TextHash::new(&post.text));
-                let of_labels = self
-                    .hypotheses
-                    .iter()
-                    .map(|id| builders::logits(*id, message));
+                let score = score_of(TextHash::new(&post.text));
+                let of_labels = self.hypotheses.iter();
+                let scores = [f64::from(score) / 256.0, 0.0, 0.0];
                 Classified {
-                    logits: of_labels.collect(),
-                    ..builders::classified(
-                        &post.fullname,
-                        post.text_hash,
-                        &[f64::from(message) / 256.0, 0.0, 0.0],
-                    )
+                    logits: of_labels.map(|id| builders::logits(*id, score)).collect(),
+                    ..builders::classified(&post.fullname, post.text_hash, &scores)
                 }
             };
             let done: Vec<Classified> = claim.posts.iter().map(scored).collect();
             self.step(store, "complete").await;
-            let written = again(async || {
-                store
-                    .backlog()
-                    .save_labels(&builders::write(target, run, at(2026), claim.lease), &done)
-                    .await
-            });
-            assert_ne!(
-                written.await?,
-                Written::LeaseLost,
-                "no other worker reclaims the lease"
-            );
+            let write = builders::write(target, run, at(2026), claim.lease);
+            let written = again(async || backlog.save_labels(&write, &done).await).await?;
+            // No other worker reclaims the lease.
+            assert_ne!(written, Written::LeaseLost);
             self.step(store, "release").await;
-            again(async || store.backlog().release(claim.lease).await).await?;
+            again(async || backlog.release(claim.lease).await).await?;
         }
     }
 
@@ -430,20 +395,13 @@ impl Scene {
         };
         let logits = "SELECT text_hash, entailment FROM pair_logits";
         for row in self.rows(logits).await {
-            assert_eq!(
-                row[1].as_f64(),
-                Some(expected(&row)),
-                "{what}: logits {row:?}"
-            );
+            let hashed = Some(expected(&row));
+            assert_eq!(row[1].as_f64(), hashed, "{what}: logits {row:?}");
         }
         let labels = "SELECT text_hash, score, fullname FROM classifications";
         for row in self.rows(labels).await {
-            let score = Some(expected(&row) / 256.0);
-            assert_eq!(
-                row[1].as_f64(),
-                score,
-                "{what}: label of a different text: {row:?}"
-            );
+            let hashed = Some(expected(&row) / 256.0);
+            assert_eq!(row[1].as_f64(), hashed, "{what}: label {row:?}");
         }
         self.assert_no_rows(what, &[
             "pair_logits l WHERE NOT EXISTS (SELECT 1 FROM posts p WHERE p.text_hash = l.text_hash)",

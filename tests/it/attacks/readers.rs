@@ -8,7 +8,7 @@ use parquet::data_type::{ByteArrayType, DoubleType, Int64Type};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
-use serde_json::json;
+use serde_json::{Value, json};
 use topicmill::collect::ReadOptions;
 use topicmill::pipeline::Context;
 use topicmill_core::{Outcome, SourceKind, Timestamp};
@@ -41,13 +41,16 @@ async fn watermark(context: &Context, source: SourceKind) -> Option<Timestamp> {
     known.unwrap()
 }
 
+/// Returns a post from the future, followed by these posts.
+fn after_future(minutes: std::ops::Range<u64>) -> Vec<Value> {
+    let future = child("f", &json!({"created_utc": YEAR_2100}));
+    std::iter::once(future).chain(posted(minutes)).collect()
+}
+
 #[tokio::test]
 async fn a_post_from_the_future_does_not_move_the_watermark() {
     let scene = Scene::new().await;
-    let future = child("f", &json!({"created_utc": YEAR_2100}));
-    let mut first = vec![future.clone()];
-    first.extend(posted(0..5));
-    scene.new_page(None, &first, None).await;
+    scene.new_page(None, &after_future(0..5), None).await;
     scene.collect_one(new_climate(10)).await;
     let known = watermark(&scene.context, SourceKind::Reddit).await;
     assert_eq!(known, Some(at(MINUTE_0 + 60 * 4)));
@@ -56,8 +59,7 @@ async fn a_post_from_the_future_does_not_move_the_watermark() {
     assert_eq!(scene.rows(dates).await, ["1"]);
 
     // The next run reads beyond its first page, back to the known posts.
-    let mut newest = vec![future];
-    newest.extend(posted(20..25));
+    let newest = after_future(20..25);
     scene.new_page(None, &newest, Some("t3_m20")).await;
     scene.new_page(Some("t3_m20"), &posted(3..20), None).await;
     let report = scene.collect_one(new_climate(10)).await;
@@ -69,10 +71,7 @@ async fn a_post_from_the_future_does_not_move_the_watermark() {
 async fn a_watermark_in_the_future_is_reset() {
     let database = sqlite();
     let scene = Scene::of(&database).await;
-    let future = child("f", &json!({"created_utc": YEAR_2100}));
-    let mut first = vec![future.clone()];
-    first.extend(posted(0..5));
-    scene.new_page(None, &first, None).await;
+    scene.new_page(None, &after_future(0..5), None).await;
     scene.collect_one(new_climate(10)).await;
     // As if set while the clock was ahead.
     database.run(AHEAD).await;

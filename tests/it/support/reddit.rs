@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use topicmill_core::SourceKind;
 use topicmill_core::clock::ManualClock;
+use topicmill_core::{Listing, SourceKind, ThingKind};
 use topicmill_http::{ClientSettings, Timeouts};
 use topicmill_sources::reddit::{Reddit, RedditSettings};
+use topicmill_sources::{ListingPage, SourceError};
 use wiremock::matchers::{method, path, path_regex};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
@@ -45,6 +46,22 @@ pub fn client_with(settings: RedditSettings) -> (Arc<Reddit>, Arc<ManualClock>) 
     let clock = ManualClock::at(start);
     let reddit = Reddit::new(settings, SourceKind::Reddit, clock.clone()).expect("good settings");
     (Arc::new(reddit), clock)
+}
+
+/// Reads the first page of `r/climate`.
+pub async fn read(reddit: &Reddit) -> Result<ListingPage, SourceError> {
+    read_page(reddit, "climate", Listing::Hot, None).await
+}
+
+/// Reads one page of a subreddit's posts.
+pub async fn read_page(
+    reddit: &Reddit,
+    subreddit: &str,
+    listing: Listing,
+    after: Option<&str>,
+) -> Result<ListingPage, SourceError> {
+    let posts = (subreddit, ThingKind::Post);
+    reddit.page(posts, listing, 100, after).await
 }
 
 /// Starts a server that gives every client `token-1` and has no subreddit yet.
