@@ -287,10 +287,10 @@ async fn purge_old_texts(
         imports: retention.imports,
         keep_vectors: retention.keep_vectors,
     };
-    let odd = run.store.purging().count_texts_after(old.after).await?;
-    if odd > 0 {
+    let in_future = run.store.purging().count_texts_after(old.after).await?;
+    if in_future > 0 {
         tracing::warn!(
-            posts = odd,
+            posts = in_future,
             "posts whose storage time is in the future count as due, because a clock was wrong"
         );
     }
@@ -314,7 +314,7 @@ async fn check_deleted(
     report: &mut PurgeCounts,
 ) -> Result<(), StageError> {
     let started = run.now();
-    let now = run.store.purging().database_now(run.now()).await?;
+    let now = run.store.purging().database_now(started).await?;
     let by_archive = matches!(source.paging(), Paging::Archive(_));
     let due = Due {
         source: source.kind(),
@@ -399,10 +399,10 @@ async fn fetch_states(
     let question: Vec<Fullname> = again.chain(&controls).cloned().collect();
     report.requests += 1;
     let answer = source.paging().posts(&question).await?.states;
-    let shown = |states: &HashMap<_, _>| question.iter().any(|name| states.contains_key(name));
+    let shows_any = |states: &HashMap<_, _>| question.iter().any(|name| states.contains_key(name));
     // A small database may have no controls.
-    let few = controls.is_empty() && due.len() < CONTROLS as usize;
-    Ok(answer.filter(|answer| few || shown(&answer.states)))
+    let is_small = controls.is_empty() && due.len() < CONTROLS as usize;
+    Ok(answer.filter(|answer| is_small || shows_any(&answer.states)))
 }
 
 /// Adds deleted posts that were not requested: responses with crossposts include their parents.
@@ -412,16 +412,16 @@ fn add_crosspost_states(
     report: &mut PurgeCounts,
 ) {
     let known: HashSet<&Fullname> = checked.gone.iter().map(|(name, _)| name).collect();
-    let mut more = Vec::new();
+    let mut unrequested = Vec::new();
     for (fullname, state) in states {
         if let PostState::Gone(reason) = *state
             && !known.contains(fullname)
         {
             report.count(reason);
-            more.push((fullname.clone(), reason));
+            unrequested.push((fullname.clone(), reason));
         }
     }
-    checked.gone.append(&mut more);
+    checked.gone.append(&mut unrequested);
 }
 
 fn classify_states(

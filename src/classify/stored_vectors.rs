@@ -52,9 +52,9 @@ impl Labelling<'_> {
             };
             after = last.to_string();
             let texts = posts.iter().map(|(_, text)| *text).collect();
-            let found = rescorer.evidence(store, texts).await?;
+            let evidence_of = rescorer.evidence(store, texts).await?;
             let scored = posts.into_iter().filter_map(|(fullname, text_hash)| {
-                let evidence = found.get(&text_hash)?;
+                let evidence = evidence_of.get(&text_hash)?;
                 Some(Classified {
                     scores: evidence.scores(set.temperature, set.threshold),
                     fullname,
@@ -125,22 +125,15 @@ impl Labelling<'_> {
     async fn page(&self, after: &str) -> Result<Option<ScoredPage>, StoreError> {
         let store = self.run.store;
         let targets = &self.targets;
-        let labels = targets.labels.max(1);
-        let most = u64::from(PAGE_POSTS).min((PAGE_SCORES / labels).max(1) as u64);
-        let most = most.min(self.sizes.left.load(Ordering::Relaxed));
-        let most = u32::try_from(most).expect("a page is small");
-        if most == 0 {
+        let scores_limit = u32::try_from(PAGE_SCORES / targets.labels.max(1)).unwrap_or(u32::MAX);
+        let run_limit = u32::try_from(self.sizes.left.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        let limit = PAGE_POSTS.min(scores_limit.max(1)).min(run_limit);
+        if limit == 0 {
             return Ok(None);
         }
-        let texts = self
-            .retry
-            .run(async || {
-                store
-                    .backlog()
-                    .unlabelled_vectors(targets.target, after, most)
-                    .await
-            })
-            .await?;
+        let (backlog, target) = (store.backlog(), targets.target);
+        let read = async || backlog.unlabelled_vectors(target, after, limit).await;
+        let texts = self.retry.run(read).await?;
         let Some(last) = texts.last().map(|text| text.fullname.clone()) else {
             return Ok(None);
         };

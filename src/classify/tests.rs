@@ -37,7 +37,7 @@ async fn assert_shared(posts: usize, limit: Option<u64>) {
     let both = Arc::new(AtomicU64::new(0));
     let meets = |to: std::sync::mpsc::Sender<()>, from: std::sync::mpsc::Receiver<()>| {
         let met = Arc::clone(&both);
-        let before_batch = move |batch: usize| {
+        let hook = move |batch: usize| {
             if batch > 1 {
                 return Ok(());
             }
@@ -48,7 +48,7 @@ async fn assert_shared(posts: usize, limit: Option<u64>) {
             }
             Ok(())
         };
-        Box::new(HookedEngine(ScriptedEngine::default(), 0, before_batch)) as Box<dyn Engine>
+        Box::new(HookedEngine { batches: 0, hook }) as Box<dyn Engine>
     };
     let engines = vec![meets(to_one, from_one), meets(to_other, from_other)];
     let labels = set(&["food", "music", "travel"]);

@@ -57,10 +57,8 @@ impl Paging<'_> {
             Self::Listing(_) => 1,
             Self::Archive(_) => {
                 let is_requested = |kind| fullnames.iter().any(|name| name.kind() == kind);
-                ThingKind::ALL
-                    .iter()
-                    .filter(|kind| is_requested(**kind))
-                    .count() as u64
+                let kinds = ThingKind::ALL.iter().filter(|kind| is_requested(**kind));
+                kinds.count() as u64
             }
         }
     }

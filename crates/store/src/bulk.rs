@@ -169,23 +169,24 @@ impl BulkInsert for Sqlite {
         };
         // For few rows, preparing a different statement costs more than shared parameters save.
         let is_large = part.len() >= SHARING_ROWS;
-        let is_one = |(_, all): &(_, Values<'_>)| is_large && all.are_equal();
-        let ones: Vec<bool> = insert.columns.iter().map(is_one).collect();
-        let none = vec![false; ones.len()];
-        let shared = |rows: usize| if rows >= SHARING_ROWS { &ones } else { &none };
-        let mut text: (usize, Arc<str>) = (0, "".into());
-        let mut arguments = insert.arguments(part.clone(), shared(part.len()))?;
+        let is_shared = |(_, values): &(_, Values<'_>)| is_large && values.are_equal();
+        let shared: Vec<bool> = insert.columns.iter().map(is_shared).collect();
+        let none = vec![false; shared.len()];
+        let shared_in = |rows: usize| if rows >= SHARING_ROWS { &shared } else { &none };
+        let (mut statement_rows, mut statement): (usize, Arc<str>) = (0, "".into());
+        let mut arguments = insert.arguments(part.clone(), shared_in(part.len()))?;
         loop {
-            if text.0 != part.len() {
-                let rows = part.len();
-                text = (rows, insert.sqlite_text(rows, shared(rows)).into());
+            let rows = part.len();
+            if statement_rows != rows {
+                statement = insert.sqlite_text(rows, shared_in(rows)).into();
+                statement_rows = rows;
             }
-            let query = sqlx::query_with(AssertSqlSafe(text.1.clone()), arguments);
+            let query = sqlx::query_with(AssertSqlSafe(statement.clone()), arguments);
             let next = parts.next();
             // SQLite runs on its own thread. While it stores one part, this thread prepares the arguments for the next.
             let (done, ready) = tokio::join!(query.fetch_all(&mut *connection), async {
                 next.clone()
-                    .map(|next| insert.arguments(next.clone(), shared(next.len())))
+                    .map(|next| insert.arguments(next.clone(), shared_in(next.len())))
                     .transpose()
             });
             returned.extend(done?);

@@ -25,14 +25,17 @@ pub(super) fn options() -> Options {
     }
 }
 
-/// An engine that calls a hook with the batch number before each batch. An error from the hook fails the batch.
-pub(super) struct HookedEngine<F>(pub ScriptedEngine, pub usize, pub F);
+/// A scripted engine that calls a hook with the batch number before each batch. An error from the hook fails the batch.
+pub(super) struct HookedEngine<F> {
+    pub batches: usize,
+    pub hook: F,
+}
 
 impl<F: FnMut(usize) -> Result<(), EngineError> + Send> Engine for HookedEngine<F> {
     fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
-        self.1 += 1;
-        (self.2)(self.1)?;
-        self.0.infer(batch)
+        self.batches += 1;
+        (self.hook)(self.batches)?;
+        ScriptedEngine::default().infer(batch)
     }
 }
 
@@ -154,7 +157,7 @@ impl Scene {
     where
         F: FnMut(usize) -> Result<(), EngineError> + Send + 'static,
     {
-        let engine = HookedEngine(ScriptedEngine::default(), 0, hook);
+        let engine = HookedEngine { batches: 0, hook };
         let labels = set(&["food", "music", "travel"]);
         self.label_with(vec![Box::new(engine)], &labels, options())
             .await

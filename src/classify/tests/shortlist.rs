@@ -34,17 +34,14 @@ async fn shortlisting_stops_on_request_and_a_failing_small_model_ends_the_run() 
 
     let (stop, batches) = (scene.stop.clone(), Arc::new(AtomicU64::new(0)));
     let count = Arc::clone(&batches);
-    let stopping = move |batch| {
+    let hook = move |batch| {
         if batch == 5 {
             stop.cancel();
         }
         count.fetch_add(1, Ordering::Relaxed);
         Ok(())
     };
-    let labelers = vec![shortlisted(
-        HookedEngine(ScriptedEngine::default(), 0, stopping),
-        2,
-    )];
+    let labelers = vec![shortlisted(HookedEngine { batches: 0, hook }, 2)];
     let (ended, done) = scene.label_by(labelers, &labels, options()).await;
     ended.unwrap();
     assert_eq!((done.posts, done.failed), (0, 0));

@@ -140,33 +140,7 @@ impl Dialect for Sqlite {
         }
         let hint = open_advice(&path, access).to_owned();
         // Statements are not logged, because they contain users' text and long lists of parameters.
-        let options = options.disable_statement_logging();
-        let options = match access {
-            // `serve` keeps several connections. A larger cache makes none of its pages faster, since the operating
-            // system caches the file.
-            Access::ReadOnly => options
-                .read_only(true)
-                .pragma("query_only", "ON")
-                .pragma("cache_size", "-4096"),
-            // With `mode=ro`, SQLite would reject a change of the journal mode, so no writer pragmas are set.
-            _ if url.contains("mode=ro") => options.read_only(true),
-            Access::Create | Access::Existing | Access::AnySchema => with_wal(options)
-                .await
-                .create_if_missing(access == Access::Create)
-                // Overwrites deleted and updated content with zeros. Every writer does this, because the old text of an
-                // edited post remains in free space even before the post is purged.
-                .pragma("secure_delete", "ON")
-                // A block of an import changes many index pages. The cache keeps them in memory, so that each is
-                // written once.
-                .pragma("cache_size", CACHE)
-                // The undo journal of a statement needs only 4 kB per changed page, which is not worth a file.
-                .pragma("temp_store", "MEMORY")
-                // A long log, because pages change more than once before the log is copied into the file.
-                .pragma("wal_autocheckpoint", LOG_PAGES)
-                // With a write-ahead log, NORMAL survives a crash of the program. A power failure may lose the last
-                // transactions, but does not corrupt the file. Lost labels are recomputed.
-                .synchronous(SqliteSynchronous::Normal),
-        };
+        let options = with_access(options.disable_statement_logging(), url, access).await;
         let pool = PoolOptions::new()
             .max_connections(CONNECTIONS)
             // On a full disk, SQLite ends the transaction itself. The rollback that follows fails, so sqlx still
@@ -200,6 +174,40 @@ impl Dialect for Sqlite {
             None if is_refused(&source) => StoreError::DiskError(source),
             None => open_error(url, hint)(source),
         })
+    }
+}
+
+/// Adds the settings of a reader or a writer.
+async fn with_access(
+    options: SqliteConnectOptions,
+    url: &str,
+    access: Access,
+) -> SqliteConnectOptions {
+    match access {
+        // `serve` keeps several connections. A larger cache makes none of its pages faster, since the operating system
+        // caches the file.
+        Access::ReadOnly => options
+            .read_only(true)
+            .pragma("query_only", "ON")
+            .pragma("cache_size", "-4096"),
+        // With `mode=ro`, SQLite would reject a change of the journal mode, so no writer pragmas are set.
+        _ if url.contains("mode=ro") => options.read_only(true),
+        Access::Create | Access::Existing | Access::AnySchema => with_wal(options)
+            .await
+            .create_if_missing(access == Access::Create)
+            // Overwrites deleted and updated content with zeros. Every writer does this, because the old text of an
+            // edited post remains in free space even before the post is purged.
+            .pragma("secure_delete", "ON")
+            // A block of an import changes many index pages. The cache keeps them in memory, so that each is written
+            // once.
+            .pragma("cache_size", CACHE)
+            // The undo journal of a statement needs only 4 kB per changed page, which is not worth a file.
+            .pragma("temp_store", "MEMORY")
+            // A long log, because pages change more than once before the log is copied into the file.
+            .pragma("wal_autocheckpoint", LOG_PAGES)
+            // With a write-ahead log, NORMAL survives a crash of the program. A power failure may lose the last
+            // transactions, but does not corrupt the file. Lost labels are recomputed.
+            .synchronous(SqliteSynchronous::Normal),
     }
 }
 

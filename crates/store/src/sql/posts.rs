@@ -125,10 +125,8 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut upserted = Upserted::default();
         let mut seen = Vec::new();
         for round in distinct_rounds(rows) {
-            seen.push(
-                self.store_round(&mut tx, round, bulk, &mut upserted)
-                    .await?,
-            );
+            let stored = self.store_round(&mut tx, round, bulk, &mut upserted);
+            seen.push(stored.await?);
         }
         // Sightings follow all posts, because all writers lock posts in order, but not rows of `sightings`.
         for (round, new) in &seen {

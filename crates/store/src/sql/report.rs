@@ -29,6 +29,10 @@ const COLLECTIONS: i64 = 50;
 const QUOTABLE: &str = "p.has_text AND NOT p.over_18 \
      AND NOT COALESCE((SELECT t.over_18 FROM things t WHERE t.fullname = p.post), FALSE)";
 
+/// Columns of a label `c`: the slug, and the code of the outcome; see [`PostOutcome::from_code`].
+const SCORED: &str = "CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, \
+     CAST(CASE WHEN c.other THEN 1 WHEN c.abstained THEN 2 ELSE 0 END AS BIGINT) AS outcome";
+
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn report_sums(&self, query: &ReportQuery) -> Result<ReportSums> {
         const WHAT: &str = "read the data of the report";
@@ -159,8 +163,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let select = format!(
             "SELECT later, subreddit, label, outcome, COUNT(*) FROM ( \
                SELECT CASE WHEN p.created_at < $3 THEN FALSE ELSE TRUE END AS later, p.subreddit AS subreddit, \
-                      CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, \
-                      CAST(CASE WHEN c.other THEN 1 WHEN c.abstained THEN 2 ELSE 0 END AS BIGINT) AS outcome \
+                      {SCORED} \
                  FROM things p {by} \
                  JOIN classifications c ON c.model_id = $4 AND c.label_set_id = $5 \
                       AND c.fullname = p.fullname AND c.text_hash = p.text_hash \
@@ -193,8 +196,7 @@ impl<DB: Dialect> SqlStore<DB> {
     async fn bins(tx: &mut Tx<DB>, query: &ReportQuery) -> Result<Vec<ScoreBin>, sqlx::Error> {
         let select = format!(
             "SELECT label, outcome, bin, COUNT(*) FROM ( \
-               SELECT CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, \
-                      CAST(CASE WHEN c.other THEN 1 WHEN c.abstained THEN 2 ELSE 0 END AS BIGINT) AS outcome, \
+               SELECT {SCORED}, \
                       {bin} AS bin \
                  FROM things p {by} \
                  JOIN classifications c ON c.model_id = $3 AND c.label_set_id = $4 \
@@ -239,14 +241,13 @@ impl<DB: Dialect> SqlStore<DB> {
         }
         // Selects posts from the highest bins that together contain enough posts, without ORDER BY, which would sort
         // all posts in these bins.
-        let mut held = 0;
-        let least = by_bin.iter().rev().find_map(|(bin, posts)| {
-            held += posts;
-            (held >= DRAWN.cast_unsigned()).then_some(*bin)
+        let mut in_higher_bins = 0;
+        let lowest_bin = by_bin.iter().rev().find_map(|(bin, posts)| {
+            in_higher_bins += posts;
+            (in_higher_bins >= DRAWN.cast_unsigned()).then_some(*bin)
         });
-        let least = least.unwrap_or(0) as f64 / BINS as f64;
-        let condition = "NOT c.abstained";
-        let mut samples = Self::samples(tx, query, condition, least, "").await?;
+        let least_score = lowest_bin.unwrap_or(0) as f64 / BINS as f64;
+        let mut samples = Self::samples(tx, query, "NOT c.abstained", least_score, "").await?;
         samples.sort_by(|a, b| {
             b.score
                 .total_cmp(&a.score)
@@ -255,15 +256,17 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(samples)
     }
 
+    /// Returns posts that the report may quote and that meet a condition, with at least this score.
     async fn samples(
         tx: &mut Tx<DB>,
         query: &ReportQuery,
         condition: &str,
-        least: f64,
+        least_score: f64,
         order: &str,
     ) -> Result<Vec<SamplePost>> {
         let select = format!(
-            "SELECT p.fullname, substr(CASE p.kind WHEN 'post' THEN p.title ELSE p.selftext END, 1, {QUOTED_FROM}), p.subreddit, p.permalink, p.source, p.topic, \
+            "SELECT p.fullname, substr(CASE p.kind WHEN 'post' THEN p.title ELSE p.selftext END, 1, {QUOTED_FROM}), \
+                    p.subreddit, p.permalink, p.source, p.topic, \
                     CASE WHEN c.abstained THEN NULL ELSE c.label END, c.score, c.margin \
                FROM classifications c JOIN things p ON p.fullname = c.fullname AND p.text_hash = c.text_hash \
               WHERE c.model_id = $3 AND c.label_set_id = $4 AND p.kind = '{}' AND p.created_at >= $1 \
@@ -276,7 +279,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(query.until)
             .bind(target.model)
             .bind(target.label_set)
-            .bind(least)
+            .bind(least_score)
             .try_map(row_as!(SamplePost: fullname, text, subreddit, permalink, source, topic, label, score, margin))
             .fetch_all(&mut **tx)
             .await
