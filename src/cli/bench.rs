@@ -62,11 +62,11 @@ pub struct Bench {
     posts: u32,
     #[command(flatten)]
     pipeline: PipelineFlags,
-    #[command(flatten)]
-    model: ModelFlags,
     /// Set the output format
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
+    #[command(flatten)]
+    model: ModelFlags,
 }
 
 /// Texts and settings to measure.

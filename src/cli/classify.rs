@@ -23,10 +23,6 @@ pub struct Classify {
     #[command(flatten)]
     pipeline: PipelineFlags,
     #[command(flatten)]
-    model: ModelFlags,
-    #[command(flatten)]
-    small: SmallFlags,
-    #[command(flatten)]
     current: CurrentFlags,
     /// Stop after N posts
     #[arg(long, value_name = "N")]
@@ -51,6 +47,10 @@ pub struct Classify {
     output: DryRunFormat,
     #[command(flatten)]
     record: RunFlags,
+    #[command(flatten)]
+    model: ModelFlags,
+    #[command(flatten)]
+    small: SmallFlags,
 }
 
 /// The posts to label.

@@ -79,7 +79,7 @@ fn total(table: &Table) -> String {
     });
     let percent = (200 * agreed + posts) / (2 * posts.max(1));
     format!(
-        "\n{agreed} of {posts} posts ({percent} %) are labelled as the topic of their subreddit. This is no accuracy: \
+        "\n{agreed} of {posts} posts ({percent} %) are labelled as the topic of their subreddit. This is not an accuracy: \
          subreddits contain other posts too.\n"
     )
 }

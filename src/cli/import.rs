@@ -77,12 +77,12 @@ pub struct Import {
     /// With --format ids, also look up posts that are already stored
     #[arg(help_heading = "Ids", hide_short_help = true, long)]
     refresh: bool,
-    #[command(flatten, next_help_heading = "Ids")]
-    source: SourceFlag,
     #[command(flatten)]
     pipeline: PipelineFlags,
     #[command(flatten)]
     record: RunFlags,
+    #[command(flatten, next_help_heading = "Ids")]
+    source: SourceFlag,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

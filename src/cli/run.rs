@@ -22,13 +22,13 @@ pub struct Run {
     #[command(flatten)]
     pub(super) collect: CollectFlags,
     #[command(flatten)]
-    model: ModelFlags,
-    #[command(flatten)]
-    small: SmallFlags,
-    #[command(flatten)]
     current: CurrentFlags,
     #[command(flatten)]
     record: RunFlags,
+    #[command(flatten)]
+    model: ModelFlags,
+    #[command(flatten)]
+    small: SmallFlags,
 }
 
 /// Returns the retention to apply at the end of a run; `None` if `retention.hours` is not set or the run is stopped.

@@ -280,10 +280,8 @@ impl Evaluate {
             .with("Each label", labels_table(set, &evaluation.labels));
         let confused = confusions_table(set, &evaluation);
         if !confused.rows.is_empty() {
-            printout.add(
-                "Largest confusions (gold label and assigned label)",
-                confused,
-            );
+            let heading = "Largest confusions (gold label and assigned label)";
+            printout.add(heading, confused);
         }
         if evaluation.precision.all > 0 {
             let heading = "Reliability: if the scores are calibrated, the mean score equals the share of right labels";

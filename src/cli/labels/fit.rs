@@ -60,11 +60,11 @@ pub struct FitLabels {
     no_target: bool,
     #[command(flatten)]
     resolving: ResolveFlags,
-    #[command(flatten)]
-    model: ModelFlags,
     /// Set the output format; json prints everything in one object
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
+    #[command(flatten)]
+    model: ModelFlags,
 }
 
 /// Outcome of a fit.
