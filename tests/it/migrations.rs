@@ -62,6 +62,31 @@ async fn an_upgrade_preserves_all_data() {
     }
 }
 
+/// A database as version 0.1.0 writes it: sample posts and comments on two topics, labelled by the default model, four
+/// gold labels, and a purged post.
+#[test]
+fn a_database_of_the_first_release_keeps_its_labels() {
+    const DATABASE: &[u8] = include_bytes!("fixtures/release-0.1.0.db.zst");
+    const LABELS: &str = include_str!("fixtures/release-0.1.0.csv");
+    let program = Program::with_database("sqlite:old.db").with_default_model();
+    program.write("old.db", zstd::decode_all(DATABASE).unwrap());
+    program.write("topics.toml", include_str!("fixtures/release-0.1.0.toml"));
+    let labels = || {
+        let select =
+            "SELECT fullname, kind, outcome, score, gold FROM labeled_things ORDER BY fullname";
+        program.ok(&["sql", select, "--format", "csv"]).stdout
+    };
+    program.ok("db migrate");
+    assert_eq!(labels(), LABELS);
+    // The label set and the model have the same hashes, so nothing is labelled again.
+    let run = program.classify("--pipeline topics.toml");
+    assert_eq!(run["posts"], 0);
+    // The purged post does not return.
+    let collect = "collect --source sample --pipeline topics.toml --limit 8";
+    assert_eq!(program.run_counts(collect)["tombstoned"], 1);
+    assert_eq!(labels(), LABELS);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_upgrades_run_once() {
     for database in databases() {
