@@ -169,6 +169,12 @@ impl Pipeline {
                                 limit,
                                 ..topic.clone()
                             });
+                        } else {
+                            tracing::warn!(
+                                topic = topic.slug,
+                                "r/{subreddit} is not read: of {} posts, none is left for it",
+                                topic.limit
+                            );
                         }
                     }
                 }
@@ -326,17 +332,10 @@ fn read(text: &str, path: &Path, listing: Listing, limit: u32) -> Result<Pipelin
         added.map_err(|why| format!("topic `{}`: {why}", label.slug))?;
     }
     pipeline.schedules = schedules::entries(file.schedule)?;
-    if pipeline.name.contains('\0') || labels.iter().any(has_nul) {
+    if pipeline.name.contains('\0') || pipeline.label_set.template.contains('\0') {
         return Err("a text contains a NUL, which no database stores: remove it".to_owned());
     }
     Ok(pipeline)
-}
-
-fn has_nul(label: &Label) -> bool {
-    let names = [&label.slug, &label.label].into_iter();
-    names
-        .chain(&label.descriptions)
-        .any(|text| text.contains('\0'))
 }
 
 fn read_below(folder: &Path, path: &str) -> Result<String, String> {

@@ -253,11 +253,13 @@ impl Scene {
                 return Ok(());
             }
             let scored = |post: &topicmill_store::ClaimedPost| {
-                let score = score_of(TextHash::new(&post.text));
-                let of_labels = self.hypotheses.iter();
-                let scores = [f64::from(score) / 256.0, 0.0, 0.0];
+                let entailment = score_of(TextHash::new(&post.text));
+                let hypotheses = self.hypotheses.iter();
+                let scores = [f64::from(entailment) / 256.0, 0.0, 0.0];
                 Classified {
-                    logits: of_labels.map(|id| builders::logits(*id, score)).collect(),
+                    logits: hypotheses
+                        .map(|id| builders::logits(*id, entailment))
+                        .collect(),
                     ..builders::classified(&post.fullname, post.text_hash, &scores)
                 }
             };

@@ -233,14 +233,18 @@ pub fn read(
     {
         return Err(LabelFileError::NoName);
     }
+    let without: Vec<String> = file.background_without.into();
     let mut background = match file.background {
+        None if !without.is_empty() || file.background_weight.is_some() => {
+            let text = "`background_without` and `background_weight` need `background`";
+            return Err(LabelFileError::Background(text.to_owned()));
+        }
         None => None,
         Some(NamedBackground::Topics(background)) => Some(background),
         Some(NamedBackground::Named(named)) => Background::named(&named, read_file)
             .map_err(|why| LabelFileError::Background(format!("`{named}`: {why}")))?,
     };
     if let Some(background) = &mut background {
-        let without: Vec<String> = file.background_without.into();
         background
             .leave_out(&without)
             .map_err(LabelSetError::Background)?;

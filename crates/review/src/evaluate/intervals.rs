@@ -9,7 +9,8 @@ use crate::float;
 const RESAMPLES: usize = 1_000;
 /// Minimum number of resamples, used for gold labels of many posts, whose intervals are narrow anyway.
 const FEWEST: usize = 200;
-/// Maximum number of posts drawn in all resamples combined, so that a million gold posts take seconds.
+/// Number of posts drawn in all resamples above which fewer resamples are drawn, so that a million gold posts take
+/// seconds.
 const MOST_DRAWS: usize = 100_000_000;
 /// An arbitrary seed, shared with `tools/evaluate_reference.py`.
 const SEED: u64 = 13;
@@ -36,6 +37,9 @@ pub(crate) fn resampled(
             statistic(&places)
         })
         .collect();
+    if values.is_empty() {
+        return (0.0, 1.0);
+    }
     values.sort_by(f64::total_cmp);
     (quantile(&values, 0.025), quantile(&values, 0.975))
 }

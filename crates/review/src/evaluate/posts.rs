@@ -42,7 +42,7 @@ pub struct DifferingPost {
     pub right: RightRun,
 }
 
-/// The runs with the correct outcome for a post, in the order in which posts are listed.
+/// The runs with the correct outcome for a post.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RightRun {

@@ -61,7 +61,8 @@ impl Choice {
     }
 }
 
-/// Returns the precision that a graph runs in, or an error if it is not the requested one.
+/// Returns the precision that a graph runs in, or an error if it is not the requested one or if the graph's fixed batch
+/// does not fit in memory.
 pub(super) fn precision_in(
     graph: &Path,
     spec: Option<&GraphSpec>,

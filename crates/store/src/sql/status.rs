@@ -1,5 +1,5 @@
 //! SQL statements for `status` and metrics. Their cost is bounded, except for `labelling_state`, which counts all
-//! posts, and the count of comments, which reads their index.
+//! posts, the count of comments, which reads their index, and `newest_post` if no post has text.
 
 use serde_json::Value;
 use sqlx::types::Json;

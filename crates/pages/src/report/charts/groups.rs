@@ -23,7 +23,11 @@ pub fn chart(report: &Report) -> Option<Chart> {
         groups.has_posts(place).then(|| (place, line.name.clone()))
     });
     let none = (groups.labels.len(), "no label".to_owned());
-    let columns: Vec<Column> = labels.take(MOST - 1).chain([none]).collect();
+    let listed: Vec<Column> = labels.chain([none]).collect();
+    let (first, [none]) = listed.split_at(listed.len() - 1) else {
+        unreachable!("`none` is listed last")
+    };
+    let columns: Vec<&Column> = first.iter().take(MOST - 1).chain([none]).collect();
     let shown = groups.groups.iter().take(MOST);
     let rows = shown.map(|group| HeatRow {
         name: name(group),
@@ -37,6 +41,10 @@ pub fn chart(report: &Report) -> Option<Chart> {
             .collect(),
     });
     let names: Vec<String> = columns.iter().map(|(_, name)| name.clone()).collect();
+    let in_table_only = match (listed.len() - columns.len(), groups.groups.len()) {
+        (0, ..=MOST) => "",
+        _ => " Further labels and groups are in the table only.",
+    };
     let explanation = match report.kind {
         ThingKind::Post => format!(
             "percentages of its posts: estimated shares where there are {ENOUGH_ANSWERS} random answers, else the \
@@ -50,8 +58,10 @@ pub fn chart(report: &Report) -> Option<Chart> {
     Some(Chart {
         id: "labels-by-group",
         title: format!("Labels by {by}"),
-        explanation: format!("Each row is a {by}, and shades and numbers are {explanation}"),
-        table: table([&by, report.kind.plural()], &groups.groups, &columns),
+        explanation: format!(
+            "Each row is a {by}, and shades and numbers are {explanation}{in_table_only}"
+        ),
+        table: table([&by, report.kind.plural()], &groups.groups, &listed),
         svg: draw(&rows.collect::<Vec<_>>(), &names),
     })
 }
@@ -68,9 +78,10 @@ fn best_share(group: &GroupShares, place: usize) -> f64 {
 
 fn table([by, things]: [&str; 2], groups: &[GroupShares], columns: &[Column]) -> ChartTable {
     let rows = groups.iter().flat_map(|group| {
-        let shown = columns
-            .iter()
-            .filter(|(place, _)| best_share(group, *place) > 0.0);
+        let shown = columns.iter().filter(|(place, _)| {
+            let (assigned, estimated) = group.shares[*place];
+            assigned > 0.0 || estimated.is_some()
+        });
         shown.map(|(place, label)| {
             let (assigned, estimated) = group.shares[*place];
             let value = estimated.and_then(|share| share.value);

@@ -148,8 +148,8 @@ fn left_out(report: &Report, rows: &[&TopicStats]) -> String {
     text
 }
 
-/// Returns a sentence about the topic whose posts most often get a different label, with a leading space. Topics that
-/// are not labels do not count because their posts cannot agree.
+/// Returns a sentence about the topic with the largest share of posts that get the same other label, with a leading
+/// space. Topics that are not labels do not count because their posts cannot agree.
 fn largest_disagreement(pairs: &[Pair<'_>], report: &Report) -> String {
     let differs = |pair: &&Pair<'_>| {
         let label = pair.topic.label.as_ref();
@@ -157,7 +157,12 @@ fn largest_disagreement(pairs: &[Pair<'_>], report: &Report) -> String {
             && pair.outcome.outcome == PostOutcome::Labelled
     };
     let differing = pairs.iter().filter(differs);
-    let Some(largest) = differing.max_by(|a, b| a.share().total_cmp(&b.share())) else {
+    // Of equal shares, that of more posts.
+    let size = |a: &&Pair<'_>, b: &&Pair<'_>| {
+        let shares = a.share().total_cmp(&b.share());
+        shares.then(a.posts.cmp(&b.posts))
+    };
+    let Some(largest) = differing.max_by(size) else {
         return String::new();
     };
     let topics = report.topics.iter().filter(|topic| topic.scored > 0);
