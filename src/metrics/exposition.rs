@@ -17,7 +17,7 @@ topicmill_oldest_unlabelled_age_seconds How long the oldest post without a label
 topicmill_newest_post_timestamp_seconds When the last new post was stored
 topicmill_archive_newest_post_timestamp_seconds When the newest post of r/AskReddit in Arctic Shift was created, as the last run that read it found
 topicmill_last_good_run_timestamp_seconds When the last successful run of a stage ended: one that did all or part of its work
-topicmill_last_run_failed 1 if the last run of a stage failed or crashed, or the last two did nothing
+topicmill_last_run_failed 1 if the last run of a stage, among the latest 10,000 runs, failed or crashed, or the last two did nothing
 topicmill_last_scheduled_run_failed 1 if the last run of a schedule failed
 topicmill_scheduled_run_lateness_seconds How late the last run of a schedule started
 topicmill_collected_topics Topics in the last run of collect, by outcome
