@@ -82,8 +82,10 @@ fn a_database_of_the_first_release_keeps_its_labels() {
     let run = program.classify("--pipeline topics.toml");
     assert_eq!(run["posts"], 0);
     // The purged post does not return.
-    let collect = "collect --source sample --pipeline topics.toml --limit 8";
-    assert_eq!(program.run_counts(collect)["tombstoned"], 1);
+    let purged =
+        r#"{"id":"rkaj0mj","subreddit":"travel","title":"Purged","created_utc":1764000000}"#;
+    program.write("purged.ndjson", purged);
+    assert_eq!(program.run_counts("import purged.ndjson")["tombstoned"], 1);
     assert_eq!(labels(), LABELS);
 }
 
