@@ -368,7 +368,9 @@ fn range_of(key: &str) -> RangeInclusive<u64> {
         "classify.lease_secs" => 3..=86_400,
         // Reddit lists no more.
         "collect.limit" => 1..=1_000,
-        "collect.page_cap" | "classify.max_attempts" => 1..=u32::MAX.into(),
+        "collect.comments_limit" | "collect.page_cap" | "classify.max_attempts" => {
+            1..=u32::MAX.into()
+        }
         _ => 0..=u32::MAX.into(),
     }
 }

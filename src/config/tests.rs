@@ -130,6 +130,7 @@ fn errors_name_the_key_and_its_layer_but_no_secret() {
         "[reddit]\nclient_secret = \"hush-hush\n", &[], &["t.toml", "line 2"];
         "[collect]\nlimit = 99999999999\n", &[],
             &["setting `collect.limit` in", "t.toml, line 2: `99999999999` is not a whole number from 1 to 1000"];
+        "[collect]\ncomments_limit = 0\n", &[], &["line 2: `0` is not a whole number from 1 to"];
         "# A comment\n[collect]\nlimit = 3\nlisting = \"worst\"\n", &[],
             &["setting `collect.listing` in", "t.toml, line 4: `worst` is neither auto nor", "hot, new"];
         "", &[("TOPICMILL__CLASSIFY__MODE", "triple")],
