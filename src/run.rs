@@ -62,8 +62,8 @@ pub enum StageError {
     LabelsLost(u64),
     /// The machine's clock is far from the last run, so every age may be wrong.
     #[error(
-        "it is {} by this machine's clock, and the last run on a different day began on {}: set the clock, or add \
-         `--yes` if it is right",
+        "it is {} by this machine's clock, and the last run on a different day began on {}: set the clock or, if \
+         it is right, run `topicmill purge --retention --yes`",
         now.as_datetime().date_naive(),
         last.as_datetime().date_naive()
     )]
