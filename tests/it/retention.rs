@@ -126,6 +126,32 @@ fn a_label_set_that_would_lose_labels_does_not_become_current() {
 }
 
 #[test]
+fn too_few_gold_labels_are_explained_by_the_posts_that_cannot_be_used() {
+    let study = Program::new().with_default_model().imported(POSTS);
+    study.pipeline("first", BACKGROUND, &LABELS);
+    study.ok("classify --pipeline first.toml --limit 25");
+    // The labelled posts lose their text, and can be used; the others have text, and cannot.
+    study.execute(
+        "UPDATE things SET source = 'reddit', collected_at = '2020-01-01T00:00:00+00:00' \
+         WHERE fullname IN (SELECT fullname FROM classifications)",
+    );
+    study.ok("purge --retention 24");
+    let posts =
+        study.rows("SELECT fullname FROM labeled_posts ORDER BY score IS NULL, fullname LIMIT 45");
+    let posts = posts.as_array().unwrap().iter();
+    let gold: String = posts
+        .map(|row| format!("{},music\n", row[0].as_str().unwrap()))
+        .collect();
+    study.write("gold.csv", format!("id,label\n{gold}"));
+    let refused = study.run("labels calibrate --gold gold.csv");
+    refused.expect_exit(2, "only 25 of 45 gold posts can be used");
+    refused.expect_stderr("(0 of these no longer have text); run `topicmill classify`");
+    study.write("gold.csv", "id,label\nt3_other,music\n");
+    let refused = study.run("labels fit --gold gold.csv");
+    refused.expect_exit(2, "import these posts");
+}
+
+#[test]
 fn kept_vectors_serve_a_fit_and_files_are_exempt() {
     let study = study(Program::new().with_default_model(), BACKGROUND);
     study.execute("UPDATE things SET source = 'import' WHERE fullname >= 't3_k00050'");

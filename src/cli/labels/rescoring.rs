@@ -9,7 +9,7 @@ use topicmill_core::labels::hypothesis;
 use topicmill_core::{Fullname, LabelSet, LabelVector, ModelKind};
 use topicmill_review::REVIEW_COMMAND;
 use topicmill_review::gold::ResolvedGold;
-use topicmill_review::join::{self, GoldText};
+use topicmill_review::join::{self, GoldText, GoldTexts};
 use topicmill_review::rescore::Rescorer;
 use topicmill_score::folder::ModelFolder;
 use topicmill_store::{HypothesisId, LabelState, ModelId, PostLabel, Store};
@@ -57,6 +57,7 @@ impl<'a> Rescoring<'_, 'a> {
         let ids = store.labels().find_hypotheses(&keys).await?;
         let stored_ids: Vec<HypothesisId> = ids.iter().flatten().copied().collect();
         let stored = store.computed().label_vectors(model, &stored_ids).await?;
+        // `stored` has no entry for a hypothesis without an id.
         let mut stored = stored.into_iter();
         let known: Vec<Option<LabelVector>> = ids
             .iter()
@@ -81,54 +82,18 @@ impl<'a> Rescoring<'_, 'a> {
         fewest: usize,
         needs: NeededOutput,
     ) -> Result<Vec<GoldText>, CliError> {
-        let all = gold.posts.len();
         let names: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
         let known = self.known().await?;
         let mut found = join::gold_texts(self.store, known.as_ref(), gold.posts, random).await?;
         if needs == NeededOutput::Vectors && matches!(self.folder.kind, ModelKind::Embedding(_)) {
-            let all = found.texts.len();
+            let scored = found.texts.len();
             found.texts.retain(|text| text.known.vector.is_some());
-            found.unscored += all - found.texts.len();
+            found.unscored += scored - found.texts.len();
         }
-        let (unknown, unscored, left) = (found.unknown, found.unscored, found.texts.len());
-        if left < fewest {
-            let labels = self.store.labels();
-            let current = labels.current_target().await?.map(|target| target.model);
-            let models = labels.models().await?;
-            let states = labels.label_states(None, &names).await?;
-            let is_textless = |post: &&PostLabel| post.state == LabelState::WithoutText;
-            let without_text = states.iter().filter(is_textless).count().min(unscored);
-            let is_other = |id: &ModelId| Some(*id) == current && current != self.model;
-            let remedy = match models.iter().find(|(id, _)| is_other(id)) {
-                _ if left == all => {
-                    format!("label more with `{REVIEW_COMMAND}`, or try `topicmill labels fit`")
-                }
-                Some((_, row)) => format!(
-                    "the current labels come from the model `{}`: set its folder with --model, or in the setting \
-                     `classify.model`",
-                    row.name
-                ),
-                None if unscored > without_text => {
-                    "run `topicmill classify` with this model and label set first".to_owned()
-                }
-                None if needs == NeededOutput::Vectors => format!(
-                    "answer posts that still have their text with `{REVIEW_COMMAND}`; `retention.keep_vectors` keeps \
-                     what a fit reads"
-                ),
-                None => format!("answer posts that still have their text with `{REVIEW_COMMAND}`"),
-            };
-            let usable = match left {
-                0 => format!("none of the {all} gold posts can be used"),
-                _ => {
-                    format!("only {left} of {all} gold posts can be used, and {fewest} are needed")
-                }
-            };
-            return Err(CliError::Usage(format!(
-                "{usable}: {unknown} are not in the database, and {unscored} have no stored results of the model `{}` \
-                 ({without_text} of these no longer have text); {remedy}",
-                self.folder.name
-            )));
+        if found.texts.len() < fewest {
+            return Err(self.too_few(names, &found, fewest, needs).await?);
         }
+        let (unknown, unscored) = (found.unknown, found.unscored);
         if unknown + unscored > 0 {
             tracing::warn!(
                 unknown,
@@ -137,5 +102,55 @@ impl<'a> Rescoring<'_, 'a> {
             );
         }
         Ok(found.texts)
+    }
+
+    /// Returns the error for too few usable posts among all gold posts, with the reason and what to do.
+    async fn too_few(
+        &self,
+        mut names: Vec<Fullname>,
+        found: &GoldTexts,
+        fewest: usize,
+        needs: NeededOutput,
+    ) -> Result<CliError, CliError> {
+        let (all, left, unscored) = (names.len(), found.texts.len(), found.unscored);
+        let usable = match left {
+            0 => format!("none of the {all} gold posts can be used"),
+            _ => format!("only {left} of {all} gold posts can be used, and {fewest} are needed"),
+        };
+        let used: BTreeSet<&Fullname> = found.texts.iter().map(|text| &text.post).collect();
+        names.retain(|name| !used.contains(name));
+        let labels = self.store.labels();
+        let states = labels.label_states(None, &names).await?;
+        let is_textless = |post: &&PostLabel| post.state == LabelState::WithoutText;
+        let without_text = states.iter().filter(is_textless).count();
+        let current = labels.current_target().await?.map(|target| target.model);
+        let models = labels.models().await?;
+        let is_other = |id: &ModelId| Some(*id) == current && current != self.model;
+        let remedy = match models.iter().find(|(id, _)| is_other(id)) {
+            _ if left == all => {
+                format!("label more with `{REVIEW_COMMAND}`, or try `topicmill labels fit`")
+            }
+            _ if unscored == 0 => {
+                format!("import these posts, or answer stored ones with `{REVIEW_COMMAND}`")
+            }
+            Some((_, row)) => format!(
+                "the current labels come from the model `{}`: set its folder with --model, or in the setting \
+                 `classify.model`",
+                row.name
+            ),
+            None if unscored > without_text => {
+                "run `topicmill classify` with this model and label set first".to_owned()
+            }
+            None if needs == NeededOutput::Vectors => format!(
+                "answer posts that still have their text with `{REVIEW_COMMAND}`; `retention.keep_vectors` keeps what \
+                 a fit reads"
+            ),
+            None => format!("answer posts that still have their text with `{REVIEW_COMMAND}`"),
+        };
+        Ok(CliError::Usage(format!(
+            "{usable}: {} are not in the database, and {unscored} have no stored results of the model `{}` \
+             ({without_text} of these no longer have text); {remedy}",
+            found.unknown, self.folder.name
+        )))
     }
 }
