@@ -22,19 +22,28 @@ const BREAK: char = '\u{200b}';
 /// The maximum number of decimals.
 const MOST_DECIMALS: usize = 3;
 
+/// What happens to text that is longer than its column.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Overflow {
+    /// It is truncated, so that each row is one line.
+    Cut,
+    Wrap,
+}
+
 /// Formats a table that fits the terminal: each row is one line, and long text ends with an ellipsis. In a pipe or a
 /// file, text is not truncated. Numbers are right-aligned, with as many decimals as their column needs, at most three.
 /// If there are too many columns, each row becomes a list.
 pub fn aligned_table(table: &Table) -> String {
-    layout(table, terminal::width(), true)
+    layout(table, terminal::width(), Overflow::Cut)
 }
 
 /// Formats a table with long text wrapped instead of truncated.
 pub fn wrapped_table(table: &Table) -> String {
-    layout(table, terminal::width(), false)
+    layout(table, terminal::width(), Overflow::Wrap)
 }
 
-fn layout(table: &Table, width: Option<usize>, cuts: bool) -> String {
+/// Formats a table that fits `width` columns; without a width, no text is truncated or wrapped.
+fn layout(table: &Table, width: Option<usize>, overflow: Overflow) -> String {
     let decimals = all_decimals(table);
     let mut out = comfy_table::Table::new();
     out.load_preset(presets::NOTHING)
@@ -43,20 +52,12 @@ fn layout(table: &Table, width: Option<usize>, cuts: bool) -> String {
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_truncation_indicator("…")
         .set_header(table.columns.iter().map(|name| sanitize::line(name)));
+    let cut_width = width.filter(|_| overflow == Overflow::Cut);
     for values in &table.rows {
-        let cells = values.iter().zip(&decimals).map(|(value, decimals)| {
-            let text = cell_text(value, *decimals);
-            match width {
-                Some(width) if cuts => aligned(value, &terminal::cut(&text, width)),
-                _ if text.contains(' ') => aligned(value, &text),
-                _ => {
-                    let text = text.replace('-', &format!("-{BREAK}"));
-                    aligned(value, &text).set_delimiter(BREAK)
-                }
-            }
-        });
+        let cells = values.iter().zip(&decimals);
+        let cells = cells.map(|(value, decimals)| cell(value, *decimals, cut_width));
         let mut row = Row::from(cells);
-        if cuts && width.is_some() {
+        if cut_width.is_some() {
             row.max_height(1);
         }
         out.add_row(row);
@@ -65,34 +66,54 @@ fn layout(table: &Table, width: Option<usize>, cuts: bool) -> String {
         return lines(&out);
     };
     out.set_width(u16::try_from(width).unwrap_or(u16::MAX));
-    let wants: Vec<usize> = out
-        .column_max_content_widths()
-        .into_iter()
-        .map(usize::from)
-        .collect();
-    // A space on each side of a cell, and one between cells, except after the last one.
-    let room = (width + 1).saturating_sub(3 * wants.len());
-    // Figures are never wrapped. Neither is the first column, which names the row, if there is room for it.
-    let is_kept = |column: usize, name: bool| has_figures(table, column) || name && column == 0;
-    let fits = |name: bool| {
-        let kept = |(column, wide): (usize, &usize)| {
-            if is_kept(column, name) {
-                *wide
-            } else {
-                READABLE.min(*wide)
-            }
-        };
-        wants.iter().enumerate().map(kept).sum::<usize>() <= room
-    };
-    let Some(name) = [true, false].into_iter().find(|name| fits(*name)) else {
-        return as_lists(table, &decimals, width);
-    };
-    for (column, cells) in out.column_iter_mut().enumerate() {
-        if is_kept(column, name) {
-            cells.set_constraint(ColumnConstraint::ContentWidth);
+    if fix_columns(&mut out, table, width) {
+        lines(&out)
+    } else {
+        as_lists(table, &decimals, width)
+    }
+}
+
+/// Formats a value: truncated to `cut_width` if there is one, else with places where it may be wrapped.
+fn cell(value: &Value, decimals: usize, cut_width: Option<usize>) -> Cell {
+    let text = cell_text(value, decimals);
+    match cut_width {
+        Some(width) => aligned(value, &terminal::cut(&text, width)),
+        None if text.contains(' ') => aligned(value, &text),
+        None => {
+            let text = text.replace('-', &format!("-{BREAK}"));
+            aligned(value, &text).set_delimiter(BREAK)
         }
     }
-    lines(&out)
+}
+
+/// Fixes the columns that are never wrapped or truncated at the width of their content: those with figures and, if there
+/// is room, the first one, which names the row. Returns false if there are too many columns for this width.
+fn fix_columns(out: &mut comfy_table::Table, table: &Table, width: usize) -> bool {
+    let content_widths = out.column_max_content_widths();
+    // A space on each side of a cell, and one between cells, except after the last one.
+    let room = (width + 1).saturating_sub(3 * content_widths.len());
+    let fits = |is_fixed: &[bool]| {
+        let columns = content_widths.iter().zip(is_fixed);
+        let widths = columns.map(|(wide, is_fixed)| match usize::from(*wide) {
+            wide if *is_fixed => wide,
+            wide => wide.min(READABLE),
+        });
+        widths.sum::<usize>() <= room
+    };
+    let fixed = |and_first: bool| -> Vec<bool> {
+        let columns = 0..content_widths.len();
+        let is_fixed = columns.map(|n| and_first && n == 0 || has_figures(table, n));
+        is_fixed.collect()
+    };
+    let mut choices = [fixed(true), fixed(false)].into_iter();
+    let Some(is_fixed) = choices.find(|is_fixed| fits(is_fixed)) else {
+        return false;
+    };
+    let columns = out.column_iter_mut().zip(is_fixed);
+    for (column, _) in columns.filter(|(_, is_fixed)| *is_fixed) {
+        column.set_constraint(ColumnConstraint::ContentWidth);
+    }
+    true
 }
 
 /// Returns true if a column contains figures, as defined by [`is_figure`], and nothing else.
@@ -110,7 +131,7 @@ pub fn has_intervals(table: &Table) -> bool {
     cells.any(|value| value.as_str().is_some_and(|text| text.contains('–')) && is_figure(value))
 }
 
-/// Removes the padding at the end of lines, and the delimiters in names.
+/// Renders a table without the padding at the end of lines and the delimiters in names.
 fn lines(table: &comfy_table::Table) -> String {
     table
         .lines()
@@ -138,6 +159,7 @@ fn as_lists(table: &Table, decimals: &[usize], width: usize) -> String {
     lists.collect::<Vec<_>>().join("\n")
 }
 
+/// Returns the number of decimals of each column.
 fn all_decimals(table: &Table) -> Vec<usize> {
     (0..table.columns.len())
         .map(|column| decimals(table.rows.iter().filter_map(|row| row.get(column))))
@@ -162,9 +184,9 @@ fn decimals<'a>(values: impl Iterator<Item = &'a Value>) -> usize {
 
 /// Returns true for a number, a time, and a number with an interval, such as `0.84 (0.77–0.90)`.
 fn is_figure(value: &Value) -> bool {
-    let is_part = |c: char| c.is_ascii_digit() || ".,()–−+ %-:TZ".contains(c);
+    let is_in_figures = |c: char| c.is_ascii_digit() || ".,()–−+ %-:TZ".contains(c);
     match value {
-        Value::String(text) => !text.is_empty() && text.chars().all(is_part),
+        Value::String(text) => !text.is_empty() && text.chars().all(is_in_figures),
         value => value.is_number(),
     }
 }
@@ -259,7 +281,7 @@ mod tests {
             ],
         };
         for width in [40, 60, 80, 200] {
-            let text = layout(&table, Some(width), true);
+            let text = layout(&table, Some(width), Overflow::Cut);
             assert_eq!(text.lines().count(), table.rows.len() + 2, "{text}");
             for line in text.lines() {
                 assert!(terminal::columns(line) <= width, "{width}: {line}");
@@ -292,21 +314,21 @@ mod tests {
                     .to_vec(),
             ],
         };
-        let text = layout(&labels, Some(80), false);
+        let text = layout(&labels, Some(80), Overflow::Wrap);
         assert!(
             text.contains(" personal-   ") && text.contains("\n investing\n"),
             "{text}"
         );
         assert!(has_intervals(&estimates) && !has_intervals(&sample()));
-        let wrapped = layout(&estimates, Some(80), false);
-        for text in [layout(&estimates, Some(80), true), wrapped.clone()] {
+        let wrapped = layout(&estimates, Some(80), Overflow::Wrap);
+        for text in [layout(&estimates, Some(80), Overflow::Cut), wrapped.clone()] {
             assert_eq!(text.matches(interval).count(), 2, "{text}");
             assert!(text.contains(difference), "{text}");
         }
         for word in ["accuracy", "(including", "none", "these)"] {
             assert!(wrapped.contains(word), "{wrapped}");
         }
-        let list = layout(&table, Some(25), true);
+        let list = layout(&table, Some(25), Overflow::Cut);
         assert!(list.contains(" n         1234567\n"), "{list}");
         assert!(
             list.lines().all(|line| terminal::columns(line) <= 25),
@@ -314,8 +336,8 @@ mod tests {
         );
         // A table that fits is unchanged.
         assert_eq!(
-            layout(&sample(), Some(200), true).replace('─', ""),
-            layout(&sample(), None, false).replace('─', "")
+            layout(&sample(), Some(200), Overflow::Cut).replace('─', ""),
+            layout(&sample(), None, Overflow::Wrap).replace('─', "")
         );
     }
 
@@ -331,7 +353,7 @@ mod tests {
             ],
         };
         for width in [60, 80] {
-            let text = layout(&table, Some(width), false);
+            let text = layout(&table, Some(width), Overflow::Wrap);
             for name in ["classify.lease_secs", "reddit.requests_per_minute"] {
                 assert!(text.contains(name), "{text}");
             }
