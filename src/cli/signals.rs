@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Builder;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::Exit;
@@ -18,21 +18,26 @@ pub const BLOCKED_TIMEOUT: Duration = Duration::from_secs(10);
 /// SIGXFSZ, on Linux and macOS.
 const SIGXFSZ: i32 = 25;
 
-/// The last signal received, and a flag that is true if the command is responsive, that is, does not block its thread.
+/// What is known about signals, shared by the tasks that handle them.
 #[derive(Debug, Clone, Default)]
-pub struct Signals(Arc<AtomicU8>, Arc<AtomicBool>);
+pub struct Signals {
+    /// The number of the last signal; 0 if none was received.
+    last: Arc<AtomicU8>,
+    /// True if the command noticed the signal, that is, does not block its thread.
+    is_responsive: Arc<AtomicBool>,
+}
 
 impl Signals {
     /// Marks the command as responsive after a signal. Runs on the command's thread, and never returns.
     pub async fn mark_responsive(&self, stop: &CancellationToken) -> std::convert::Infallible {
         stop.cancelled().await;
-        self.1.store(true, Ordering::SeqCst);
+        self.is_responsive.store(true, Ordering::SeqCst);
         std::future::pending().await
     }
 
     /// Returns the exit code if a signal was received.
     pub fn exit(&self) -> Option<Exit> {
-        match self.0.load(Ordering::SeqCst) {
+        match self.last.load(Ordering::SeqCst) {
             0 => None,
             number => Some(Exit::Signal(number)),
         }
@@ -48,40 +53,47 @@ pub fn survive_file_size_limit() {
     }
 }
 
-/// Cancels `stop` on the first signal.
+/// Cancels `stop` on the first signal, and ends the process on the second one.
 pub fn watch(stop: &CancellationToken, clock: &SharedClock) -> Signals {
     let signals = Signals::default();
     for (kind, number) in [(SignalKind::interrupt(), 2), (SignalKind::terminate(), 15)] {
-        let (stop, signals, clock) = (stop.clone(), signals.clone(), Arc::clone(clock));
-        let mut arriving = match signal(kind) {
-            Ok(arriving) => arriving,
+        match signal(kind) {
+            Ok(stream) => {
+                let (stop, clock) = (stop.clone(), Arc::clone(clock));
+                tokio::spawn(handle(stream, number, signals.clone(), stop, clock));
+            }
             // Without a handler, the signal ends the process, as by default.
             Err(error) => {
                 tracing::warn!("cannot handle signals, so a signal ends this run at once: {error}");
-                continue;
             }
-        };
+        }
+    }
+    signals
+}
+
+/// Handles the signals of one kind.
+async fn handle(
+    mut stream: Signal,
+    number: u8,
+    signals: Signals,
+    stop: CancellationToken,
+    clock: SharedClock,
+) {
+    let exit = move || std::process::exit(i32::from(Exit::Signal(number).code()));
+    while stream.recv().await.is_some() {
+        if stop.is_cancelled() {
+            exit();
+        }
+        tracing::warn!("stopping after the work in progress; a second signal stops at once");
+        // The number is stored before the cancellation, because tasks that it wakes read the number.
+        signals.last.store(number, Ordering::SeqCst);
+        stop.cancel();
+        let (signals, clock) = (signals.clone(), Arc::clone(&clock));
         tokio::spawn(async move {
-            let exit = move || std::process::exit(i32::from(Exit::Signal(number).code()));
-            while arriving.recv().await.is_some() {
-                if stop.is_cancelled() {
-                    exit();
-                }
-                tracing::warn!(
-                    "stopping after the work in progress; a second signal stops at once"
-                );
-                // The number is stored before the cancellation, because tasks that it wakes read the number.
-                signals.0.store(number, Ordering::SeqCst);
-                stop.cancel();
-                let (noticed, clock) = (Arc::clone(&signals.1), Arc::clone(&clock));
-                tokio::spawn(async move {
-                    clock.sleep(BLOCKED_TIMEOUT).await;
-                    if !noticed.load(Ordering::SeqCst) {
-                        exit();
-                    }
-                });
+            clock.sleep(BLOCKED_TIMEOUT).await;
+            if !signals.is_responsive.load(Ordering::SeqCst) {
+                exit();
             }
         });
     }
-    signals
 }
