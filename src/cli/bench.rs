@@ -62,11 +62,11 @@ pub struct Bench {
     posts: u32,
     #[command(flatten)]
     pipeline: PipelineFlags,
-    #[command(flatten)]
-    model: ModelFlags,
     /// Set the output format
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
+    #[command(flatten)]
+    model: ModelFlags,
 }
 
 /// Texts and settings to measure.
@@ -116,44 +116,37 @@ impl Bench {
 
 impl Workload {
     fn run(mut self, format: OutputFormat) -> Result<Exit, CliError> {
-        let mut found: Vec<Precision> = Vec::new();
-        for (name, precision) in self.precisions()? {
-            self.choice.precision.clone_from(&precision);
-            match self.measure(name, precision) {
-                Ok(Some(measured)) => found.push(measured),
+        let mut measured: Vec<Precision> = Vec::new();
+        for (name, setting) in self.precisions()? {
+            self.choice.precision.clone_from(&setting);
+            match self.measure(name, setting) {
+                Ok(Some(precision)) => measured.push(precision),
                 Ok(None) => {
                     tracing::warn!("stopped before the measurement was complete");
                     return Ok(Exit::Done);
                 }
                 // Without float32 there is nothing to compare with.
-                Err(error) if found.is_empty() => return Err(error),
+                Err(error) if measured.is_empty() => return Err(error),
                 Err(error) => tracing::warn!("left out a precision: {error}"),
             }
         }
-        let timed = self.texts.len().min(TIMED_TEXTS);
-        let fp32 = found.iter().find(|precision| precision.name == FP32);
+        let fp32 = measured.iter().find(|precision| precision.name == FP32);
         let fp32 = fp32.map(|precision| &precision.labels[..]);
-        let mut rows = Vec::new();
-        for precision in &found {
-            let same_labels = precision.same_labels(fp32).map(|share| round_to(share, 4));
-            for size in &precision.sizes {
-                let per_second = |seconds: f64| round_to(timed as f64 / seconds.max(1e-9), 1);
-                let speed = size.seconds.map(per_second);
-                rows.push(json!({
-                    "precision": precision.name, "batch by": size.by, "size": size.size, "texts/s": speed,
-                    "peak MiB": size.peak_mib, "labels as in fp32": same_labels,
-                }));
-            }
-        }
+        let rows = self.rows(&measured, fp32);
         let columns = "precision, batch by, size, texts/s, peak MiB, labels as in fp32";
         let table = output::table_from_objects(columns, &rows);
-        let Some((precision, batch_tokens)) = suggested(&found, fp32) else {
+        let Some((precision, batch_tokens)) = suggested(&measured, fp32) else {
             output::print_table(&table, format)?;
+            tracing::warn!(
+                "no settings are suggested: a precision needs {} texts that show labels like those of float32, and \
+                 memory for a batch",
+                SAME_LABELS.1
+            );
             return Ok(Exit::Partial);
         };
         let settings = json!({"precision": precision, "batch_tokens": batch_tokens});
-        let all = json!({"texts": self.texts.len(), "measured": rows, "settings": settings});
-        Printout::new(all).with("", table).print(format)?;
+        let json = json!({"texts": self.texts.len(), "measured": rows, "settings": settings});
+        Printout::new(json).with("", table).print(format)?;
         if format == OutputFormat::Table {
             output::print(&format!(
                 "[classify]\nprecision = \"{precision}\"\nbatch_tokens = {batch_tokens}\n"
@@ -162,50 +155,74 @@ impl Workload {
         Ok(Exit::Done)
     }
 
-    /// Lists the precisions of the folder on this machine, float32 first, with the value that selects each.
+    /// Returns the texts that are scored with each batch size.
+    fn timed_texts(&self) -> &[String] {
+        &self.texts[..self.texts.len().min(TIMED_TEXTS)]
+    }
+
+    /// Formats the measurements, one row per batch size.
+    fn rows(&self, measured: &[Precision], fp32: Option<&[Option<usize>]>) -> Vec<Value> {
+        let texts = self.timed_texts().len() as f64;
+        let mut rows = Vec::new();
+        for precision in measured {
+            let same_labels = precision.same_labels(fp32).map(|share| round_to(share, 4));
+            for size in &precision.sizes {
+                let per_second = |seconds: f64| round_to(texts / seconds.max(1e-9), 1);
+                let speed = size.seconds.map(per_second);
+                rows.push(json!({
+                    "precision": precision.name, "batch by": size.by, "size": size.size, "texts/s": speed,
+                    "peak MiB": size.peak_mib, "labels as in fp32": same_labels,
+                }));
+            }
+        }
+        rows
+    }
+
+    /// Lists the precisions of the folder on this machine, float32 first, with the setting that selects each. If one was
+    /// chosen, lists only this one and float32.
     fn precisions(&mut self) -> Result<Vec<(String, Option<String>)>, CliError> {
         // A precision that the model lacks is an error, not an empty table.
         self.choice.folder()?;
-        let asked = self.choice.precision.take();
-        let chosen = self.choice.open_one(self.choice.devices[0])?.chosen;
-        self.choice.devices = vec![chosen.device];
-        let own = self.choice.folder()?;
-        let mut all = vec![(own.precision, None)];
+        let chosen = self.choice.precision.take();
+        let opened = self.choice.open_one(self.choice.devices[0])?;
+        self.choice.devices = vec![opened.chosen.device];
+        drop(opened);
+        let default = self.choice.folder()?;
+        let mut precisions = vec![(default.precision, None)];
         for name in PRECISIONS {
-            let precision = Some(name.to_owned());
-            let folder = ModelChoice {
-                precision: precision.clone(),
-                ..self.choice.clone()
-            }
-            .folder();
-            if let Ok(folder) = folder
+            let mut choice = self.choice.clone();
+            choice.precision = Some(name.to_owned());
+            if let Ok(folder) = choice.folder()
                 && self.is_supported(&folder)
-                && all.iter().all(|(known, _)| *known != folder.precision)
+                && precisions
+                    .iter()
+                    .all(|(known, _)| *known != folder.precision)
             {
-                all.push((folder.precision, precision));
+                precisions.push((folder.precision, choice.precision));
             }
         }
-        all.retain(|(name, precision)| {
-            let is = |asked| asked == name || precision.as_ref() == Some(asked);
-            name == FP32 || asked.as_ref().is_none_or(is)
-        });
-        all.sort_by_key(|(name, _)| name != FP32);
-        Ok(all)
+        if let Some(chosen) = chosen {
+            precisions.retain(|(name, setting)| {
+                name == FP32 || *name == chosen || setting.as_ref() == Some(&chosen)
+            });
+        }
+        precisions.sort_by_key(|(name, _)| name != FP32);
+        Ok(precisions)
     }
 
     fn is_supported(&self, folder: &ModelFolder) -> bool {
-        let rounding = folder.rounding;
-        let openvino = || load_openvino(self.choice.options.openvino.as_deref());
+        let (rounding, options) = (folder.rounding, &self.choice.options);
+        let openvino = || load_openvino(options.openvino.as_deref());
         rounding.is_exact()
-            || self.choice.options.engine != EngineName::OnnxRuntime
-                && openvino().is_ok_and(|found| !rounding.is_bf16() || found.has_bf16())
+            || options.engine != EngineName::OnnxRuntime
+                && openvino().is_ok_and(|openvino| !rounding.is_bf16() || openvino.has_bf16())
     }
 
-    /// Measures a precision; `None` after a signal.
+    /// Measures a precision; `None` after a signal. `setting` selects the precision.
     fn measure(
         &self,
         name: String,
-        precision: Option<String>,
+        setting: Option<String>,
     ) -> Result<Option<Precision>, CliError> {
         let device = self.choice.devices[0];
         let OpenedModel { mut labeler, .. } = self.choice.open_one(device)?;
@@ -218,9 +235,10 @@ impl Workload {
             let scores = result.ok()?.scores;
             (!scores.is_abstention()).then_some(scores.best)
         });
-        let timed = &self.texts[..self.texts.len().min(TIMED_TEXTS)];
         let encoder = labeler.encoder();
-        let texts = encoder.encode(timed).map_err(LabelerError::Tokenize)?;
+        let texts = encoder
+            .encode(self.timed_texts())
+            .map_err(LabelerError::Tokenize)?;
         let rows = prepared.rows(&encoder, &texts, |_, _| true);
         let (mut sizes, batches): (Vec<BatchSize>, Vec<_>) =
             planned_sizes(&labeler, &rows).into_iter().unzip();
@@ -252,7 +270,7 @@ impl Workload {
         }
         Ok(Some(Precision {
             name,
-            setting: precision.unwrap_or_else(|| "auto".to_owned()),
+            setting: setting.unwrap_or_else(|| "auto".to_owned()),
             labels: labels.collect(),
             sizes,
         }))
@@ -281,8 +299,8 @@ fn planned_sizes<'a>(
     let mut by_label = rows.to_vec();
     by_label.sort_by_key(|row| (row.label, row.text));
     let by_posts = POSTS.map(|posts| {
-        let of_label = by_label.chunk_by(|a, b| a.label == b.label);
-        let batches = of_label.flat_map(|rows| rows.chunks(posts));
+        let labels = by_label.chunk_by(|a, b| a.label == b.label);
+        let batches = labels.flat_map(|rows| rows.chunks(posts));
         let batches = batches.map(<[_]>::to_vec).collect();
         (unmeasured("posts", posts), batches)
     });
@@ -311,6 +329,12 @@ fn compute(
 }
 
 impl Precision {
+    /// Returns the batch sizes in tokens that fit into memory, smallest first, with the seconds of the fastest pass.
+    fn timed_by_tokens(&self) -> impl Iterator<Item = (usize, f64)> {
+        let by_tokens = self.sizes.iter().filter(|size| size.by == "tokens");
+        by_tokens.filter_map(|size| Some((size.size, size.seconds?)))
+    }
+
     /// Returns the share of texts with the same label as in float32.
     fn same_labels(&self, fp32: Option<&[Option<usize>]>) -> Option<f64> {
         let same = self.labels.iter().zip(fp32?).filter(|(a, b)| a == b);
@@ -326,30 +350,29 @@ impl Precision {
 }
 
 /// Returns the values of the settings `precision` and `batch_tokens` that are fastest, with the labels of float32.
-fn suggested<'f>(
-    found: &'f [Precision],
+fn suggested<'m>(
+    measured: &'m [Precision],
     fp32: Option<&[Option<usize>]>,
-) -> Option<(&'f str, usize)> {
-    let mut timed = Vec::new();
-    for precision in found.iter().filter(|precision| precision.is_close(fp32)) {
-        let by_tokens = precision.sizes.iter().filter(|size| size.by == "tokens");
-        timed.extend(by_tokens.filter_map(|size| Some((precision, size.size, size.seconds?))));
-    }
-    let (fastest, _, least) = *timed.iter().min_by(|a, b| a.2.total_cmp(&b.2))?;
-    let (_, size, _) = *timed.iter().find(|(precision, _, seconds)| {
-        precision.setting == fastest.setting && seconds * AS_FAST <= least
-    })?;
-    Some((&fastest.setting, size))
+) -> Option<(&'m str, usize)> {
+    let close = measured.iter().filter(|precision| precision.is_close(fp32));
+    let timed = close.flat_map(|precision| {
+        let sizes = precision.timed_by_tokens();
+        sizes.map(move |(_, seconds)| (precision, seconds))
+    });
+    let (precision, least) = timed.min_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    let mut sizes = precision.timed_by_tokens();
+    let (size, _) = sizes.find(|(_, seconds)| seconds * AS_FAST <= least)?;
+    Some((&precision.setting, size))
 }
 
 /// Reads up to `most` texts from a file with one JSON object per line.
 fn read_texts(path: &Path, most: usize) -> Result<Vec<String>, CliError> {
-    let wrong = |what: String| CliError::Usage(format!("cannot read `{}`: {what}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let usage = |why: String| CliError::Usage(format!("cannot read `{}`: {why}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| usage(error.to_string()))?;
     let mut texts = Vec::new();
-    for (i, line) in text.lines().enumerate().take(most) {
-        let value: Value = serde_json::from_str(line)
-            .map_err(|error| wrong(format!("line {}: {error}", i + 1)))?;
+    for (number, line) in (1..).zip(text.lines()).take(most) {
+        let value: Value =
+            serde_json::from_str(line).map_err(|error| usage(format!("line {number}: {error}")))?;
         let field = |name: &str| value[name].as_str().unwrap_or_default();
         texts.push(match value["text"].as_str() {
             Some(text) => text.to_owned(),
@@ -357,7 +380,7 @@ fn read_texts(path: &Path, most: usize) -> Result<Vec<String>, CliError> {
         });
     }
     if texts.is_empty() {
-        return Err(wrong("the file contains no text".to_owned()));
+        return Err(usage("the file contains no text".to_owned()));
     }
     Ok(texts)
 }
@@ -434,14 +457,14 @@ mod tests {
             precision("bf16", 4, [0.1, 5.05, 5.0]),
             precision("int8", 5, [0.1, 1.0, 0.0]),
         ];
-        let of = |found| suggested(found, Some(&fp32));
+        let suggested = |measured| suggested(measured, Some(&fp32));
         // Almost as fast, with half the memory.
-        assert_eq!(of(&all), Some(("bf16", 256)));
-        assert_eq!(of(&all[..1]), Some((FP32, 512)));
-        assert_eq!(of(&all[2..]), None);
+        assert_eq!(suggested(&all), Some(("bf16", 256)));
+        assert_eq!(suggested(&all[..1]), Some((FP32, 512)));
+        assert_eq!(suggested(&all[2..]), None);
         // Too few texts show nothing.
         let mut few = precision("bf16", 0, [0.1, 5.0, 5.0]);
         few.labels.truncate(199);
-        assert_eq!(of(&[few]), None);
+        assert_eq!(suggested(&[few]), None);
     }
 }
