@@ -5,11 +5,12 @@ use clap::Args;
 use serde_json::json;
 
 use super::side::{Side, split_model};
-use super::{Printout, cost, rows_from_objects, settings};
+use super::{Printout, rows_from_objects, settings};
+use crate::classify::model_row;
 use crate::cli::output::{counted, key_value_table, thousands};
 use crate::cli::{App, CliError, Exit, OutputFormat, output};
 use crate::telemetry::Progress;
-use topicmill_core::labels::hypothesis::Pass;
+use topicmill_core::labels::hypothesis::{self, Pass};
 use topicmill_core::{Label, ModelKind};
 use topicmill_review::compare::{Comparison, LabelChange, LabelSource, compare, label_changes};
 use topicmill_store::{Access, Store, Table};
@@ -45,33 +46,35 @@ impl Diff {
         let store = app.store(Access::ReadOnly).await?;
         let a = Side::find(app, &store, split_model(&self.a), false).await?;
         let b = Side::find(app, &store, split_model(&self.b), false).await?;
-        let mut found = compare_sets(&a, &b);
-        add_cost(&store, &b, &mut found).await?;
-        self.moves(app, &store, [&a, &b], &mut found).await?;
+        let mut printout = compare_sets(&a, &b);
+        add_cost(&store, &b, &mut printout).await?;
+        self.compare_posts(app, &store, [&a, &b], &mut printout)
+            .await?;
         store.close().await?;
-        found.print(self.format)?;
+        printout.print(self.format)?;
         Ok(Exit::Done)
     }
 
-    async fn moves(
+    /// Compares the labels of the posts, and adds the posts whose label changes.
+    async fn compare_posts(
         &self,
         app: &App,
         store: &Store,
         sides: [&Side; 2],
-        found: &mut Printout,
+        printout: &mut Printout,
     ) -> Result<(), CliError> {
         let compared = compare_sides(app, store, sides, self.limit).await?;
-        let lacking = compared.unlabelled;
-        if lacking.iter().any(|posts| *posts > 0) {
+        let [of_first, of_second] = compared.unlabelled;
+        if of_first + of_second > 0 {
             tracing::warn!(
-                of_first = lacking[0],
-                of_second = lacking[1],
+                of_first,
+                of_second,
                 "posts without a label that would need inference are left out: `topicmill classify` with this label \
                  set and model labels those that still have their text, and keeps the current label set"
             );
         }
         let without_fit = compare_without_fit(app, store, sides).await?;
-        add_moves(found, &compared, without_fit.as_ref());
+        add_moves(printout, &compared, without_fit.as_ref());
         Ok(())
     }
 }
@@ -112,6 +115,7 @@ async fn compare_without_fit(
     Ok(Some(compare_sides(app, store, sides, 0).await?))
 }
 
+/// Compares the settings and labels of two sides.
 fn compare_sets(a: &Side, b: &Side) -> Printout {
     let changes = label_changes(&a.set, &b.set);
     let json =
@@ -121,54 +125,56 @@ fn compare_sets(a: &Side, b: &Side) -> Printout {
         .zip(settings(&b.set))
         .map(|((what, a), (_, b))| json!([what, a, b]))
         .chain([json!(["model", a.model(), b.model()])]);
-    let mut found = Printout::new(json).with("", output::table(["", "first", "second"], rows));
+    let mut printout = Printout::new(json).with("", output::table(["", "first", "second"], rows));
     let heading = if changes.is_empty() {
         "The labels are the same."
     } else {
         "Labels"
     };
-    found.add_csv(heading, labels_table(&changes));
-    found
+    printout.add_csv(heading, labels_table(&changes));
+    printout
 }
 
 /// Adds the cost of labelling every post with the second label set and model.
-async fn add_cost(store: &Store, b: &Side, found: &mut Printout) -> Result<(), CliError> {
+async fn add_cost(store: &Store, b: &Side, printout: &mut Printout) -> Result<(), CliError> {
     let Some(folder) = &b.folder else {
         return Ok(());
     };
-    let cost = cost(store, folder, &b.set).await?;
-    found.json["cost"] = json!(cost);
+    let labels = store.labels();
+    let (model, hash) = (model_row(folder), b.set.hash());
+    let keys = hypothesis::keys(&folder.kind, &b.set);
+    let existing = labels.find_existing(&model, &hash, &keys).await?;
+    let cost = labels.cost(existing.model, existing.label_set, &existing.hypotheses);
+    let cost = cost.await?;
+    printout.json["cost"] = json!(cost);
     let ready = cost.posts_without_inference;
     let pass = Pass::of(&folder.kind, &b.set);
+    let [stored, missing] = [cost.pairs_stored, cost.pairs_missing].map(|pairs| pass.count(pairs));
+    let unit = pass.unit();
     let rows = [
         ("posts with a label".to_owned(), json!(cost.labelled)),
         ("posts to label".to_owned(), json!(cost.posts)),
         ("of these, without inference".to_owned(), json!(ready)),
-        (
-            format!("{} already computed", pass.unit()),
-            json!(pass.count(cost.pairs_stored)),
-        ),
-        (
-            format!("{} to compute", pass.unit()),
-            json!(pass.count(cost.pairs_missing)),
-        ),
+        (format!("{unit} already computed"), json!(stored)),
+        (format!("{unit} to compute"), json!(missing)),
     ];
     let table = key_value_table("what", rows);
-    let all = match folder.kind {
+    let note = match folder.kind {
         ModelKind::Gliclass(_) => {
             ", which reads all labels together: one changed label requires computing all again"
         }
         _ => "",
     };
     let heading = format!(
-        "Cost of labelling every post with the second label set and {}{all}",
+        "Cost of labelling every post with the second label set and {}{note}",
         folder.name
     );
-    found.add(&heading, table);
+    printout.add(&heading, table);
     Ok(())
 }
 
-fn add_moves(found: &mut Printout, compared: &Comparison, without_fit: Option<&Comparison>) {
+/// Adds the agreement of the labels, and the changes.
+fn add_moves(printout: &mut Printout, compared: &Comparison, without_fit: Option<&Comparison>) {
     let mut json = compared.to_json();
     json["without_fit"] = json!(without_fit.map(|compared| {
         let moves = &compared.moves;
@@ -192,22 +198,22 @@ fn add_moves(found: &mut Printout, compared: &Comparison, without_fit: Option<&C
         ("other or unsure, in the second", "none_of_these_after"),
     ];
     let rows = rows.map(|(what, key)| (what, json[key].clone()));
-    found.json["moved"] = json;
-    found.add(
+    printout.json["moved"] = json;
+    printout.add(
         &format!("Labels on the same posts{note}"),
         key_value_table("what", rows),
     );
     if compared.moves.moved() == 0 {
         return;
     }
-    let rows = rows_from_objects(&found.json["moved"]["moves"], &["from", "to", "posts"]);
+    let rows = rows_from_objects(&printout.json["moved"]["moves"], &["from", "to", "posts"]);
     let table = output::table(["from", "to", "posts"], rows.into_iter().take(SHOWN_MOVES));
-    found.add_csv("Largest changes", table);
+    printout.add_csv("Largest changes", table);
     if !compared.examples.is_empty() {
         let keys = ["fullname", "from", "to", "score", "title"];
-        let rows = rows_from_objects(&found.json["moved"]["examples"], &keys);
+        let rows = rows_from_objects(&printout.json["moved"]["examples"], &keys);
         let table = output::table(["post", "from", "to", "score", "title"], rows);
-        found.add("Changes with the highest scores", table);
+        printout.add("Changes with the highest scores", table);
     }
 }
 

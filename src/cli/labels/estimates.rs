@@ -36,7 +36,7 @@ pub async fn add_groups_of(
     store: &Store,
     (side, by, kind): (&Side, Grouping, ThingKind),
     sample: Option<&RandomSample>,
-    found: &mut Printout,
+    printout: &mut Printout,
 ) -> Result<(), CliError> {
     let Some(target) = side.target() else {
         return Err(CliError::Usage(format!(
@@ -45,21 +45,21 @@ pub async fn add_groups_of(
         )));
     };
     let groups = groups_of(store, (target, &side.set), (by, kind), sample, Counted::All).await?;
-    add_groups(&side.set, by, &groups, found);
+    add_groups(&side.set, by, &groups, printout);
     Ok(())
 }
 
 /// Adds a table of the labels' shares of all labelled posts: as assigned, and estimated from a random sample.
-pub fn add_shares(side: &Side, sample: Option<&RandomSample>, found: &mut Printout) {
+pub fn add_shares(side: &Side, sample: Option<&RandomSample>, printout: &mut Printout) {
     let random = sample.map_or(0, |sample| sample.held.posts.len());
     let shares = sample.and_then(|sample| Some((sample.size()?.posts, sample.shares(&side.set)?)));
     let Some((posts, shares)) = shares else {
-        found.add_note(&format!(
+        printout.add_note(&format!(
             "The estimated shares of labels need {ENOUGH_ANSWERS} random gold posts in the database ({random} so far)."
         ));
         return;
     };
-    found.json["shares"] = json!(shares);
+    printout.json["shares"] = json!(shares);
     let rows = shares.iter().map(|share| {
         let assigned = format!("{:.3}", share.assigned);
         json!([share.label, assigned, estimate(&share.estimated)])
@@ -69,5 +69,5 @@ pub fn add_shares(side: &Side, sample: Option<&RandomSample>, found: &mut Printo
         "Shares of {posts} labelled posts. Assigned: the share with this label. Estimated: the share whose right label this \
          is, from {random} random gold posts",
     );
-    found.add(&heading, table);
+    printout.add(&heading, table);
 }

@@ -16,7 +16,7 @@ use topicmill_store::Grouping;
 const SHOWN: usize = 24;
 
 /// Adds a table of labels' shares in each group and, if two groups have enough answers, one of their differences.
-pub fn add_groups(set: &LabelSet, by: Grouping, groups: &[GroupShares], found: &mut Printout) {
+pub fn add_groups(set: &LabelSet, by: Grouping, groups: &[GroupShares], printout: &mut Printout) {
     let differences = group_differences(groups);
     let share_json = |(label, (assigned, estimated)): (usize, &(f64, Option<Estimate>))| {
         let label = slug(set, label);
@@ -35,7 +35,7 @@ pub fn add_groups(set: &LabelSet, by: Grouping, groups: &[GroupShares], found: &
         json["second"] = json!(groups[difference.second].group);
         json
     };
-    found.json["groups"] = json!({
+    printout.json["groups"] = json!({
         "by": by.name(),
         "groups": groups.iter().map(group_json).collect::<Vec<_>>(),
         "differences": differences.iter().map(difference_json).collect::<Vec<_>>(),
@@ -66,8 +66,8 @@ pub fn add_groups(set: &LabelSet, by: Grouping, groups: &[GroupShares], found: &
          estimated.{more}",
         by.name()
     );
-    found.add_csv(&heading, table);
-    add_differences(set, groups, &differences, found);
+    printout.add_csv(&heading, table);
+    add_differences(set, groups, &differences, printout);
 }
 
 /// Returns the name of a group for a table.
@@ -80,7 +80,7 @@ fn add_differences(
     set: &LabelSet,
     groups: &[GroupShares],
     differences: &[GroupDifference],
-    found: &mut Printout,
+    printout: &mut Printout,
 ) {
     if differences.is_empty() {
         return;
@@ -114,5 +114,5 @@ fn add_differences(
         differences.iter().filter(is_significant).count(),
         differences.len()
     );
-    found.add(&heading, output::table(columns, rows));
+    printout.add(&heading, output::table(columns, rows));
 }

@@ -74,8 +74,8 @@ async fn stored_label_sets(store: &Store, for_table: bool) -> Result<Vec<Value>,
         }
         let without_labels = keys.is_empty().then_some(None);
         for key in keys.into_iter().map(Some).chain(without_labels) {
-            let found = models.iter().find(|(id, _)| Some(*id) == key);
-            let model = found.map(|(_, model)| model);
+            let row = models.iter().find(|(id, _)| Some(*id) == key);
+            let model = row.map(|(_, model)| model);
             let target = key.map(|model| Target {
                 model,
                 label_set: set.id,
@@ -86,7 +86,8 @@ async fn stored_label_sets(store: &Store, for_table: bool) -> Result<Vec<Value>,
             };
             let is_current = match target.is_some() && target == current {
                 is_current if !for_table => json!(is_current),
-                is_current => json!(if is_current { "yes" } else { "" }),
+                true => json!("yes"),
+                false => json!(""),
             };
             rows.push(json!({
                 "label_set": set.name, "version": short_hash(&set.hash),
@@ -110,14 +111,12 @@ impl Use {
         let named = NamedSet::find(app, &which, &store, &self.set).await?;
         let version = short_hash(&named.set.hash()).to_owned();
         let set = format!("`{}` (version {version})", named.set.name);
-        let none = || no_such_labels(&set, &self.set, &version);
-        let Some(label_set) = named.stored else {
-            return Err(none());
-        };
+        let no_labels = || no_such_labels(&set, &self.set, &version);
+        let label_set = named.stored.ok_or_else(no_labels)?;
         let current = store.labels().current_target().await?;
         let word = self.model.as_deref();
-        let found = model_with_labels(&store, label_set, current, word, &set).await?;
-        let (model, row) = found.ok_or_else(none)?;
+        let model = model_with_labels(&store, label_set, current, word, &set).await?;
+        let (model, row) = model.ok_or_else(no_labels)?;
         let target = Target { model, label_set };
         let model = model_display_name(&row);
         if current == Some(target) {
@@ -130,7 +129,7 @@ impl Use {
             .await?;
         // The count is zero if every labelled post has been edited since.
         if cost.labelled == 0 {
-            return Err(none());
+            return Err(no_labels());
         }
         if !self.yes {
             check_no_label_is_lost(&store, target).await?;
@@ -153,7 +152,7 @@ impl Use {
 }
 
 /// Returns the model to use for a label set's labels: the named one, the only one with labels, or the current one.
-/// Returns `None` if no model has labels of this label set.
+/// Returns `None` if no model has labels of this label set. `set` is its name in an error.
 async fn model_with_labels(
     store: &Store,
     label_set: LabelSetId,
@@ -173,8 +172,8 @@ async fn model_with_labels(
     if let [only] = &models[..] {
         return Ok(Some(only.clone()));
     }
-    let is_current = |(id, _): &&(ModelId, ModelRow)| current.is_some_and(|now| now.model == *id);
-    match models.iter().find(is_current) {
+    let current = current.map(|target| target.model);
+    match models.iter().find(|(id, _)| Some(*id) == current) {
         Some(model) => Ok(Some(model.clone())),
         None => Err(CliError::Usage(format!(
             "several models have labels of {set}: choose one with --model: {}",
@@ -195,15 +194,15 @@ pub(in crate::cli) async fn selected_labels(
     };
     let current = store.labels().current_target().await?;
     let named = NamedSet::stored(app, store, word).await?;
-    let none = || {
+    let no_labels = || {
         CliError::Usage(format!(
             "no post has a label of `{word}`: label posts with `topicmill classify --pipeline FILE` and its pipeline \
              file"
         ))
     };
-    let label_set = named.stored.ok_or_else(none)?;
-    let found = model_with_labels(store, label_set, current, model, &format!("`{word}`")).await?;
-    let (model, _) = found.ok_or_else(none)?;
+    let label_set = named.stored.ok_or_else(no_labels)?;
+    let model = model_with_labels(store, label_set, current, model, &format!("`{word}`")).await?;
+    let (model, _) = model.ok_or_else(no_labels)?;
     Ok(Some((Target { model, label_set }, named.set)))
 }
 

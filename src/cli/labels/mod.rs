@@ -1,7 +1,7 @@
 //! `topicmill labels`: creates, validates, compares, calibrates, fits, evaluates, lists, exports and drops label sets.
 //!
 //! The version of a label set is a hash of everything that determines a label: labels, template, mode, threshold,
-//! temperature, background and fit. This module also resolves the names of label sets and models on the command line.
+//! temperature, background and fit.
 
 mod calibrate;
 mod diff;
@@ -13,6 +13,7 @@ mod fit;
 mod gold;
 mod groups;
 mod list;
+mod named;
 mod new;
 mod rescoring;
 mod side;
@@ -26,31 +27,25 @@ use serde_json::{Value, json};
 
 use super::app::{App, ModelFlags, PipelineFlags};
 use super::drop_labels::{self, DropFlags};
-pub(super) use super::output::Printout;
+use super::output::Printout;
 use super::{CliError, Exit};
 use crate::atomic_file::{self, IfExists};
-use crate::classify::model_row;
-use topicmill_core::labels::hypothesis;
 use topicmill_core::{Background, LabelSet, Mode, ThingKind, short_hash};
 use topicmill_review::gold::GoldLabels;
 use topicmill_review::hypotheses;
 use topicmill_score::folder::ModelFolder;
-use topicmill_store::{
-    Access, Cost, DropTarget, LabelSetId, LabelSetRow, ModelId, ModelRow, Store,
-};
+use topicmill_store::{Access, DropTarget, Store};
 
 pub(super) use self::fit::{FitLabels, FitVerdict};
 pub(super) use self::gold::login;
 pub(super) use self::list::selected_labels;
+use self::named::{NamedSet, NamedVersion, find_stored_model, join_or_none};
+pub(super) use self::named::{model_display_name, named_model, no_labels_yet};
 
 /// Shown in place of a label for posts that no label fits.
 const NONE: &str = topicmill_review::evaluate::NO_LABEL;
-/// The word for the current label set.
-const CURRENT: &str = "current";
 /// The file name that means stdout.
 const STDOUT: &str = "-";
-/// The minimum length of a hash prefix.
-const MIN_HASH_PREFIX: usize = 4;
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
@@ -126,13 +121,8 @@ impl ResolveFlags {
         gold: &str,
         set: &LabelSet,
     ) -> Result<GoldLabels, CliError> {
-        let decides = self.decides.as_deref();
-        Ok(
-            GoldLabels::read(store, (gold, ThingKind::Post), decides, &[set], |_, _| {
-                false
-            })
-            .await?,
-        )
+        let (source, decides) = ((gold, ThingKind::Post), self.decides.as_deref());
+        Ok(GoldLabels::read(store, source, decides, &[set], |_, _| false).await?)
     }
 }
 
@@ -205,167 +195,6 @@ impl WhichModel {
     }
 }
 
-/// A label set named on the command line.
-struct NamedSet {
-    pub set: LabelSet,
-    /// The database id, if the label set is stored.
-    pub stored: Option<LabelSetId>,
-}
-
-/// The name and version of a label set named on the command line. A stored label set is not read, because it may be
-/// damaged.
-struct NamedVersion {
-    name: String,
-    hash: String,
-    /// The database id, if the label set is stored.
-    stored: Option<LabelSetId>,
-    /// The label set, if a pipeline file was named.
-    of_file: Option<LabelSet>,
-}
-
-impl NamedVersion {
-    /// Resolves `current`, a pipeline file, or the name or version prefix of a stored label set. A word that means both
-    /// a file and a stored label set is rejected, because a file in the current folder may be there by chance.
-    async fn find(
-        app: &App,
-        which: &WhichModel,
-        store: &Store,
-        word: &str,
-    ) -> Result<Self, CliError> {
-        let rows = store.labels().label_sets().await?;
-        let named = |row: &&LabelSetRow| row.name == word || is_hash_prefix(word, &row.hash);
-        let path = Path::new(word);
-        if word != CURRENT && path.is_file() {
-            if let Some(row) = rows.iter().find(named) {
-                return Err(CliError::Usage(format!(
-                    "`{word}` is ambiguous: it is both a file in this folder and a stored label set; use `./{word}` for \
-                     the file, or the version {} for the label set",
-                    short_hash(&row.hash)
-                )));
-            }
-            let set = which.label_set(app, Some(path))?;
-            let hash = set.hash();
-            let stored = rows.iter().find(|row| row.hash == hash);
-            return Ok(Self {
-                name: set.name.clone(),
-                stored: stored.map(|row| row.id),
-                hash,
-                of_file: Some(set),
-            });
-        }
-        let no_such = || {
-            let known = rows
-                .iter()
-                .map(|row| format!("{} ({})", short_hash(&row.hash), row.name));
-            CliError::Usage(format!(
-                "`{word}` is neither a pipeline file nor the name or version of a stored label set; stored label sets: \
-                 {}",
-                join_or_none(known)
-            ))
-        };
-        let current = match word {
-            CURRENT => {
-                let target = store.labels().current_target().await?;
-                Some(target.ok_or_else(no_labels_yet)?.label_set)
-            }
-            _ => None,
-        };
-        let is_meant = |row: &&LabelSetRow| match current {
-            Some(id) => row.id == id,
-            None => named(row),
-        };
-        let meant: Vec<&LabelSetRow> = rows.iter().filter(is_meant).collect();
-        match meant[..] {
-            [row] => Ok(Self {
-                name: row.name.clone(),
-                hash: row.hash.clone(),
-                stored: Some(row.id),
-                of_file: None,
-            }),
-            [] => Err(no_such()),
-            _ => Err(ambiguous(word, &meant)),
-        }
-    }
-
-    /// Formats name and version.
-    fn display(&self) -> String {
-        format!("`{}` (version {})", self.name, short_hash(&self.hash))
-    }
-}
-
-impl NamedSet {
-    /// Like [`NamedSet::find`], with the model and mode of the settings.
-    pub async fn stored(app: &App, store: &Store, word: &str) -> Result<Self, CliError> {
-        Self::find(app, &WhichModel::default(), store, word).await
-    }
-
-    /// Reads the label set that [`NamedVersion::find`] finds.
-    async fn find(
-        app: &App,
-        which: &WhichModel,
-        store: &Store,
-        word: &str,
-    ) -> Result<Self, CliError> {
-        let NamedVersion {
-            stored, of_file, ..
-        } = NamedVersion::find(app, which, store, word).await?;
-        let set = match (of_file, stored) {
-            (Some(set), _) => set,
-            (None, Some(id)) => store.labels().label_set(id).await?,
-            (None, None) => unreachable!("a version without a file is stored"),
-        };
-        Ok(Self { set, stored })
-    }
-}
-
-/// Returns the error for a name that matches several versions. It lists these versions.
-fn ambiguous(word: &str, meant: &[&LabelSetRow]) -> CliError {
-    let version = |row: &&LabelSetRow| {
-        let date = row.created_at.as_datetime().format("%Y-%m-%d %H:%M");
-        format!(
-            "{} ({}, first used {date})",
-            short_hash(&row.hash),
-            row.name
-        )
-    };
-    CliError::Usage(format!(
-        "`{word}` is ambiguous: it matches several versions of label sets; use one of these versions: {}",
-        join_or_none(meant.iter().map(version))
-    ))
-}
-
-pub(super) fn no_labels_yet() -> CliError {
-    CliError::Usage("no posts are labelled yet: run `topicmill classify` first".into())
-}
-
-fn is_hash_prefix(word: &str, hash: &str) -> bool {
-    word.len() >= MIN_HASH_PREFIX && hash.starts_with(word)
-}
-
-/// Finds the stored model with this name or hash prefix.
-pub(super) fn named_model<'a>(
-    rows: &'a [(ModelId, ModelRow)],
-    word: &str,
-) -> Result<&'a (ModelId, ModelRow), CliError> {
-    let is_meant = |(_, row): &&(ModelId, ModelRow)| {
-        row.name == word || is_hash_prefix(word, &row.manifest_hash)
-    };
-    let meant: Vec<_> = rows.iter().filter(is_meant).collect();
-    Err(CliError::Usage(match meant[..] {
-        [model] => return Ok(model),
-        [] => {
-            let known = join_or_none(rows.iter().map(|(_, row)| model_display_name(row)));
-            format!("no model `{word}` has stored labels; models with stored labels: {known}")
-        }
-        _ => {
-            let known = join_or_none(meant.iter().map(|(_, row)| model_display_name(row)));
-            format!(
-                "`{word}` is ambiguous: use the first letters of the hash of one of these models: {known}"
-            )
-        }
-    }))
-}
-
 /// Returns a name, with a number if it is not free.
 fn free_name(name: &str, is_free: impl Fn(&str) -> bool) -> String {
     let numbered = (2..).map(|number| format!("{name}-{number}"));
@@ -373,43 +202,6 @@ fn free_name(name: &str, is_free: impl Fn(&str) -> bool) -> String {
     names
         .find(|name| is_free(name))
         .expect("only finitely many names are taken")
-}
-
-fn join_or_none(words: impl Iterator<Item = String>) -> String {
-    match words.collect::<Vec<_>>().as_slice() {
-        [] => "none".to_owned(),
-        words => words.join(", "),
-    }
-}
-
-/// Formats a model with its hash, because models in different folders may have the same name.
-pub(super) fn model_display_name(row: &ModelRow) -> String {
-    let (name, precision) = (&row.name, &row.precision);
-    format!("{} ({name}, {precision})", short_hash(&row.manifest_hash))
-}
-
-/// Returns the database id of a model, if it is stored.
-async fn find_stored_model(
-    store: &Store,
-    folder: &ModelFolder,
-) -> Result<Option<ModelId>, CliError> {
-    let sought = model_row(folder);
-    let same = |row: &ModelRow| {
-        (&row.manifest_hash, &row.precision, row.max_tokens)
-            == (&sought.manifest_hash, &sought.precision, sought.max_tokens)
-    };
-    let models = store.labels().models().await?;
-    Ok(models.iter().find(|(_, row)| same(row)).map(|(id, _)| *id))
-}
-
-/// Returns the cost of labelling every post with a model and a label set.
-async fn cost(store: &Store, folder: &ModelFolder, set: &LabelSet) -> Result<Cost, CliError> {
-    let keys = hypothesis::keys(&folder.kind, set);
-    let labels = store.labels();
-    let (model, hash) = (model_row(folder), set.hash());
-    let found = labels.find_existing(&model, &hash, &keys).await?;
-    let cost = labels.cost(found.model, found.label_set, &found.hypotheses);
-    Ok(cost.await?)
 }
 
 /// Returns the settings of a label set for display.

@@ -22,6 +22,7 @@ use topicmill_store::{
 const WINDOW: usize = 1_000;
 
 /// One side of a comparison: a label set and a model.
+#[derive(Clone)]
 pub(super) struct Side {
     pub set: LabelSet,
     /// The label set, if it is stored.
@@ -75,7 +76,7 @@ impl Side {
         let folder = app
             .model_choice(&side.flags())
             .and_then(|choice| Ok(choice.folder()?));
-        let Some((named, _)) = &side.model else {
+        let Some((model, _)) = &side.model else {
             let folder = folder?;
             let stored_id = find_stored_model(store, &folder).await?;
             side.model = rows.into_iter().find(|(id, _)| Some(*id) == stored_id);
@@ -84,7 +85,7 @@ impl Side {
         };
         // Stored labels can be compared without the model folder.
         if let Ok(folder) = folder
-            && find_stored_model(store, &folder).await? == Some(*named)
+            && find_stored_model(store, &folder).await? == Some(*model)
         {
             side.folder = Some(folder);
         }
@@ -108,9 +109,7 @@ impl Side {
         Ok(Some(Self {
             set: store.labels().label_set(row.id).await?,
             stored: Some(row.id),
-            model: self.model.clone(),
-            folder: self.folder.clone(),
-            path: self.path.clone(),
+            ..self.clone()
         }))
     }
 
@@ -244,6 +243,7 @@ impl Side {
         }
     }
 
+    /// Formats the label set and the model.
     pub fn line(&self) -> String {
         let (set, hash) = (&self.set.name, self.set.hash());
         let model = self.model().unwrap_or_default();

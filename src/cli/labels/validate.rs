@@ -9,7 +9,7 @@ use super::{Printout, WhichModel, settings, settings_json};
 use crate::cli::app::PipelineFlags;
 use crate::cli::{App, CliError, Exit, OutputFormat, output};
 use topicmill_core::labels::hypothesis;
-use topicmill_core::{BackgroundTopic, Label, LabelSet, ModelKind, Topic};
+use topicmill_core::{Label, LabelSet, ModelKind, Topic};
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::labeler::{LabelerError, fits_window, prompt};
 use topicmill_score::text::Encoder;
@@ -92,6 +92,9 @@ impl Validate {
         let Some((background, labels)) = vectors.split_last() else {
             return Ok(Vec::new());
         };
+        if labels.len() < FEWEST {
+            return Ok(Vec::new());
+        }
         let mut between_labels = Vec::new();
         for (n, a) in labels.iter().enumerate() {
             between_labels.extend(labels[..n].iter().flat_map(|b| a.cosines_with(b)));
@@ -101,21 +104,21 @@ impl Validate {
             .iter()
             .map(|label| background.cosines_with(label).collect())
             .collect();
-        let warning = |(place, topic): (usize, &&BackgroundTopic)| {
+        let mut warnings = Vec::new();
+        for (place, topic) in topics.iter().enumerate() {
             let cosines: Vec<f32> = to_labels.iter().map(|cosines| cosines[place]).collect();
             let closeness = mean(&cosines);
             let is_close = closeness >= apart + CLOSER;
-            let is_umbrella = is_close && cosines.iter().all(|cosine| *cosine >= apart - FARTHER);
-            (labels.len() >= FEWEST && is_umbrella).then(|| {
+            if is_close && cosines.iter().all(|cosine| *cosine >= apart - FARTHER) {
                 let name = &topic.label;
-                format!(
+                warnings.push(format!(
                     "the background topic `{name}` is closer to the labels than they are to each other (mean cosine \
                      {closeness:.2} and {apart:.2}), so many of their posts may become `other`: leave it out with \
                      `background_without = [\"{name}\"]`"
-                )
-            })
-        };
-        Ok(topics.iter().enumerate().filter_map(warning).collect())
+                ));
+            }
+        }
+        Ok(warnings)
     }
 }
 
@@ -218,10 +221,10 @@ fn printout(set: &LabelSet, folder: Option<&ModelFolder>, tokens: &[Option<usize
         .map(|(topic, label)| json!({ "topic": topic, "label": label }))
         .collect();
     let checked = ("checked with the model".to_owned(), model);
-    let all = settings(set).into_iter().chain([checked]);
-    let mut found = Printout::new(json).with("", output::key_value_table("what", all));
-    found.add_csv("", table);
-    found
+    let facts = settings(set).into_iter().chain([checked]);
+    let mut printout = Printout::new(json).with("", output::key_value_table("what", facts));
+    printout.add_csv("", table);
+    printout
 }
 
 /// Returns an error message if two labels cannot be distinguished, by any model or by this one.
@@ -249,13 +252,13 @@ fn indistinguishable_labels(set: &LabelSet, folder: Option<&ModelFolder>) -> Opt
 
 /// Returns warnings about likely mistakes.
 fn likely_mistakes(set: &LabelSet, topics: &[Topic], folder: Option<&ModelFolder>) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut warnings = Vec::new();
     for (i, a) in set.labels.iter().enumerate() {
         for b in &set.labels[..i] {
             // Labels with the same text differ by their descriptions, or were rejected above.
             let words = |label: &Label| label.label.trim().to_lowercase();
             if words(a) != words(b) && nearly_same(&a.label, &b.label) {
-                found.push(format!(
+                warnings.push(format!(
                     "labels `{}` and `{}` are nearly the same (`{}`, `{}`): posts will get either one by chance",
                     b.slug, a.slug, b.label, a.label
                 ));
@@ -271,12 +274,14 @@ fn likely_mistakes(set: &LabelSet, topics: &[Topic], folder: Option<&ModelFolder
     }
     for (subreddit, slugs) in of_subreddit.iter().filter(|(_, slugs)| slugs.len() > 1) {
         let slugs: Vec<&str> = slugs.iter().copied().collect();
-        found.push(format!(
+        warnings.push(format!(
             "r/{subreddit} is read for several topics ({}): its posts count for each of them",
             slugs.join(", ")
         ));
     }
-    let Some(folder) = folder else { return found };
+    let Some(folder) = folder else {
+        return warnings;
+    };
     if matches!(folder.kind, ModelKind::Embedding(_)) {
         let is_bare = |label: &&Label| label.descriptions.iter().all(|text| text.trim().is_empty());
         let bare: Vec<&str> = set
@@ -286,7 +291,7 @@ fn likely_mistakes(set: &LabelSet, topics: &[Topic], folder: Option<&ModelFolder
             .map(|label| label.slug.as_str())
             .collect();
         if !bare.is_empty() {
-            found.push(format!(
+            warnings.push(format!(
                 "{} labels have no descriptions ({}): `{}` is more accurate with one or two sentences about each label",
                 bare.len(), bare.join(", "), folder.name
             ));
@@ -295,12 +300,12 @@ fn likely_mistakes(set: &LabelSet, topics: &[Topic], folder: Option<&ModelFolder
     if let Some(template) = &folder.template
         && *template != set.template
     {
-        found.push(format!(
+        warnings.push(format!(
             "`{}` was trained with the template `{template}`, but the label set has `{}`",
             folder.name, set.template
         ));
     }
-    found
+    warnings
 }
 
 /// Returns true if two labels differ only in word order, plurals, articles or conjunctions, or by a typo.

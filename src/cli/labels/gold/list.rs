@@ -108,9 +108,9 @@ fn printout(answers: &[StoredGold], agreed: &Consensus, limit: usize) -> Printou
         "before_an_edit": agreed.before_an_edit, "labels": labels, "annotators": annotators, "chosen": chosen,
         "disagreements": agreed.disagreements, "agreement": agreement, "alpha": alpha,
     });
-    let mut found = Printout::new(json).with("", key_value_table("what", rows));
-    found.add_csv("Gold labels by label", table("label", &labels));
-    found.add("Gold labels by annotator", table("annotator", &annotators));
+    let mut printout = Printout::new(json).with("", key_value_table("what", rows));
+    printout.add_csv("Gold labels by label", table("label", &labels));
+    printout.add("Gold labels by annotator", table("annotator", &annotators));
     if !agreement.is_empty() {
         let two = |figure: f64| format!("{figure:.2}").replace('-', "−");
         let rows = agreement.iter().map(|pair| {
@@ -124,7 +124,7 @@ fn printout(answers: &[StoredGold], agreed: &Consensus, limit: usize) -> Printou
             format!("; Krippendorff's alpha {value} ({low} to {high}) on {posts} posts")
         });
         let heading = format!("Agreement of annotators{overall}");
-        found.add(&heading, output::table(columns, rows));
+        printout.add(&heading, output::table(columns, rows));
     }
     if !agreed.disagreements.is_empty() {
         let shown = agreed.disagreements.iter().take(limit);
@@ -136,7 +136,7 @@ fn printout(answers: &[StoredGold], agreed: &Consensus, limit: usize) -> Printou
             json!([post.fullname, labels.collect::<Vec<_>>().join(", ")])
         });
         let heading = "Posts on which annotators disagree";
-        found.add(heading, output::table(["post", "gold labels"], rows));
+        printout.add(heading, output::table(["post", "gold labels"], rows));
     }
-    found
+    printout
 }
