@@ -1,8 +1,8 @@
 //! The command line: one file per command, with its flags, help texts and output.
 //!
-//! Data goes to stdout, everything else to stderr. A command parses flags, calls the other modules, prepares and prints
-//! the result, and returns an exit code (`error`). What several commands need (settings, store,
-//! pipeline, model) is created in `app`.
+//! Data goes to stdout, everything else to stderr. A command parses flags, calls the other modules, prints the result,
+//! and returns an exit code (`error`). What several commands need (settings, store, pipeline, model) is created in
+//! `app`.
 
 mod app;
 mod backlog;
@@ -39,10 +39,9 @@ mod terminal;
 mod time_range;
 mod welcome;
 
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::process::ExitCode;
-
-use std::panic::AssertUnwindSafe;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -181,6 +180,7 @@ impl Command {
     fn drains(&self) -> bool {
         match self {
             Self::Labels(labels::Labels::Evaluate(evaluate)) => evaluate.compute,
+            Self::Labels(labels::Labels::Fit(fit)) => fit.make_current,
             Self::Labels(command) => matches!(command, labels::Labels::Drop { .. }),
             Self::Schedule(command) => matches!(command, schedule::Schedule::Run(_)),
             Self::Model(command) => matches!(command, model::Model::Drop { .. }),
@@ -190,13 +190,11 @@ impl Command {
             _ => true,
         }
     }
-}
 
-impl Command {
     /// Returns true if the command waits for work until it is stopped.
     fn is_service(&self) -> bool {
         match self {
-            Self::Serve(_) | Self::Schedule(_) => true,
+            Self::Serve(_) | Self::Schedule(schedule::Schedule::Run(_)) => true,
             Self::Classify(command) => command.watch,
             _ => false,
         }
@@ -210,13 +208,8 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => match welcome::text(&error) {
             Some(text) => {
-                return match output::print(text) {
-                    Ok(()) => ExitCode::SUCCESS,
-                    Err(error) => {
-                        output::print_error(&error, LogFormat::Text);
-                        error.exit().into()
-                    }
-                };
+                let printed = output::print(text).map(|()| Exit::Done);
+                return exit_code(printed, LogFormat::Text);
             }
             None => exit_with_usage(&error),
         },
@@ -224,18 +217,21 @@ pub fn main() -> ExitCode {
     let mut log_format = early_log_format(&cli);
     panics::silence_caught();
     // Unwind safe: nothing in memory is used after a panic.
-    let ended = std::panic::catch_unwind(AssertUnwindSafe(|| start(cli, &mut log_format)));
-    match ended {
-        Ok(Ok(exit)) => exit.into(),
-        Ok(Err(error)) => {
-            output::print_error(&error, log_format);
-            error.exit().into()
-        }
-        Err(_) => {
-            output::print_bug();
-            Exit::Bug.into()
-        }
-    }
+    let caught = std::panic::catch_unwind(AssertUnwindSafe(|| start(cli, &mut log_format)));
+    let Ok(ended) = caught else {
+        output::print_bug();
+        return Exit::Bug.into();
+    };
+    exit_code(ended, log_format)
+}
+
+/// Returns the exit code of a command, after printing its error.
+fn exit_code(ended: Result<Exit, CliError>, log_format: LogFormat) -> ExitCode {
+    let exit = ended.unwrap_or_else(|error| {
+        output::print_error(&error, log_format);
+        error.exit()
+    });
+    exit.into()
 }
 
 /// Returns the log format from the flag or the environment, for errors before the settings are loaded.
@@ -249,13 +245,13 @@ fn early_log_format(cli: &Cli) -> LogFormat {
 
 /// Prints clap's usage error and exits. Redacts passwords, for example in a URL passed to the wrong flag.
 fn exit_with_usage(error: &clap::Error) -> ! {
-    let secret = |arg: &String| {
+    let may_be_secret = |arg: &String| {
         let lower = arg.to_ascii_lowercase();
         lower.contains("://") && arg.contains('@') || lower.contains("password")
     };
     let args: Vec<String> = std::env::args_os()
         .filter_map(|arg| arg.into_string().ok())
-        .filter(secret)
+        .filter(may_be_secret)
         .collect();
     if args.is_empty() || !error.use_stderr() {
         // Help goes to stdout.
@@ -281,6 +277,8 @@ fn exit_with_usage(error: &clap::Error) -> ! {
     std::process::exit(Exit::Usage.code().into())
 }
 
+/// Loads the settings, and runs the command until it ends or is stopped by a signal. Sets `log_format` to the
+/// format of the settings.
 fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
     // This command needs no settings, and must work even if the settings are invalid.
     if let Command::Completions(command) = cli.command {
@@ -347,5 +345,17 @@ async fn dispatch(command: Command, app: &App) -> Result<Exit, CliError> {
         Command::Db(command) => command.run(app).await,
         Command::Config(command) => command.run(app),
         Command::Completions(_) => unreachable!("handled before the settings are loaded"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fit_that_labels_posts_is_not_dropped_after_a_signal() {
+        let drains = |line: &str| Cli::parse_from(line.split(' ')).command.drains();
+        assert!(drains("topicmill labels fit --make-current"));
+        assert!(!drains("topicmill labels fit"));
     }
 }

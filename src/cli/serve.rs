@@ -110,11 +110,8 @@ impl Serve {
         // An answer that cannot be stored is lost work, so this fails at the start.
         store.gold().check_writable().await?;
         // Everybody who has the token can answer, so the page asks for a name.
-        let default = || match login() {
-            _ if is_shared => None,
-            None => Some("someone".to_owned()),
-            name => name,
-        };
+        let user = || login().unwrap_or_else(|| "someone".to_owned());
+        let default = || (!is_shared).then(user);
         Ok(Some(ReviewOptions {
             store,
             annotator: self.annotator.clone().or_else(default),
@@ -143,7 +140,7 @@ impl ReviewFitter {
     async fn run(&self) -> Result<FitOutcome, CliError> {
         let app = &self.0;
         let context = app.context(app.store(Access::Existing).await?);
-        let command = FitLabels::default();
+        let command = FitLabels::on_review_page();
         let fit = command.fit(app, &context.store).await?;
         let verdict = command.apply(app, &context, &fit).await;
         context.store.close().await?;
@@ -179,6 +176,7 @@ impl ReviewFitter {
                 "With {answers} answers, no threshold reaches the target of the last fit, so nothing changed. Give \
                  more answers, or choose a different target with `topicmill labels fit`."
             )),
+            FitVerdict::Stopped => FitOutcome::Unchanged("The server was stopped.".to_owned()),
             FitVerdict::NoGain | FitVerdict::Stored => FitOutcome::Unchanged(format!(
                 "{answers} answers do not improve the labels yet, so nothing changed. Give more answers."
             )),

@@ -12,6 +12,7 @@ use crate::classify::check_no_label_is_lost;
 use crate::cli::app::{ModelFlags, run_blocking};
 use crate::cli::output::counted;
 use crate::cli::{App, CliError, Exit, OutputFormat, backlog};
+use crate::engines::EnginePool;
 use crate::pipeline::Context;
 use topicmill_core::{FitTarget, LabelSet, Provenance};
 use topicmill_review::fit::{FittedSet, fit_label_set};
@@ -21,7 +22,7 @@ use topicmill_store::{Access, LabelSetId, LabelSetRow, ModelId, Store, StoreErro
 /// Minimum number of gold labels for randomly sampled posts. With fewer, the figures use all gold labels.
 const MIN_RANDOM: usize = 30;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(after_help = "Examples:
   topicmill labels fit
   topicmill labels fit --target-precision 0.9 --make-current")]
@@ -39,7 +40,7 @@ pub struct FitLabels {
     label_set: String,
     /// Label all stored posts with the fitted label set and make it the current one
     #[arg(long)]
-    make_current: bool,
+    pub make_current: bool,
     /// With --make-current: also if posts whose text was deleted lose their label
     #[arg(long, requires = "make_current")]
     yes: bool,
@@ -59,11 +60,11 @@ pub struct FitLabels {
     no_target: bool,
     #[command(flatten)]
     resolving: ResolveFlags,
-    #[command(flatten)]
-    model: ModelFlags,
     /// Set the output format; json prints everything in one object
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
+    #[command(flatten)]
+    model: ModelFlags,
 }
 
 /// Outcome of a fit.
@@ -72,6 +73,8 @@ pub(in crate::cli) enum FitVerdict {
     NoGain,
     /// No threshold reaches the target: nothing was stored.
     MissesTarget,
+    /// A signal arrived: nothing was stored.
+    Stopped,
     /// The label set is stored, but not current.
     Stored,
     /// The label set is current. Contains the exit code from labelling all posts with it.
@@ -88,25 +91,17 @@ pub(in crate::cli) struct LabelSetFit {
     model: ModelId,
 }
 
-impl Default for FitLabels {
+impl FitLabels {
     /// Returns the options of a fit that is started on the review page.
-    fn default() -> Self {
+    pub(in crate::cli) fn on_review_page() -> Self {
         Self {
             gold: "db".to_owned(),
             label_set: "current".to_owned(),
             make_current: true,
-            yes: false,
-            target_precision: None,
-            target_recall: None,
-            no_target: false,
-            resolving: ResolveFlags::default(),
-            model: ModelFlags::default(),
-            format: OutputFormat::default(),
+            ..Self::default()
         }
     }
-}
 
-impl FitLabels {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let context = app.context(app.store(Access::Existing).await?);
         let fit = self.fit(app, &context.store).await?;
@@ -114,7 +109,7 @@ impl FitLabels {
         let verdict = self.apply(app, &context, &fit).await?;
         context.store.close().await?;
         Ok(match verdict {
-            FitVerdict::NoGain | FitVerdict::MissesTarget => Exit::Partial,
+            FitVerdict::NoGain | FitVerdict::MissesTarget | FitVerdict::Stopped => Exit::Partial,
             FitVerdict::Stored => Exit::Done,
             FitVerdict::Current(exit) => exit,
         })
@@ -126,7 +121,7 @@ impl FitLabels {
         app: &App,
         store: &Store,
     ) -> Result<LabelSetFit, CliError> {
-        let target = self.target()?;
+        let chosen_target = self.target()?;
         if self.gold == TOPIC {
             return Err(CliError::Usage(
                 "`--gold topic` cannot be used here, because the topic that a post was collected for is not a gold \
@@ -160,7 +155,7 @@ impl FitLabels {
             target: if self.no_target {
                 None
             } else {
-                target.or(former_target)
+                chosen_target.or(former_target)
             },
             ..Provenance::default()
         };
@@ -173,7 +168,7 @@ impl FitLabels {
                 self.gold
             ))
         })?;
-        fitted.set.name = name_of(store, &base, &fitted).await?;
+        fitted.set.name = fit_name(store, &base, &fitted).await?;
         Ok(LabelSetFit {
             base,
             fitted,
@@ -191,73 +186,43 @@ impl FitLabels {
         context: &Context,
         fit: &LabelSetFit,
     ) -> Result<FitVerdict, CliError> {
-        let LabelSetFit {
-            base,
-            fitted,
-            former,
-            model,
-            ..
-        } = fit;
-        let store = &context.store;
-        let (now, crossed) = (app.clock.now(), &fitted.crossed);
-        if fitted.gain.0 <= 0.0 {
-            tracing::warn!(
-                answers = fitted.answers,
-                "the fit does not make the held-out gold labels more likely (log-likelihood): nothing was stored; more \
-                 gold labels may help"
-            );
-            return Ok(FitVerdict::NoGain);
-        }
-        if !fitted.reaches {
-            let target = fitted
-                .target()
-                .map_or_else(String::new, |target| target.to_string());
-            tracing::warn!(
-                "no threshold reaches {target} on the held-out gold labels: nothing was stored; lower the target, \
-                 collect more gold labels, or pass --no-target"
-            );
-            return Ok(FitVerdict::MissesTarget);
+        let (fitted, store) = (&fit.fitted, &context.store);
+        if let Some(verdict) = reject(fitted) {
+            return Ok(verdict);
         }
         warn_about(fitted);
-        let labels = store.labels();
-        let version = fitted.set.hash();
-        // Checked before the label set is stored, so that a failed fit leaves no label set without labels.
-        let mut engines = None;
-        if self.make_current {
-            if !self.yes {
-                let rows = labels.label_sets().await?;
-                let stored = rows.iter().find(|row| row.hash == version);
-                let label_set = stored.map_or(LabelSetId::NONE, |row| row.id);
-                let model = *model;
-                check_no_label_is_lost(store, Target { model, label_set }).await?;
-            }
-            let (of_thread, flags) = (app.clone(), self.model.clone());
-            engines = Some(run_blocking(move || of_thread.engines(&flags)).await?);
+        // Created before the label set is stored, so that a failed fit leaves no label set without labels.
+        let engines = if self.make_current {
+            Some(self.engines(app, store, fit).await?)
+        } else {
+            None
+        };
+        if app.stop.is_cancelled() {
+            tracing::warn!("stopped: the fit was not stored");
+            return Ok(FitVerdict::Stopped);
         }
-        let label_set = labels
-            .save_fit(base, &fitted.set, crossed, now.into())
-            .await?;
+        let (labels, now) = (store.labels(), app.clock.now().into());
+        let label_set = labels.save_fit(&fit.base, &fitted.set, &fitted.crossed, now);
+        let target = Target {
+            model: fit.model,
+            label_set: label_set.await?,
+        };
+        let (name, version) = (&fitted.set.name, fitted.set.hash());
+        let version = short_hash(&version);
         let Some(engines) = engines else {
             tracing::info!(
-                version = short_hash(&version),
-                "stored as `{}`; add --make-current to label all posts with it and make it the current label set",
-                fitted.set.name
+                version,
+                "stored as `{name}`; add --make-current to label all posts with it and make it the current label set"
             );
             return Ok(FitVerdict::Stored);
         };
-        let target = Target {
-            model: *model,
-            label_set,
-        };
-        if !labels.replace_current(*former, target).await? {
+        if !labels.replace_current(fit.former, target).await? {
             return Err(CliError::Message(
                 Exit::TryAgain,
                 format!(
-                    "another label set became current during the fit, so `{}` is stored but not current: run \
+                    "another label set became current during the fit, so `{name}` is stored but not current: run \
                      `topicmill labels fit` again to learn for the current one, or make this one current with \
-                     `topicmill labels use {}`",
-                    fitted.set.name,
-                    short_hash(&version)
+                     `topicmill labels use {version}`"
                 ),
             ));
         }
@@ -265,6 +230,26 @@ impl FitLabels {
         let options = app.backlog_options();
         let labelled = backlog::label(context, engines, &fitted.set, &options).await?;
         Ok(FitVerdict::Current(labelled))
+    }
+
+    /// Creates the engines that label all posts with a fit, after checking that no post loses its label.
+    async fn engines(
+        &self,
+        app: &App,
+        store: &Store,
+        fit: &LabelSetFit,
+    ) -> Result<EnginePool, CliError> {
+        if !self.yes {
+            let (rows, version) = (store.labels().label_sets().await?, fit.fitted.set.hash());
+            let stored = rows.iter().find(|row| row.hash == version);
+            let target = Target {
+                model: fit.model,
+                label_set: stored.map_or(LabelSetId::NONE, |row| row.id),
+            };
+            check_no_label_is_lost(store, target).await?;
+        }
+        let (app, flags) = (app.clone(), self.model.clone());
+        run_blocking(move || app.engines(&flags)).await
     }
 
     fn target(&self) -> Result<Option<FitTarget>, CliError> {
@@ -308,6 +293,28 @@ impl FitLabels {
             fitted.provenance.target,
         ))
     }
+}
+
+/// Warns about a fit that is not worth storing, and returns the verdict on it; `None` if it is worth storing.
+fn reject(fitted: &FittedSet) -> Option<FitVerdict> {
+    if fitted.gain.0 <= 0.0 {
+        tracing::warn!(
+            answers = fitted.answers,
+            "the fit does not make the held-out gold labels more likely (log-likelihood): nothing was stored; more \
+             gold labels may help"
+        );
+        return Some(FitVerdict::NoGain);
+    }
+    if !fitted.reaches {
+        let target = fitted.target().map(|target| target.to_string());
+        tracing::warn!(
+            "no threshold reaches {} on the held-out gold labels: nothing was stored; lower the target, collect more \
+             gold labels, or pass --no-target",
+            target.unwrap_or_default()
+        );
+        return Some(FitVerdict::MissesTarget);
+    }
+    None
 }
 
 /// Warns about a fit without out-of-scope answers, about labels with few answers, about labels that too few posts would
@@ -357,7 +364,7 @@ fn warn_about(fitted: &FittedSet) {
 }
 
 /// Returns the name of a fit: the base's name and the number of answers, with a number if another fit has this name.
-async fn name_of(store: &Store, base: &LabelSet, fitted: &FittedSet) -> Result<String, CliError> {
+async fn fit_name(store: &Store, base: &LabelSet, fitted: &FittedSet) -> Result<String, CliError> {
     let rows = store.labels().label_sets().await?;
     let hash = fitted.set.hash();
     let name = format!("{}-fit{}", base.name, fitted.answers);
@@ -370,6 +377,7 @@ async fn name_of(store: &Store, base: &LabelSet, fitted: &FittedSet) -> Result<S
 /// the labels does not change the target.
 async fn earlier_target(store: &Store, set: &LabelSet) -> Result<Option<FitTarget>, CliError> {
     let prefix = format!("{}-fit", set.name);
+    // The name ends as `fit_name` makes it.
     let is_fit = |row: &&LabelSetRow| {
         let numbers = row.name.strip_prefix(&prefix);
         numbers.is_some_and(|numbers| numbers.split('-').all(|part| part.parse::<u32>().is_ok()))
@@ -392,16 +400,14 @@ fn printout(base: &LabelSet, fitted: &FittedSet) -> Printout {
         ("fitted (held-out)", &fitted.held_out),
     ];
     let figures = quality_table(&columns, Vec::new());
-    let chosen = if fitted.judged < fitted.answers {
-        format!(
-            "The figures use the {} that were sampled at random. ",
-            fitted.judged
-        )
-    } else {
-        String::new()
+    let sample = match fitted.judged {
+        judged if judged < fitted.answers => {
+            format!("The figures use the {judged} that were sampled at random. ")
+        }
+        _ => String::new(),
     };
     let heading = format!(
-        "`{}` fitted to {} gold labels, {} of them out of scope. {chosen}Held-out: cross-validation; each gold label \
+        "`{}` fitted to {} gold labels, {} of them out of scope. {sample}Held-out: cross-validation; each gold label \
          is evaluated by a fit to the others.{} Shares with 95 % confidence intervals.",
         base.name,
         fitted.answers,
