@@ -12,12 +12,10 @@ use super::side::Side;
 use super::{Printout, ResolveFlags, no_labels_yet, rows_from_objects, short_hash};
 use crate::cli::{App, CliError, Exit, Kind, OutputFormat, output};
 use topicmill_core::{Fullname, LabelSet, Mode};
-use topicmill_review::evaluate::{
-    Counted, Difference, Evaluation, RandomSample, difference, evaluate,
-};
+use topicmill_review::evaluate::{Counted, Evaluation, RandomSample, difference, evaluate};
 use topicmill_review::gold::GoldLabels;
-use topicmill_review::join::{JoinedGold, Labelling, join_gold};
-use topicmill_store::{Access, Grouping, Store, Table};
+use topicmill_review::join::{JoinedGold, JoinedPost, Labelling, join_gold};
+use topicmill_store::{Access, Grouping, Prediction, Store, Table};
 
 /// The number of confusions that the table shows.
 const SHOWN_CONFUSIONS: usize = 8;
@@ -76,109 +74,113 @@ pub struct Evaluate {
     format: OutputFormat,
 }
 
+/// The gold posts of an evaluation, joined with the labels of each side.
+struct JudgedPosts {
+    /// All gold posts that have a label.
+    all: JoinedGold,
+    /// Those sampled at random, if the figures use only these.
+    sample: Option<JoinedGold>,
+    /// True if the posts that the figures use are known to be sampled at random.
+    is_random: bool,
+    /// See [`GoldLabels::is_sample`].
+    is_sample: bool,
+    /// See [`GoldLabels::caveat`].
+    caveat: Option<String>,
+    /// For each side, the posts that its label set was fitted to. Each has the label of a fit without its answer.
+    cross_fitted: Vec<HashMap<Fullname, Prediction>>,
+}
+
+impl JudgedPosts {
+    /// Returns the posts that the figures use.
+    fn used(&self) -> &JoinedGold {
+        self.sample.as_ref().unwrap_or(&self.all)
+    }
+}
+
 impl Evaluate {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let places = self.places()?;
         let store = app.store(Access::ReadOnly).await?;
         let sides = self.sides(app, &store, places).await?;
-        let sets: Vec<&LabelSet> = sides.iter().map(|side| &side.set).collect();
-        let decides = self.resolving.decides.as_deref();
-        let mut crossed = Vec::new();
-        for side in &sides {
-            crossed.push(side.cross_fitted(&store, &self.gold).await?);
-        }
-        let is_crossed = |post: &Fullname| crossed.iter().any(|side| side.contains_key(post));
-        let kept = |side: usize, post: &Fullname| crossed[side].contains_key(post);
-        let labels =
-            GoldLabels::read(&store, (&self.gold, self.kind.of()), decides, &sets, kept).await?;
-        let caveat = labels.caveat.clone();
-        let is_sample = labels.is_sample();
-        let sample = labels.sample_for_estimates().cloned();
-        let known_random = labels.drawn();
-        let gold = labels.resolve(&sets, self.resolving.others_out_of_scope)?;
-        let posts: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
-        let mut labellings = Vec::new();
-        for (side, held_out) in sides.iter().zip(&crossed) {
-            let Some(labelling) = self.labelling(app, &store, side, &posts).await? else {
-                return Ok(Exit::Partial);
-            };
-            labellings.push(Labelling {
-                held_out: held_out.clone(),
-                ..labelling
-            });
-        }
-        let whole = join_gold(&store, &labellings, &gold.posts).await?;
-        whole.check(&gold.posts)?;
-        let drawn = sample
-            .map(|sample| whole.restricted_to(&sample))
-            .filter(|drawn| !drawn.posts.is_empty());
-        let held = drawn.as_ref().unwrap_or(&whole);
-        let is_drawn = |post: &Fullname| known_random.contains(post) && !post.is_comment();
-        let is_random = held.posts.iter().all(|post| is_drawn(&post.id));
+        let Some(gold) = self.judged_posts(app, &store, &sides).await? else {
+            return Ok(Exit::Partial);
+        };
         match &sides[..] {
             [side] => {
-                let whole = drawn.as_ref().map(|_| &whole);
-                let answers = store.gold().answers().await?;
-                let estimates = match side.target() {
-                    Some(target) if is_random => Some(
-                        RandomSample::find(&store, target, &answers, held, Counted::All).await?,
-                    ),
-                    _ => None,
-                };
-                let sample = estimates.as_ref();
-                let held = sample.map_or(held, |sample| &sample.held);
-                let mut found = self.evaluate_one(side, held, whole, caveat, sample);
-                if is_sample {
-                    add_shares(side, sample, &mut found);
-                }
-                add_cross_fitted(held, is_crossed, &mut found);
-                if let Some(by) = self.by.as_deref().and_then(Grouping::named) {
-                    add_groups_of(&store, (side, by, self.kind.of()), sample, &mut found).await?;
-                }
+                let printout = self.evaluate_one(&store, side, &gold).await?;
                 store.close().await?;
-                found.print(self.format)?;
+                printout.print(self.format)?;
+                Ok(Exit::Done)
             }
             [a, b] => {
                 store.close().await?;
-                let (found, difference) = self.compare_two([a, b], held);
-                found.print(self.format)?;
-                if self.require_better && !difference.is_better() {
-                    tracing::warn!(
-                        right_in_first_only = difference.only_first,
-                        right_in_second_only = difference.only_second,
-                        p = difference.p,
-                        "the second is not significantly better than the first: keep the first, or collect more gold \
-                         labels"
-                    );
-                    return Ok(Exit::Partial);
-                }
+                self.compare_two([a, b], gold.used())
             }
             _ => unreachable!("there are one or two sides"),
         }
-        Ok(Exit::Done)
+    }
+
+    /// Reads the gold posts, and joins them with the labels of each side. Returns `None` if stopped by a signal.
+    async fn judged_posts(
+        &self,
+        app: &App,
+        store: &Store,
+        sides: &[Side],
+    ) -> Result<Option<JudgedPosts>, CliError> {
+        let sets: Vec<&LabelSet> = sides.iter().map(|side| &side.set).collect();
+        let mut cross_fitted = Vec::new();
+        for side in sides {
+            cross_fitted.push(side.cross_fitted(store, &self.gold).await?);
+        }
+        let source = (&*self.gold, self.kind.of());
+        let decides = self.resolving.decides.as_deref();
+        let keeps = |side: usize, post: &Fullname| cross_fitted[side].contains_key(post);
+        let labels = GoldLabels::read(store, source, decides, &sets, keeps).await?;
+        let (is_sample, caveat) = (labels.is_sample(), labels.caveat.clone());
+        let (sample, random) = (labels.sample_for_estimates().cloned(), labels.drawn());
+        let gold = labels.resolve(&sets, self.resolving.others_out_of_scope)?;
+        let names: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
+        let mut labellings = Vec::new();
+        for (side, held_out) in sides.iter().zip(&cross_fitted) {
+            let Some(computed) = self.computed(app, store, side, &names).await? else {
+                return Ok(None);
+            };
+            labellings.push(Labelling {
+                set: &side.set,
+                stored: side.target(),
+                computed,
+                held_out: held_out.clone(),
+            });
+        }
+        let all = join_gold(store, &labellings, &gold.posts).await?;
+        all.check(&gold.posts)?;
+        let sample = sample.map(|sample| all.restricted_to(&sample));
+        let sample = sample.filter(|sample| !sample.posts.is_empty());
+        let mut used = sample.as_ref().unwrap_or(&all).posts.iter();
+        let is_random = used.all(|post| random.contains(&post.id) && !post.id.is_comment());
+        Ok(Some(JudgedPosts {
+            all,
+            sample,
+            is_random,
+            is_sample,
+            caveat,
+            cross_fitted,
+        }))
     }
 
     /// Returns the number of label sets and models to evaluate: one or two.
     fn places(&self) -> Result<usize, CliError> {
-        let usage = |text: &str| Err(CliError::Usage(text.to_owned()));
         let places = self.label_set.len().max(self.model.len()).max(1);
-        if places > 2 {
-            return usage(
-                "only two label sets or models can be compared: use --label-set and --model at most twice",
-            );
-        }
-        if self.require_better && places < 2 {
-            return usage(
-                "--require-better compares two label sets or models: use --model or --label-set twice, the new one \
-                 last",
-            );
-        }
-        if self.by.is_some() && places > 1 {
-            return usage(
-                "--by compares groups of posts under one label set: use --label-set and --model once",
-            );
-        }
-        Ok(places)
+        let usage = if places > 2 {
+            "only two label sets or models can be compared: use --label-set and --model at most twice"
+        } else if self.require_better && places < 2 {
+            "--require-better compares two label sets or models: use --model or --label-set twice, the new one last"
+        } else if self.by.is_some() && places > 1 {
+            "--by compares groups of posts under one label set: use --label-set and --model once"
+        } else {
+            return Ok(places);
+        };
+        Err(CliError::Usage(usage.to_owned()))
     }
 
     /// Finds the one or two label sets and models to evaluate. A flag that is used once applies to both.
@@ -193,125 +195,126 @@ impl Evaluate {
         Ok(sides)
     }
 
-    /// Returns the stored labels of a side and, for posts without one, labels computed from stored logits. With
-    /// --compute, also runs the model on the posts that have none. Returns `None` if stopped by a signal.
-    async fn labelling<'a>(
+    /// Computes labels of posts without a stored one from stored logits and, with --compute, by running the model.
+    /// Returns `None` if stopped by a signal.
+    async fn computed(
         &self,
         app: &App,
         store: &Store,
-        side: &'a Side,
+        side: &Side,
         posts: &[Fullname],
-    ) -> Result<Option<Labelling<'a>>, CliError> {
-        let computed = if self.compute {
-            side.computed(app, store, posts).await?
-        } else if let Some(computed) = side.rescored(app, store, posts).await? {
-            if !computed.is_empty() {
-                tracing::info!(
-                    version = short_hash(&side.set.hash()),
-                    posts = computed.len(),
-                    "some posts have no stored label of this label set: computing their labels from stored logits, \
-                     without storing them"
-                );
+    ) -> Result<Option<HashMap<Fullname, Prediction>>, CliError> {
+        if self.compute {
+            return side.computed(app, store, posts).await;
+        }
+        match side.rescored(app, store, posts).await? {
+            Some(computed) => {
+                if !computed.is_empty() {
+                    tracing::info!(
+                        version = short_hash(&side.set.hash()),
+                        posts = computed.len(),
+                        "some posts have no stored label of this label set: computing their labels from stored logits, \
+                         without storing them"
+                    );
+                }
+                Ok(Some(computed))
             }
-            Some(computed)
-        } else if side.target().is_some() {
-            Some(HashMap::new())
-        } else {
-            return Err(no_labels_yet());
-        };
-        Ok(computed.map(|computed| Labelling {
-            set: &side.set,
-            stored: side.target(),
-            computed,
-            held_out: HashMap::new(),
-        }))
+            None if side.target().is_some() => Ok(Some(HashMap::new())),
+            None => Err(no_labels_yet()),
+        }
     }
 
-    /// Evaluates one label run on the gold posts in `held`. If `whole` is given, it contains all gold posts, and `held`
-    /// is its random sample.
-    fn evaluate_one(
+    /// Evaluates one label run.
+    async fn evaluate_one(
+        &self,
+        store: &Store,
+        side: &Side,
+        gold: &JudgedPosts,
+    ) -> Result<Printout, CliError> {
+        let answers = store.gold().answers().await?;
+        let estimates = match side.target() {
+            Some(target) if gold.is_random => {
+                let used = gold.used();
+                Some(RandomSample::find(store, target, &answers, used, Counted::All).await?)
+            }
+            _ => None,
+        };
+        let estimates = estimates.as_ref();
+        let used = estimates.map_or(gold.used(), |estimates| &estimates.held);
+        let mut printout = self.quality(side, gold, used, estimates);
+        if gold.is_sample {
+            add_shares(side, estimates, &mut printout);
+        }
+        add_cross_fitted(gold, used, &mut printout);
+        if let Some(by) = self.by.as_deref().and_then(Grouping::named) {
+            let kind = self.kind.of();
+            add_groups_of(store, (side, by, kind), estimates, &mut printout).await?;
+        }
+        Ok(printout)
+    }
+
+    /// Formats the quality of one label run on the gold posts in `used`, and on all if these are a sample.
+    fn quality(
         &self,
         side: &Side,
-        held: &JoinedGold,
-        whole: Option<&JoinedGold>,
-        caveat: Option<String>,
+        gold: &JudgedPosts,
+        used: &JoinedGold,
         estimates: Option<&RandomSample>,
     ) -> Printout {
         let set = &side.set;
-        let mut evaluation = evaluate(&held.rows[0], set.labels.len());
+        let all = gold.sample.as_ref().map(|_| &gold.all);
+        let mut evaluation = evaluate(&used.rows[0], set.labels.len());
         let mut json = side.json();
         if let Some(estimates) = estimates {
             (evaluation.outcome, evaluation.precision) = estimates.accuracy();
             json["frame"] = estimates.json();
         }
-        json["posts"] = json!(held.posts.len());
-        json["left_out"] = json!(held.left_out);
+        json["posts"] = json!(used.posts.len());
+        json["left_out"] = json!(used.left_out);
         json["evaluation"] = evaluation.to_json(set);
-        json["sample"] = json!(whole.map_or("all", |_| "random"));
-        json["wrong"] = json!(held.wrong_posts(set, self.limit));
-        let posts = held.posts.len();
-        let mut heading = format!(
-            "{posts} posts with gold labels. Label set {}. {INTERVALS}",
-            side.line()
-        );
-        if set.mode == Mode::Multi {
-            heading.push_str(
-                " In multi mode only the best label of a post counts; it is right if it is one of the gold labels.",
-            );
-        }
-        if let Some(whole) = whole {
-            let others = whole.posts.len() - posts;
-            heading = format!(
-                "These figures use only posts sampled at random, so they are estimates for all posts. {others} other \
-                 posts with gold labels are left out: they are close calls, which are harder than most posts, or were \
-                 selected with a filter or outside topicmill. {heading}"
-            );
-        }
-        let notes = caveat.into_iter().chain(estimates.map(notes));
-        for note in notes.filter(|note| !note.is_empty()) {
-            heading = format!("{note} {heading}");
-        }
-        let mut found = Printout::new(json)
+        json["sample"] = json!(all.map_or("all", |_| "random"));
+        json["wrong"] = json!(used.wrong_posts(set, self.limit));
+        let heading = quality_heading(side, gold, used.posts.len(), estimates);
+        let mut printout = Printout::new(json)
             .with(&heading, summary(&evaluation))
             .with("Each label", labels_table(set, &evaluation.labels));
         let confused = confusions_table(set, &evaluation);
         if !confused.rows.is_empty() {
-            found.add(
-                "Largest confusions (gold label and assigned label)",
-                confused,
-            );
+            let heading = "Largest confusions (gold label and assigned label)";
+            printout.add(heading, confused);
         }
         if evaluation.precision.all > 0 {
             let heading = "Reliability: if the scores are calibrated, the mean score equals the share of right labels";
-            found.add(heading, reliability_table(&evaluation));
+            printout.add(heading, reliability_table(&evaluation));
         }
-        if let Some(whole) = whole {
-            let all = evaluate(&whole.rows[0], set.labels.len());
-            let posts = whole.posts.len();
-            found.json["all_answers"] = all.to_json(set);
-            found.json["all_answers"]["posts"] = json!(posts);
+        if let Some(all) = all {
+            let evaluation = evaluate(&all.rows[0], set.labels.len());
+            let posts = all.posts.len();
+            printout.json["all_answers"] = evaluation.to_json(set);
+            printout.json["all_answers"]["posts"] = json!(posts);
             let heading = format!("All {posts} posts with gold labels, close calls included");
-            found.add(&heading, summary(&all));
+            printout.add(&heading, summary(&evaluation));
         }
         let keys = ["id", "gold", "label", "score", "title"];
-        let rows = rows_from_objects(&found.json["wrong"], &keys);
+        let rows = rows_from_objects(&printout.json["wrong"], &keys);
         if !rows.is_empty() {
             let table = output::table(["post", "gold", "label", "score", "title"], rows);
-            found.add("Wrong labels with the highest scores", table);
+            printout.add("Wrong labels with the highest scores", table);
         }
-        found
+        printout
     }
 
-    fn compare_two(&self, sides: [&Side; 2], held: &JoinedGold) -> (Printout, Difference) {
+    /// Compares two label runs on the same gold posts, and prints the result.
+    fn compare_two(&self, sides: [&Side; 2], gold: &JoinedGold) -> Result<Exit, CliError> {
         let sets = sides.map(|side| &side.set);
-        let [a, b] = [0, 1].map(|side| (&held.rows[side][..], sets[side].labels.len()));
+        let [a, b] = [0, 1].map(|side| (&gold.rows[side][..], sets[side].labels.len()));
         let (first, second) = (evaluate(a.0, a.1), evaluate(b.0, b.1));
-        let mut differing = held.differing_posts(sets);
-        let all = differing.len();
-        let difference = difference(a, b, all);
+        let mut differing = gold.differing_posts(sets);
+        let all_differing = differing.len();
+        let difference = difference(a, b, all_differing);
         differing.truncate(self.limit);
         let mut json = json!({
-            "posts": held.posts.len(), "left_out": held.left_out, "a": sides[0].json(), "b": sides[1].json(),
+            "posts": gold.posts.len(), "left_out": gold.left_out, "a": sides[0].json(), "b": sides[1].json(),
             "difference": difference, "differing": differing,
         });
         json["a"]["evaluation"] = first.to_json(sets[0]);
@@ -319,7 +322,7 @@ impl Evaluate {
         let heading = format!(
             "{} posts with gold labels. First: {}. Second: {}. {INTERVALS} The interval of the difference in accuracy \
              is the adjusted Wald interval for paired proportions.",
-            held.posts.len(),
+            gold.posts.len(),
             sides[0].line(),
             sides[1].line()
         );
@@ -341,21 +344,63 @@ impl Evaluate {
                 };
                 json!([name, a, b, apart])
             });
-        let figures = output::table(["figure", "first", "second", "difference"], rows);
-        let mut found = Printout::new(json).with(&heading, figures);
-        found.add_note(&chance);
+        let table = output::table(["figure", "first", "second", "difference"], rows);
+        let mut printout = Printout::new(json).with(&heading, table);
+        printout.add_note(&chance);
         if !differing.is_empty() {
             let heading = format!(
-                "Posts that the two label differently: {} of {all}, starting with those that only one gets right",
+                "Posts that the two label differently: {} of {all_differing}, starting with those that only one gets \
+                 right",
                 differing.len()
             );
             let keys = ["id", "gold", "a", "b", "right", "title"];
-            let rows = rows_from_objects(&found.json["differing"], &keys);
+            let rows = rows_from_objects(&printout.json["differing"], &keys);
             let columns = ["post", "gold", "first", "second", "right", "title"];
-            found.add_csv(&heading, output::table(columns, rows));
+            printout.add_csv(&heading, output::table(columns, rows));
         }
-        (found, difference)
+        printout.print(self.format)?;
+        if self.require_better && !difference.is_better() {
+            tracing::warn!(
+                right_in_first_only = difference.only_first,
+                right_in_second_only = difference.only_second,
+                p = difference.p,
+                "the second is not significantly better than the first: keep the first, or collect more gold labels"
+            );
+            return Ok(Exit::Partial);
+        }
+        Ok(Exit::Done)
     }
+}
+
+/// Says which posts the figures of one label run use, and what they are estimates for.
+fn quality_heading(
+    side: &Side,
+    gold: &JudgedPosts,
+    posts: usize,
+    estimates: Option<&RandomSample>,
+) -> String {
+    let mut parts = vec![
+        estimates.map(notes).unwrap_or_default(),
+        gold.caveat.clone().unwrap_or_default(),
+    ];
+    if gold.sample.is_some() {
+        let others = gold.all.posts.len() - posts;
+        parts.push(format!(
+            "These figures use only posts sampled at random, so they are estimates for all posts. {others} other posts \
+             with gold labels are left out: they are close calls, which are harder than most posts, or were selected \
+             with a filter or outside topicmill."
+        ));
+    }
+    parts.push(format!(
+        "{posts} posts with gold labels. Label set {}. {INTERVALS}",
+        side.line()
+    ));
+    if side.set.mode == Mode::Multi {
+        let multi = "In multi mode only the best label of a post counts; it is right if it is one of the gold labels.";
+        parts.push(multi.to_owned());
+    }
+    parts.retain(|part| !part.is_empty());
+    parts.join(" ")
 }
 
 /// Names of the figures whose difference is shown with a confidence interval.
@@ -421,16 +466,15 @@ fn reliability_table(evaluation: &Evaluation) -> Table {
 }
 
 /// Says for how many posts the labels are those of fits to the other answers.
-fn add_cross_fitted(
-    held: &JoinedGold,
-    is_held_out: impl Fn(&Fullname) -> bool,
-    found: &mut Printout,
-) {
-    let held_out = held.posts.iter().filter(|post| is_held_out(&post.id));
-    let posts = held_out.count();
-    found.json["cross_fitted"] = json!(posts);
+fn add_cross_fitted(gold: &JudgedPosts, used: &JoinedGold, printout: &mut Printout) {
+    let is_cross_fitted = |post: &&JoinedPost| {
+        let mut sides = gold.cross_fitted.iter();
+        sides.any(|side| side.contains_key(&post.id))
+    };
+    let posts = used.posts.iter().filter(is_cross_fitted).count();
+    printout.json["cross_fitted"] = json!(posts);
     if posts > 0 {
-        found.add_note(&format!(
+        printout.add_note(&format!(
             "The label set was fitted to {posts} of these posts. For each, the label is that of a fit to the other \
              answers (cross-fitting)."
         ));
