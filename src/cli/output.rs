@@ -38,10 +38,6 @@ pub enum OutputFormat {
     Ndjson,
 }
 
-pub fn print(text: &str) -> Result<(), CliError> {
-    write(&sanitize::lines(text))
-}
-
 /// The format of what `--dry-run` prints.
 #[derive(Debug, Clone, Default, Args)]
 pub struct DryRunFormat {
@@ -54,6 +50,11 @@ pub struct DryRunFormat {
         requires = "dry_run"
     )]
     pub format: OutputFormat,
+}
+
+/// Prints text to stdout, without control characters.
+pub fn print(text: &str) -> Result<(), CliError> {
+    write(&sanitize::lines(text))
 }
 
 /// Writes JSON to stdout: on one line for NDJSON, else indented.
@@ -70,13 +71,13 @@ pub fn table<'c>(
     columns: impl IntoIterator<Item = &'c str>,
     rows: impl IntoIterator<Item = Value>,
 ) -> Table {
-    let cells = |row| match row {
+    let into_cells = |row| match row {
         Value::Array(cells) => cells,
         cell => vec![cell],
     };
     Table {
         columns: columns.into_iter().map(str::to_owned).collect(),
-        rows: rows.into_iter().map(cells).collect(),
+        rows: rows.into_iter().map(into_cells).collect(),
     }
 }
 
@@ -87,15 +88,16 @@ pub fn table_from_objects(columns: &str, rows: &[Value]) -> Table {
     table(columns.iter().copied(), rows.iter().map(row))
 }
 
-/// Makes a table of names and values.
+/// Makes a table of names and values; `what` is the heading of the names.
 pub fn key_value_table<W: Into<Value>>(
     what: &str,
     rows: impl IntoIterator<Item = (W, Value)>,
 ) -> Table {
-    let row = |(what, value): (W, Value)| Value::Array(vec![what.into(), value]);
+    let row = |(name, value): (W, Value)| Value::Array(vec![name.into(), value]);
     table([what, "value"], rows.into_iter().map(row))
 }
 
+/// Prints a table; columns that do not fit the terminal are truncated.
 pub fn print_table(table: &Table, format: OutputFormat) -> Result<(), CliError> {
     let text = render(table, format)?;
     match format {
@@ -116,16 +118,16 @@ pub fn print_wrapped_table(table: &Table, format: OutputFormat) -> Result<(), Cl
 pub struct Printout {
     pub json: Value,
     /// The index of the section that is printed as CSV.
-    csv_part: usize,
-    parts: Vec<(String, Table)>,
+    csv_section: usize,
+    sections: Vec<(String, Table)>,
 }
 
 impl Printout {
     pub fn new(json: Value) -> Self {
         Self {
             json,
-            csv_part: 0,
-            parts: Vec::new(),
+            csv_section: 0,
+            sections: Vec::new(),
         }
     }
 
@@ -137,7 +139,7 @@ impl Printout {
     }
 
     pub fn add(&mut self, heading: &str, table: Table) {
-        self.parts.push((heading.to_owned(), table));
+        self.sections.push((heading.to_owned(), table));
     }
 
     /// Adds a section without a table.
@@ -147,17 +149,17 @@ impl Printout {
 
     /// Adds the section that is printed as CSV.
     pub fn add_csv(&mut self, heading: &str, table: Table) {
-        self.csv_part = self.parts.len();
+        self.csv_section = self.sections.len();
         self.add(heading, table);
     }
 
     pub fn print(&self, format: OutputFormat) -> Result<(), CliError> {
         match format {
             OutputFormat::Json | OutputFormat::Ndjson => return print_json(&self.json, format),
-            OutputFormat::Csv => return print_table(&self.parts[self.csv_part].1, format),
+            OutputFormat::Csv => return print_table(&self.sections[self.csv_section].1, format),
             OutputFormat::Table => {}
         }
-        let parts = self.parts.iter().map(|(heading, table)| {
+        let sections = self.sections.iter().map(|(heading, table)| {
             let mut text = String::new();
             if !heading.is_empty() {
                 text += &wrap(heading);
@@ -171,7 +173,7 @@ impl Printout {
             }
             text
         });
-        print(&parts.collect::<Vec<_>>().join("\n"))
+        print(&sections.collect::<Vec<_>>().join("\n"))
     }
 }
 
@@ -190,89 +192,95 @@ pub fn stdout_error(source: io::Error) -> CliError {
     CliError::writing("stdout".as_ref())(source)
 }
 
-pub fn render(table: &Table, format: OutputFormat) -> Result<String, CliError> {
+fn render(table: &Table, format: OutputFormat) -> Result<String, CliError> {
     if format == OutputFormat::Table {
         return Ok(aligned_table(table));
     }
-    let mut all = String::new();
+    let mut rendered = String::new();
     let rows = std::iter::once(table.rows.clone());
-    let printed = print_rows(&table.columns, rows, format, false, |text| {
-        all.push_str(text);
+    let emitted = emit_rows(&table.columns, rows, format, false, |text| {
+        rendered.push_str(text);
         Ok(())
     });
-    printed.map(|()| all).map_err(stdout_error)
+    emitted.map(|()| rendered).map_err(stdout_error)
 }
 
-/// Formats rows part by part as they arrive, and passes the text of each part to `to`. `safe_csv`: see [`to_csv`].
-pub fn print_rows(
+/// Formats rows part by part as they arrive, and passes the text of each part to `emit`. `safe_csv`: see [`to_csv`].
+pub fn emit_rows(
     columns: &[String],
     parts: impl Iterator<Item = Vec<Vec<Value>>>,
     format: OutputFormat,
     safe_csv: bool,
-    mut to: impl FnMut(&str) -> io::Result<()>,
+    mut emit: impl FnMut(&str) -> io::Result<()>,
 ) -> io::Result<()> {
     match format {
-        OutputFormat::Table => print_tables(columns, parts, to),
+        OutputFormat::Table => emit_tables(columns, parts, emit),
         OutputFormat::Csv => {
             let header = columns.iter().cloned().map(Value::from).collect();
             let mut parts = std::iter::once(vec![header]).chain(parts);
-            parts.try_for_each(|rows| to(&to_csv(&rows, safe_csv)))
+            parts.try_for_each(|rows| emit(&to_csv(&rows, safe_csv)))
         }
         OutputFormat::Json => {
-            let mut before = "[\n  ";
+            let mut is_empty = true;
             for row in parts.flatten() {
+                emit(if is_empty { "[\n  " } else { ",\n  " })?;
+                is_empty = false;
                 // Line breaks in strings are escaped, so each line break here starts an indented line.
-                let object = serde_json::to_string_pretty(&Object(columns, &row))?;
-                to(before)?;
-                to(&sanitize::json(&object.replace('\n', "\n  ")))?;
-                before = ",\n  ";
+                let object = serde_json::to_string_pretty(&RowObject(columns, &row))?;
+                emit(&sanitize::json(&object.replace('\n', "\n  ")))?;
             }
-            to(if before == ",\n  " { "\n]\n" } else { "[]\n" })
+            emit(if is_empty { "[]\n" } else { "\n]\n" })
         }
         OutputFormat::Ndjson => parts.flatten().try_for_each(|row| {
-            let object = serde_json::to_string(&Object(columns, &row))?;
-            to(&sanitize::json(&object))?;
-            to("\n")
+            let object = serde_json::to_string(&RowObject(columns, &row))?;
+            emit(&sanitize::json(&object))?;
+            emit("\n")
         }),
     }
 }
 
-/// Prints rows as a series of tables, each with its own column widths.
-fn print_tables(
+/// Formats rows as a series of tables, each with its own column widths.
+fn emit_tables(
     columns: &[String],
     parts: impl Iterator<Item = Vec<Vec<Value>>>,
-    mut to: impl FnMut(&str) -> io::Result<()>,
+    mut emit: impl FnMut(&str) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut table = Table {
         columns: columns.to_vec(),
         rows: Vec::new(),
     };
-    let (mut bytes, mut before) = (0, "");
+    let (mut bytes, mut separator) = (0, "");
     for rows in parts {
         let texts = rows.iter().flatten().filter_map(Value::as_str);
         bytes += texts.map(str::len).sum::<usize>();
         table.rows.extend(rows);
         if table.rows.len() >= ROWS_PER_TABLE || bytes >= BYTES_PER_TABLE {
-            to(before)?;
-            to(&aligned_table(&table))?;
+            emit(separator)?;
+            emit(&aligned_table(&table))?;
             table.rows.clear();
-            (bytes, before) = (0, "\n");
+            (bytes, separator) = (0, "\n");
         }
     }
     // An empty last table is skipped, unless it is the only one.
-    if !before.is_empty() && table.rows.is_empty() {
+    if !separator.is_empty() && table.rows.is_empty() {
         return Ok(());
     }
-    to(before)?;
-    to(&aligned_table(&table))
+    emit(separator)?;
+    emit(&aligned_table(&table))
 }
 
-struct Object<'r>(&'r [String], &'r [Value]);
+/// The columns and the cells of a row, serialized as an object.
+struct RowObject<'r>(&'r [String], &'r [Value]);
 
-impl Serialize for Object<'_> {
+impl Serialize for RowObject<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().zip(self.1))
     }
+}
+
+/// Returns a word of a command line, quoted for a shell if necessary.
+pub fn shell_word(word: &str) -> String {
+    shlex::try_quote(word).map_or_else(|_| word.to_owned(), Into::into)
 }
 
 /// Wraps text to 80 columns, or to the terminal's width if that is less.

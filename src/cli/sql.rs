@@ -179,7 +179,7 @@ fn write(mut parts: Receiver<Part>, format: OutputFormat, safe_csv: bool) -> Res
     });
     let mut out = io::BufWriter::with_capacity(64 * 1024, io::stdout().lock());
     let is_shown = format == OutputFormat::Csv && io::stdout().is_terminal();
-    let written = output::print_rows(&columns, rows, format, safe_csv, |text| {
+    let written = output::emit_rows(&columns, rows, format, safe_csv, |text| {
         let sanitized = is_shown.then(|| sanitize::lines(text));
         out.write_all(sanitized.as_deref().unwrap_or(text).as_bytes())
     });

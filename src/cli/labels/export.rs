@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 
-use super::new::toml_string;
+use super::new::toml;
 use super::{NamedSet, STDOUT, short_hash};
 use crate::cli::output;
 use crate::cli::{App, CliError, Exit};
@@ -47,7 +47,7 @@ impl Export {
 
 /// Returns the comment at the start of the file.
 async fn heading(store: &Store, set: &LabelSet) -> Result<String, CliError> {
-    let (name, hash) = (toml_string(&set.name), set.hash());
+    let (name, hash) = (toml(&set.name), set.hash());
     let version = short_hash(&hash);
     let mut heading = format!(
         "# The label set {name}, version {version}, with everything that decides a label.\n\
@@ -58,7 +58,7 @@ async fn heading(store: &Store, set: &LabelSet) -> Result<String, CliError> {
         let model = models
             .iter()
             .find(|(_, row)| row.manifest_hash == fitted.model);
-        let named = model.map_or(String::new(), |(_, row)| toml_string(&row.name) + ", ");
+        let named = model.map_or(String::new(), |(_, row)| toml(&row.name) + ", ");
         let learned = format!(
             "# [fitted] is learned from {} gold labels, for the model {named}version {}. The logit of a label becomes\n\
              # scale × logit + bias + weights · vector of the text.\n",

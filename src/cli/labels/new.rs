@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{NamedSet, STDOUT, free_name, write_file};
 use crate::atomic_file::IfExists;
-use crate::cli::output;
+use crate::cli::output::{self, shell_word};
 use crate::cli::{App, CliError, Exit};
 use crate::pipeline_file::{Pipeline, REDDIT, slug};
 use topicmill_core::{Background, Label, LabelSet, Listing};
@@ -40,7 +40,7 @@ impl New {
             None => self.label_set()?,
         };
         let examples = self.from.is_none() && self.words.is_empty();
-        let text = render_file(&set, &shell_path(&self.file), examples);
+        let text = render_file(&set, &self.file, examples);
         // Invalid labels are rejected before the file is written.
         Pipeline::parse(&text, &self.file, Listing::Hot, 100)?;
         if self.file == Path::new(STDOUT) {
@@ -68,11 +68,11 @@ impl New {
 
     /// Returns a label set with the labels from the command line, or with two examples.
     fn label_set(&self) -> Result<LabelSet, CliError> {
-        let given = self.words.iter().map(|words| words.trim());
         let mut labels: Vec<Label> = Vec::new();
-        for words in given.filter(|words| !words.is_empty()) {
-            let same = |label: &Label| label.label.to_lowercase() == words.to_lowercase();
-            if labels.iter().any(same) {
+        let words = self.words.iter().map(|words| words.trim());
+        for words in words.filter(|words| !words.is_empty()) {
+            let is_same = |label: &Label| label.label.to_lowercase() == words.to_lowercase();
+            if labels.iter().any(is_same) {
                 let text = format!("the label `{words}` is given twice: remove one");
                 return Err(CliError::Usage(text));
             }
@@ -94,14 +94,13 @@ impl New {
 
 /// Returns a path, quoted for a shell, or `FILE` if it cannot be used in a command.
 pub(super) fn shell_path(file: &Path) -> String {
-    let path = file.display().to_string();
-    if file == Path::new(STDOUT) || path.contains(char::is_control) {
-        "FILE".to_owned()
-    } else if path.contains(char::is_whitespace) {
-        format!("'{path}'")
-    } else {
-        path
-    }
+    plain_path(file).map_or_else(|| "FILE".to_owned(), shell_word)
+}
+
+/// Returns a path as text; `None` for stdout, or if it is not printable.
+fn plain_path(file: &Path) -> Option<&str> {
+    let path = file.to_str()?;
+    (path != STDOUT && !path.contains(char::is_control)).then_some(path)
 }
 
 /// Loads a stored label set and renames it. Its fit is left out, because the new file is a starting point for different
@@ -175,68 +174,57 @@ fn free_slug(words: &str, labels: &[Label]) -> String {
     free_name(&base, |slug| labels.iter().all(|label| label.slug != slug))
 }
 
-pub(super) fn toml_string(text: &str) -> String {
-    toml_edit::Value::from(text).to_string()
+/// Formats a value as TOML.
+pub(super) fn toml(value: impl Into<toml_edit::Value>) -> String {
+    value.into().to_string()
 }
 
 fn toml_array(texts: &[String]) -> String {
-    texts.iter().collect::<toml_edit::Array>().to_string()
-}
-
-/// Formats a number as a TOML float.
-fn toml_float(value: f64) -> String {
-    toml_edit::Value::from(value).to_string()
+    toml(texts.iter().collect::<toml_edit::Array>())
 }
 
 /// Renders the pipeline file, with a comment on each key.
-fn render_file(set: &LabelSet, file: &str, examples: bool) -> String {
-    let named = set.background.as_ref().map_or("none", |_| REDDIT.0);
-    let mut background = toml_string(named);
-    if let Some(own) = &set.background {
-        let omitted = omitted_topics(own).unwrap_or_default();
-        if !omitted.is_empty() {
-            background += "\nbackground_without = ";
-            background += &toml_array(&omitted);
-        }
-        let built_in = default_background().map(|built_in| built_in.weight.to_bits());
-        if built_in.is_some_and(|weight| weight != own.weight.to_bits()) {
-            background += "\nbackground_weight = ";
-            background += &toml_float(own.weight);
-        }
-    }
-    let (name, template, mode) = (toml_string(&set.name), toml_string(&set.template), set.mode);
-    let (threshold, temperature) = (toml_float(set.threshold), toml_float(set.temperature));
+fn render_file(set: &LabelSet, file: &Path, examples: bool) -> String {
     let mut text = format!(
-        "# The labels for posts, and the subreddits to collect. Check this file with:\n#   topicmill labels validate \
-         --pipeline {file}\n# Use it with `--pipeline {file}`. To use it by default, add this line above the first \
-         section of\n# topicmill.toml: pipeline = {path}\n\n# The name of the label set in the database.\nname = \
-         {name}\n# single: one label for each post. multi: each label independently.\nmode = \"{mode}\"\n# The \
-         hypothesis that an NLI model compares a post with. {{}} stands for the label.\nhypothesis_template = \
-         {template}\n# A post whose best score is lower gets no label. `topicmill labels calibrate` finds the \
-         value.\nthreshold = {threshold}\n# Logits are divided by this. `topicmill labels calibrate` finds the \
-         value.\ntemperature = {temperature}\n# reddit: about thirty ordinary topics compete with the labels. A post \
-         that fits one of them better than every\n# label is \"other\" and gets no label. none: each post gets the \
-         nearest label.\nbackground = {background}\n\n# A [[topic]] for each label:\n#   slug          a short name, \
-         stored in the database; by default derived from the label\n#   label         the text that the model \
-         reads\n#   descriptions  sentences that describe the label; one or two improve the default model a lot. An \
-         NLI model\n#                 reads only the label.\n#   subreddits    the subreddits that `topicmill collect` \
-         reads; without them, the topic is only a label\n#   read          \"first\" reads the first subreddit that \
-         can be read, \"all\" reads each of them\n#   share         with read = \"all\": the share of the limit for \
-         each subreddit, as in share = [2, 1]\n#   listing       hot, new, top or rising\n#   limit         posts for \
-         each run, 1 to 1000\n",
-        path = toml_string(file.trim_matches('\'')),
+        include_str!("new.toml.template"),
+        shell_path = shell_path(file),
+        path = toml(plain_path(file).unwrap_or("FILE")),
+        name = toml(&set.name),
+        mode = set.mode,
+        template = toml(&set.template),
+        threshold = toml(set.threshold),
+        temperature = toml(set.temperature),
+        background = background_keys(set.background.as_ref()),
     );
     if examples {
         text.push_str("# Replace these two examples with your own labels.\n");
     }
-    for label in &set.labels {
-        text.push_str(&topic(label));
-    }
+    text.extend(set.labels.iter().map(topic));
     text
 }
 
+/// Returns the lines that describe a background: its name, and how it differs from the built-in one.
+fn background_keys(background: Option<&Background>) -> String {
+    let name = toml(background.map_or("none", |_| REDDIT.0));
+    let mut keys = format!("background = {name}");
+    if let Some(own) = background {
+        let omitted = omitted_topics(own).unwrap_or_default();
+        if !omitted.is_empty() {
+            keys += "\nbackground_without = ";
+            keys += &toml_array(&omitted);
+        }
+        let built_in = default_background().map(|built_in| built_in.weight.to_bits());
+        if built_in.is_some_and(|weight| weight != own.weight.to_bits()) {
+            keys += "\nbackground_weight = ";
+            keys += &toml(own.weight);
+        }
+    }
+    keys
+}
+
+/// Renders the section of a label.
 fn topic(label: &Label) -> String {
-    let (slug, words) = (toml_string(&label.slug), toml_string(&label.label));
+    let (slug, words) = (toml(&label.slug), toml(&label.label));
     let descriptions = match label.descriptions.as_slice() {
         [] => "# descriptions = [\"A sentence about it.\"]".to_owned(),
         texts => format!("descriptions = {}", toml_array(texts)),
