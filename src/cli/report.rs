@@ -1,7 +1,7 @@
 //! `topicmill report`: writes a report with charts as one HTML page, and the charts as files, each atomically.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -119,13 +119,13 @@ impl Report {
             value["charts"] = json!(charts);
             output::print_json(&value, OutputFormat::Json)?;
         } else {
-            let path = Path::new(&self.out).display();
-            let of_kind = |kind| (self.kind == kind).then_some(numbers.posts);
+            let count = |kind| (self.kind == kind).then_some(numbers.posts);
             tracing::info!(
-                posts = of_kind(Kind::Posts),
-                comments = of_kind(Kind::Comments),
+                posts = count(Kind::Posts),
+                comments = count(Kind::Comments),
                 bytes,
-                "wrote the report to `{path}`: {}",
+                "wrote the report to `{}`: {}",
+                self.out.display(),
                 report::headline(numbers)
             );
         }
@@ -146,9 +146,13 @@ pub fn database_name(url: &str) -> String {
 /// Returns true if a file is a report written by this program.
 fn is_report(path: &Path) -> bool {
     let mut head = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
-    let mut parts = head.windows(GENERATOR.len());
-    read.is_ok() && parts.any(|part| part == GENERATOR.as_bytes())
+    let mut read_head = || File::open(path)?.take(HEAD).read_to_end(&mut head);
+    // Reading a pipe would wait for its writer.
+    path.is_file()
+        && read_head().is_ok()
+        && head
+            .windows(GENERATOR.len())
+            .any(|part| part == GENERATOR.as_bytes())
 }
 
 /// Writes a page atomically. Replaces an earlier report, and any other file if `overwrite` is true.
@@ -159,13 +163,13 @@ pub fn write_page(path: &Path, page: &str, overwrite: bool) -> Result<(), CliErr
             path.display()
         )));
     }
-    atomic_file::write(path, page, IfExists::Replace).map_err(|error| not_written(path, &error))
+    atomic_file::write(path, page, IfExists::Replace).map_err(CliError::writing(path))
 }
 
 /// Writes each chart to its own file in a folder, which is created if necessary. Replaces earlier charts, but no other
 /// file. Returns their paths.
 fn write_charts(folder: &Path, charts: &[Chart]) -> Result<Vec<PathBuf>, CliError> {
-    fs::create_dir_all(folder).map_err(|error| not_written(folder, &error))?;
+    fs::create_dir_all(folder).map_err(CliError::writing(folder))?;
     let mut written = Vec::new();
     for chart in charts {
         let path = folder.join(format!("{}.svg", chart.id));
@@ -179,10 +183,4 @@ fn write_charts(folder: &Path, charts: &[Chart]) -> Result<Vec<PathBuf>, CliErro
         written.push(path);
     }
     Ok(written)
-}
-
-fn not_written(path: &Path, error: &io::Error) -> CliError {
-    let path = path.display();
-    let text = format!("cannot write `{path}`: {error}; nothing was written");
-    CliError::Message(Exit::Partial, text)
 }
