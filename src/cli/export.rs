@@ -2,7 +2,8 @@
 
 mod tasks;
 
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -12,7 +13,7 @@ use super::time_range::parse_times;
 use super::{App, CliError, Exit, Kind, OutputFormat, output};
 use crate::export::{self, Counts, DatasetFormat, Destination, Filters, Subject, Terms};
 use crate::telemetry::Progress;
-use topicmill_core::Mode;
+use topicmill_core::{Label, Mode};
 use topicmill_review::evaluate::{Counted, Frame};
 use topicmill_store::{Access, Store};
 use topicmill_tables::bytes;
@@ -165,34 +166,28 @@ impl Export {
         let progress = Progress::counter("export", "posts");
         let on_rows = move |rows| progress.add(rows);
         let purged = store.purging().count_purged().await?;
-        let exported =
-            export::export(&store, &subject, &filters, destination, terms, on_rows).await;
-        match exported {
+        let exported = export::export(&store, &subject, &filters, destination, terms, on_rows);
+        let counts = match exported.await {
             // The exit code reports the signal.
-            Err(export::ExportError::Stopped) => Ok(Exit::Done),
-            exported => {
-                let counts = exported?;
-                // Count after the data set is in place, so that a purge during the export is not missed.
-                let purged_since = match store.purging().count_purged().await {
-                    Ok(now) => Some(now.saturating_sub(purged)),
-                    Err(error) => {
-                        tracing::warn!(
-                            "could not check whether posts were purged during the export: {error}"
-                        );
-                        None
-                    }
-                };
-                self.print_result(&counts, purged_since)
+            Err(export::ExportError::Stopped) => return Ok(Exit::Done),
+            exported => exported?,
+        };
+        // Counted after the data set is in place, so that a purge during the export is not missed.
+        let purged_since = match store.purging().count_purged().await {
+            Ok(now) => Some(now.saturating_sub(purged)),
+            Err(error) => {
+                tracing::warn!(
+                    "could not check whether posts were purged during the export: {error}"
+                );
+                None
             }
-        }
+        };
+        self.print_result(&counts, purged_since)
     }
 
     /// Returns the format of the file, or `None` for a folder.
     fn format(&self) -> Result<Option<DatasetFormat>, CliError> {
-        let extension = self
-            .out
-            .extension()
-            .and_then(|extension| extension.to_str());
+        let extension = self.out.extension().and_then(OsStr::to_str);
         let extension = extension.map(str::to_ascii_lowercase);
         Ok(match (self.format, extension.as_deref()) {
             (Some(ExportFormat::Csv), _) | (None, Some("csv")) => Some(DatasetFormat::Csv),
@@ -216,8 +211,8 @@ impl Export {
 
     async fn subject(&self, app: &App, store: &Store) -> Result<Subject, CliError> {
         let (word, model) = (self.label_set.as_deref(), self.model.as_deref());
-        let found = selected_labels(app, store, word, model).await?;
-        let (target, set) = found.ok_or_else(no_labels_yet)?;
+        let labels = selected_labels(app, store, word, model).await?;
+        let (target, set) = labels.ok_or_else(no_labels_yet)?;
         if self.vectors && !store.computed().has_vectors(target.model).await? {
             return Err(CliError::Usage(
                 "--vectors needs labels from an embedding model, and this label set has none: leave it out, or name a \
@@ -245,16 +240,15 @@ impl Export {
         let labels = &subject.set.labels;
         let mut slugs = Vec::new();
         for word in &self.label {
-            let found = labels
-                .iter()
-                .find(|label| label.slug == *word || label.label.eq_ignore_ascii_case(word));
-            let label = found.ok_or_else(|| {
+            let is_named =
+                |label: &&Label| label.slug == *word || label.label.eq_ignore_ascii_case(word);
+            let Some(label) = labels.iter().find(is_named) else {
                 let known: Vec<_> = labels.iter().map(|label| label.slug.as_str()).collect();
-                CliError::Usage(format!(
+                return Err(CliError::Usage(format!(
                     "the label set has no label `{word}`; it has {}",
                     known.join(", ")
-                ))
-            })?;
+                )));
+            };
             slugs.push(label.slug.clone());
         }
         if let Some(score) = self.min_score
@@ -283,8 +277,9 @@ impl Export {
         })
     }
 
+    /// Prints or logs the result. `purged` is the number of posts that were purged during the export, if known.
     fn print_result(&self, counts: &Counts, purged: Option<u64>) -> Result<Exit, CliError> {
-        let path = Path::new(&self.out).display();
+        let path = self.out.display();
         if self.json {
             let value = json!({
                 "path": self.out, "rows": counts.rows, "bytes": counts.bytes,

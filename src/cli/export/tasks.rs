@@ -64,7 +64,7 @@ impl Export {
             ("--bom", self.bom),
             ("--safe-csv", self.safe_csv),
         ];
-        match filters.iter().find(|(_, given)| *given) {
+        match filters.iter().find(|(_, is_used)| *is_used) {
             None => Ok(()),
             Some((flag, _)) => Err(CliError::Usage(format!(
                 "{flag} cannot be used with --format label-studio, which selects closest calls and random posts: leave \
@@ -89,10 +89,10 @@ impl Export {
         let names: Vec<Fullname> = selected.iter().map(|(name, _)| name.clone()).collect();
         let posts = gold.review_posts(target, &names).await?;
         // A post may have been purged since it was selected.
-        let mut reasons = selected.into_iter();
+        let mut selected = selected.into_iter();
         let with_reason = posts.into_iter().filter_map(|post| {
-            let (_, chosen) = reasons.find(|(name, _)| *name == post.fullname)?;
-            Some((post, chosen))
+            let (_, reason) = selected.find(|(name, _)| *name == post.fullname)?;
+            Some((post, reason))
         });
         Ok(with_reason.collect())
     }
@@ -145,8 +145,10 @@ impl Export {
         posts: &[(ReviewPost, SampleReason)],
         config: Option<&Path>,
     ) -> Result<Exit, CliError> {
-        let is_random = |(_, chosen): &&(ReviewPost, SampleReason)| *chosen == SampleReason::Random;
-        let random = posts.iter().filter(is_random).count();
+        let reasons = posts.iter().map(|(_, reason)| *reason);
+        let random = reasons
+            .filter(|reason| *reason == SampleReason::Random)
+            .count();
         if self.json {
             let path = config.map(|_| &self.out);
             let value = json!({
