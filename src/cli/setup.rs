@@ -4,6 +4,8 @@
 //! are taken from Python wheels. Each part is installed atomically: unpacked into a staging folder, then renamed into
 //! place.
 
+use std::ffi::OsString;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{fs, io};
@@ -14,7 +16,7 @@ use tempfile::TempDir;
 
 use super::app::{DEFAULT_MODEL, run_blocking};
 use super::{App, CliError, Exit, OutputFormat, output};
-use crate::atomic_file::IfExists;
+use crate::atomic_file::{IfExists, folder_of};
 use crate::atomic_folder::{persist, temp_folder};
 use crate::engines::find_model;
 use topicmill_score::folder::{ModelFolder, Processor};
@@ -76,23 +78,24 @@ struct Installed {
     place: PathBuf,
 }
 
+/// The action for a part that needs none.
+const PRESENT: &str = "already present";
+
 fn installed(done: &'static str, place: PathBuf) -> Installed {
     Installed { done, place }
-}
-
-fn already_installed(place: PathBuf) -> Installed {
-    installed("already present", place)
 }
 
 impl Setup {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let [libraries, models] = self.target_folders()?;
-        let (library, openvino, format) = (app.library(), app.openvino(), self.format);
+        let (settings, format) = (app.settings().clone(), self.format);
         let parts = run_blocking(move || {
-            let runtime = self.library(Library::OnnxRuntime, &libraries, library.as_deref())?;
+            let path = settings.onnxruntime.library.as_deref();
+            let runtime = self.library(Library::OnnxRuntime, &libraries, path)?;
             let mut parts = vec![("ONNX Runtime", runtime)];
             if self.openvino {
-                let openvino = self.library(Library::OpenVino, &libraries, openvino.as_deref())?;
+                let path = settings.openvino.library.as_deref();
+                let openvino = self.library(Library::OpenVino, &libraries, path)?;
                 parts.push(("OpenVINO", openvino));
             }
             parts.push(("model", self.model(&models)?));
@@ -154,7 +157,7 @@ impl Setup {
         if let Some(place) = present
             && self.is_for_these_users(data, &place)
         {
-            return Ok(already_installed(place));
+            return Ok(installed(PRESENT, place));
         }
         fs::create_dir_all(data).map_err(CliError::writing(data))?;
         let (name, inside) = match library {
@@ -179,7 +182,10 @@ impl Setup {
 
     /// Downloads and unpacks the wheel into a folder, with `uv` if it is installed, else with Python's pip.
     fn fetch(&self, library: Library, to: &Path) -> Result<(), CliError> {
-        let list = to.with_extension("txt");
+        let list = tempfile::Builder::new()
+            .suffix(".txt")
+            .tempfile_in(folder_of(to));
+        let mut list = list.map_err(CliError::writing(to))?;
         let mut arguments = vec!["--target".into(), to.as_os_str().to_owned()];
         if self.cuda && library == Library::OnnxRuntime {
             arguments.push(CUDA.into());
@@ -188,40 +194,24 @@ impl Setup {
                 Library::OnnxRuntime => REQUIREMENTS,
                 Library::OpenVino => REQUIREMENTS_OPENVINO,
             };
-            fs::write(&list, requirements).map_err(CliError::writing(&list))?;
+            let written = list.write_all(requirements.as_bytes());
+            written.map_err(CliError::writing(list.path()))?;
             arguments.extend(["--no-deps", "--require-hashes", "-r"].map(Into::into));
-            arguments.push(list.clone().into_os_string());
+            arguments.push(list.path().into());
         }
         // Nothing is built from source. Also, pip accepts --python-version only with this flag.
         arguments.extend(["--only-binary", ":all:"].map(Into::into));
         arguments.extend(WHEEL_PYTHON.map(Into::into));
-        let mut failed = None;
-        for (program, first, last) in INSTALLERS {
-            if !has_pip(program) {
-                continue;
-            }
+        let mut failure = None;
+        let installers = INSTALLERS.into_iter();
+        for program in installers.filter(|program| is_installed(program)) {
             tracing::info!(by = program, to = %to.display(), "fetching {library}");
-            let mut command = Command::new(program);
-            command.args(first.split_whitespace()).args(&arguments);
-            command.args(last.split_whitespace());
-            // The user's own PIP_USER conflicts with --target.
-            command.env("PIP_USER", "0").stdin(Stdio::null());
-            let why = match command.output() {
-                Ok(output) if output.status.success() => {
-                    let _ = fs::remove_file(&list);
-                    return Ok(());
-                }
-                Ok(output) => {
-                    let text = String::from_utf8_lossy(&output.stderr);
-                    let lines: Vec<&str> = text.trim().lines().collect();
-                    lines[lines.len().saturating_sub(3)..].join(" ")
-                }
-                Err(error) => error.to_string(),
-            };
-            failed = Some(format!("`{program}`: {why}"));
+            match install(program, &arguments) {
+                Ok(()) => return Ok(()),
+                Err(why) => failure = Some(format!("`{program}`: {why}")),
+            }
         }
-        let _ = fs::remove_file(&list);
-        let (exit, why) = match failed {
+        let (exit, why) = match failure {
             None => (
                 Exit::Model,
                 "neither `uv` nor a Python with pip is installed; install one (Debian: `apt install \
@@ -233,19 +223,20 @@ impl Setup {
         Err(CliError::Message(exit, text))
     }
 
+    /// Copies the default model to a folder for data, unless it is already present.
     fn model(&self, data: &Path) -> Result<Installed, CliError> {
-        let named = Path::new(DEFAULT_MODEL);
-        let found = find_model(named);
-        let present = ModelFolder::open_for(&found, Processor::Cpu, None);
-        let place = fs::canonicalize(&found).unwrap_or(found);
+        let default = Path::new(DEFAULT_MODEL);
+        let folder = find_model(default);
+        let present = ModelFolder::open_for(&folder, Processor::Cpu, None);
+        let place = fs::canonicalize(&folder).unwrap_or(folder);
         let is_for_these_users = self.is_for_these_users(data, &place);
         if present.is_ok() && is_for_these_users && !self.force {
-            return Ok(already_installed(place));
+            return Ok(installed(PRESENT, place));
         }
         let from = match (&self.model, present) {
             (Some(from), _) => from,
             (None, Ok(_)) if !is_for_these_users => &place,
-            (None, Ok(_)) => return Ok(already_installed(place)),
+            (None, Ok(_)) => return Ok(installed(PRESENT, place)),
             (None, Err(error)) => {
                 let text = format!(
                     "{error}: the default model comes with topicmill's wheel and repository; copy it from a clone of \
@@ -256,10 +247,9 @@ impl Setup {
         };
         // A folder that is not a model is rejected before anything is written.
         ModelFolder::open_for(from, Processor::Cpu, None)?;
-        let name = named.file_name().unwrap_or_default();
         let models = data.join("models");
         fs::create_dir_all(&models).map_err(CliError::writing(&models))?;
-        let to = models.join(name);
+        let to = models.join(default.file_name().unwrap_or_default());
         let staging = staging_folder(&to)?;
         copy_files(from, staging.path())?;
         // The copy is checked too, because the files may have changed while they were copied.
@@ -277,25 +267,42 @@ fn manual_hint(library: Library) -> &'static str {
     }
 }
 
-const UV: &str = "pip install --quiet";
-const PIP: &str = "-m pip install --quiet --disable-pip-version-check";
-/// Lets any Python's pip download the wheel for `CPython` 3.12.
-const ANY_PYTHON: &str = "--no-compile --ignore-requires-python --implementation cp --abi cp312";
+/// The programs that can download wheels, in the order of preference.
+const INSTALLERS: [&str; 3] = [UV, "python3", "python"];
+const UV: &str = "uv";
 
-/// Programs that can download wheels, with the arguments before and after the common ones.
-const INSTALLERS: [(&str, &str, &str); 3] = [
-    ("uv", UV, ""),
-    ("python3", PIP, ANY_PYTHON),
-    ("python", PIP, ANY_PYTHON),
-];
-
-fn has_pip(program: &str) -> bool {
+/// Returns true if a program is installed; a Python needs pip.
+fn is_installed(program: &str) -> bool {
     let mut command = Command::new(program);
-    if program != "uv" {
+    if program != UV {
         command.args(["-m", "pip"]);
     }
     let output = command.arg("--version").stdin(Stdio::null()).output();
     output.is_ok_and(|output| output.status.success())
+}
+
+/// Downloads and unpacks wheels with a program. An error is the end of its output.
+fn install(program: &str, arguments: &[OsString]) -> Result<(), String> {
+    let (before, after) = match program {
+        UV => ("pip install --quiet", ""),
+        // Lets any Python's pip download the wheel for CPython 3.12.
+        _ => (
+            "-m pip install --quiet --disable-pip-version-check",
+            "--no-compile --ignore-requires-python --implementation cp --abi cp312",
+        ),
+    };
+    let mut command = Command::new(program);
+    command.args(before.split(' ')).args(arguments);
+    command.args(after.split_whitespace());
+    // The user's own PIP_USER conflicts with --target.
+    command.env("PIP_USER", "0").stdin(Stdio::null());
+    let output = command.output().map_err(|error| error.to_string())?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<&str> = text.trim().lines().collect();
+    Err(lines[lines.len().saturating_sub(3)..].join(" "))
 }
 
 /// Creates an empty folder next to the target. Dropping it deletes it.
@@ -303,6 +310,7 @@ fn staging_folder(place: &Path) -> Result<TempDir, CliError> {
     temp_folder(place, 0o755).map_err(CliError::writing(place))
 }
 
+/// Returns a function that turns an I/O error into the error of reading `path`.
 fn reading(path: &Path) -> impl FnOnce(io::Error) -> CliError {
     move |error| {
         CliError::Message(
