@@ -36,11 +36,11 @@ pub struct Status {
     /// Print one line per problem, and exit with 1 if there is one; for monitors
     #[arg(help_heading = "Check", long)]
     check: bool,
-    #[command(flatten)]
-    limits: LimitFlags,
     /// Set the output format; json prints everything in one object
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
+    #[command(flatten)]
+    limits: LimitFlags,
 }
 
 #[derive(Debug, Args)]
