@@ -221,7 +221,7 @@ impl Export {
             ));
         }
         let mut subject = Subject {
-            kind: self.kind.of(),
+            kind: self.kind.thing_kind(),
             target,
             set,
             vectors: self.vectors,
@@ -290,7 +290,7 @@ impl Export {
             });
             output::print_json(&value, OutputFormat::Json)?;
         } else if counts.rows == 0 {
-            let kind = self.kind.of();
+            let kind = self.kind.thing_kind();
             tracing::warn!("no {kind} matches the filters: `{path}` has no rows");
         } else {
             tracing::info!(

@@ -320,7 +320,7 @@ impl Import {
         // The end of the filter is exclusive, so it is the day after --to.
         let end = start(self.to.and_then(|day| day.succ_opt()));
         let filter = Filter::new(selected, start(self.from), end);
-        Ok(filter.of_kind(self.kind.map(Kind::of)))
+        Ok(filter.of_kind(self.kind.map(Kind::thing_kind)))
     }
 
     /// Returns true if the files are dumps of all of Reddit, according to the flag or their names.

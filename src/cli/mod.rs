@@ -72,7 +72,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Returns the kind of things.
-    fn of(self) -> ThingKind {
+    fn thing_kind(self) -> ThingKind {
         match self {
             Self::Posts => ThingKind::Post,
             Self::Comments => ThingKind::Comment,

@@ -84,7 +84,7 @@ impl Report {
         let store = app.store(Access::ReadOnly).await?;
         let (word, model) = (self.label_set.as_deref(), self.model.as_deref());
         let options = ReportOptions {
-            kind: self.kind.of(),
+            kind: self.kind.thing_kind(),
             subject: selected_labels(app, &store, word, model).await?,
             since,
             until,

@@ -132,7 +132,7 @@ impl Evaluate {
         for side in sides {
             cross_fitted.push(side.cross_fitted(store, &self.gold).await?);
         }
-        let source = (&*self.gold, self.kind.of());
+        let source = (&*self.gold, self.kind.thing_kind());
         let decides = self.resolving.decides.as_deref();
         let keeps = |side: usize, post: &Fullname| cross_fitted[side].contains_key(post);
         let labels = GoldLabels::read(store, source, decides, &sets, keeps).await?;
@@ -247,7 +247,7 @@ impl Evaluate {
         }
         add_cross_fitted(gold, used, &mut printout);
         if let Some(by) = self.by.as_deref().and_then(Grouping::named) {
-            let kind = self.kind.of();
+            let kind = self.kind.thing_kind();
             add_groups_of(store, (side, by, kind), estimates, &mut printout).await?;
         }
         Ok(printout)
