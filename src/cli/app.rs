@@ -3,8 +3,10 @@
 
 mod model;
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +19,7 @@ pub use self::model::{DEFAULT_MODEL, ModelFlags, SmallFlags};
 use super::error::first_error;
 use super::{CliError, Exit, Global};
 use crate::atomic_file::{self, IfExists};
-use crate::classify::{self, MakeCurrent, Options};
+use crate::classify::{MakeCurrent, Options};
 use crate::collect::ReadOptions;
 use crate::config::{self, CommentText, Loaded, Origin, Settings};
 use crate::metrics::Metrics;
@@ -31,9 +33,8 @@ use topicmill_http::{ClientSettings, Timeouts};
 use topicmill_score::library;
 use topicmill_sources::SourceSettings;
 use topicmill_sources::arctic_shift::ArcticShiftSettings;
-use topicmill_sources::reddit::{Reddit, RedditSettings};
-use topicmill_store::worker_name;
-use topicmill_store::{Access, Address, Store};
+use topicmill_sources::reddit::RedditSettings;
+use topicmill_store::{Access, Address, Store, worker_name};
 
 /// Settings and resources that every command shares.
 #[derive(Debug, Clone)]
@@ -104,8 +105,8 @@ impl App {
             .collect();
         // `vars` would panic on a variable that is not UTF-8.
         let env: Vec<_> = std::env::vars_os()
-            .filter_map(utf8_variable)
-            .collect::<Result<_, CliError>>()?;
+            .filter_map(|(name, value)| utf8_variable(name, value).transpose())
+            .collect::<Result<_, _>>()?;
         let loaded = config::load(global.config.as_deref(), env, &set_flags)?;
         // These settings run code, so they are not accepted from an untrusted file in the current folder.
         for key in ["onnxruntime.library", "openvino.library"] {
@@ -143,6 +144,13 @@ impl App {
         &self.loaded.settings
     }
 
+    /// Returns true if the database is a SQLite file that does not exist.
+    pub fn is_database_missing(&self) -> bool {
+        let address = Address::parse(self.settings().database.url.reveal());
+        matches!(address, Ok(Address::File(path)) if !path.exists())
+    }
+
+    /// Opens the database of the settings.
     pub async fn store(&self, access: Access) -> Result<Store, CliError> {
         self.store_at(self.settings().database.url.reveal(), access)
             .await
@@ -194,8 +202,8 @@ impl App {
 
     /// Returns the path of the file that [`Self::pipeline`] reads; `None` for the built-in one.
     pub fn pipeline_path<'a>(&'a self, flags: &'a PipelineFlags) -> Option<&'a Path> {
-        let of_settings = self.settings().pipeline.as_deref();
-        flags.pipeline.as_deref().or(of_settings)
+        let default = self.settings().pipeline.as_deref();
+        flags.pipeline.as_deref().or(default)
     }
 
     /// Logs which pipeline file later runs use by default, if this run made the labels of a different one current.
@@ -203,21 +211,20 @@ impl App {
         let Some(file) = &flags.pipeline else {
             return;
         };
-        let of_settings = self.settings().pipeline.as_deref();
-        let real = |path: &Path| path.canonicalize().ok();
-        if make_current == MakeCurrent::IfNone
-            || of_settings.is_some_and(|default| real(default) == real(file))
-        {
+        let default = self.settings().pipeline.as_deref();
+        let real_path = |path: &Path| path.canonicalize().ok();
+        let is_default = default.is_some_and(|default| real_path(default) == real_path(file));
+        if is_default || make_current == MakeCurrent::IfNone {
             return;
         }
-        let default = of_settings.map_or_else(
+        let default = default.map_or_else(
             || "the built-in topics".to_owned(),
             |default| format!("`{}`", default.display()),
         );
         tracing::info!(
             "runs without --pipeline use {default}: to label new posts with these labels, set `pipeline` in the \
              settings to `{}`",
-            real(file).as_ref().unwrap_or(file).display()
+            real_path(file).as_ref().unwrap_or(file).display()
         );
     }
 
@@ -230,11 +237,6 @@ impl App {
             topic.is_default_listing &= collect.listing.is_none();
         }
         Ok(pipeline)
-    }
-
-    pub fn reddit(&self) -> Result<Reddit, CliError> {
-        let (settings, clock) = (self.reddit_settings(), self.clock.clone());
-        Ok(Reddit::new(settings, SourceKind::Reddit, clock)?)
     }
 
     /// Converts the settings in `[reddit]`.
@@ -318,7 +320,7 @@ impl App {
     }
 
     /// Returns the options for labelling the backlog, from the settings.
-    pub fn backlog_options(&self) -> classify::Options {
+    pub fn backlog_options(&self) -> Options {
         let set = &self.settings().classify;
         Options {
             lease: Duration::from_secs(set.lease_secs),
@@ -363,13 +365,17 @@ impl RunFlags {
                 path.display()
             )));
         }
-        match File::options().append(true).create(true).open(path) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(CliError::Usage(format!(
-                "cannot write `{}`: {error}; correct --run-json",
-                path.display()
-            ))),
+        // The reader of a pipe ends when the pipe is closed.
+        if path.metadata().is_ok_and(|file| file.file_type().is_fifo()) {
+            return Ok(());
         }
+        let opened = File::options().append(true).create(true).open(path);
+        opened.map(drop).map_err(|error| {
+            let path = path.display();
+            CliError::Usage(format!(
+                "cannot write `{path}`: {error}; correct --run-json"
+            ))
+        })
     }
 
     /// Writes the run records to the `--run-json` file: one record as an object, several as an array.
@@ -390,44 +396,44 @@ impl RunFlags {
     }
 }
 
-/// Returns true if a file is a run record, which a later run may replace, or is empty, missing, or a device.
+/// Returns true if a file is a run record, which a later run may replace, or if there is no file with content.
 fn is_record(path: &Path) -> bool {
-    path.metadata()
-        .map_or(true, |there| !there.is_file() || there.len() == 0)
-        || {
-            let head = String::from_utf8_lossy(&head(path)).into_owned();
-            head == "[]\n" || head.starts_with(['{', '[']) && head.contains("\"stage\": \"")
-        }
+    let head = head(path);
+    let text = String::from_utf8_lossy(&head);
+    matches!(&*text, "" | "[]\n") || text.starts_with(['{', '[']) && text.contains("\"stage\": \"")
 }
 
-/// Returns the first bytes of a file; none if it cannot be read.
+/// Returns the first bytes of a file; none if it cannot be read, or is a pipe or a device.
 fn head(path: &Path) -> Vec<u8> {
     let mut head = Vec::new();
-    if let Ok(file) = File::open(path) {
+    if path.is_file()
+        && let Ok(file) = File::open(path)
+    {
         let _ = file.take(64).read_to_end(&mut head);
     }
     head
 }
 
-/// Starts of the names of variables that are read here, by the driver of PostgreSQL, or by the HTTP client.
+/// Starts of the names of variables that are read here or by the driver of PostgreSQL.
 const READ_VARIABLES: &str =
     "TOPICMILL__ DATABASE_URL PGHOST PGPORT PGUSER PGPASS PGDATABASE PGSSL PGOPTIONS";
 
-/// Converts an environment variable to text. Returns `None` for a foreign variable that is not UTF-8; to ignore one
-/// that is read would, for example, use another database.
-fn utf8_variable(
-    (name, value): (std::ffi::OsString, std::ffi::OsString),
-) -> Option<Result<(String, String), CliError>> {
+/// Converts an environment variable to text. Skips one that is not UTF-8, but rejects it if it is read: ignoring it
+/// would, for example, use another database.
+fn utf8_variable(name: OsString, value: OsString) -> Result<Option<(String, String)>, CliError> {
     let shown = name.to_string_lossy().into_owned();
-    if let (Ok(name), Ok(value)) = (name.into_string(), value.into_string()) {
-        return Some(Ok((name, value)));
+    match (name.into_string(), value.into_string()) {
+        (Ok(name), Ok(value)) => Ok(Some((name, value))),
+        _ if READ_VARIABLES
+            .split(' ')
+            .any(|start| shown.starts_with(start)) =>
+        {
+            Err(CliError::Usage(format!(
+                "the environment variable `{shown}` is not UTF-8: correct or unset it"
+            )))
+        }
+        _ => Ok(None),
     }
-    let mut starts = READ_VARIABLES.split(' ');
-    starts.any(|start| shown.starts_with(start)).then(|| {
-        Err(CliError::Usage(format!(
-            "the environment variable `{shown}` is not UTF-8: correct or unset it"
-        )))
-    })
 }
 
 /// Runs blocking work on another thread, so that signals are still handled.

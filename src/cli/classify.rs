@@ -23,10 +23,6 @@ pub struct Classify {
     #[command(flatten)]
     pipeline: PipelineFlags,
     #[command(flatten)]
-    model: ModelFlags,
-    #[command(flatten)]
-    small: SmallFlags,
-    #[command(flatten)]
     current: CurrentFlags,
     /// Stop after N posts
     #[arg(long, value_name = "N")]
@@ -51,6 +47,10 @@ pub struct Classify {
     output: DryRunFormat,
     #[command(flatten)]
     record: RunFlags,
+    #[command(flatten)]
+    model: ModelFlags,
+    #[command(flatten)]
+    small: SmallFlags,
 }
 
 /// The posts to label.
@@ -67,15 +67,15 @@ impl Classify {
         self.metrics.check()?;
         let pipeline_file = app.pipeline_path(&self.pipeline).map(Path::to_owned);
         // The text is read first, so that a change while the file is parsed is noticed too.
-        let text = pipeline_file.as_ref();
-        let text = text.and_then(|path| std::fs::read(path).ok());
+        let path = pipeline_file.as_ref();
+        let text = path.and_then(|path| std::fs::read(path).ok());
         let pipeline = app.pipeline(&self.pipeline)?;
         let set = app.label_set(&self.model, pipeline.label_set)?;
         if self.dry_run {
             let models = app.models(&self.model)?;
             let store = app.store(Access::ReadOnly).await?;
-            let (folder, asked) = (models.large.folder(), self.current.make_current());
-            let fit = backlog::applicable_fit(&store, folder, &set, asked).await?;
+            let (folder, make_current) = (models.large.folder(), self.current.make_current());
+            let fit = backlog::applicable_fit(&store, folder, &set, make_current).await?;
             let set = fit.as_ref().unwrap_or(&set);
             let pass = Pass::of(&folder.kind, set);
             let (missing, cost) = classify::dry_run(&store, &app.clock, models, set).await?;

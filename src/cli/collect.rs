@@ -4,7 +4,6 @@ use clap::Args;
 use serde_json::json;
 
 use super::app::{App, PipelineFlags, RunFlags};
-use super::doctor::is_missing_file;
 use super::output::DryRunFormat;
 use super::source::{self, SourceFlag};
 use super::time_range::parse_range;
@@ -34,7 +33,7 @@ pub struct Collect {
 }
 
 /// Flags that select the source, the topics and the posts to collect.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct CollectFlags {
     #[command(flatten)]
     pub source: SourceFlag,
@@ -115,9 +114,9 @@ impl Collector {
         )?;
         check_time_range(kind, listing, time_range)?;
         let source = source::open(app, kind).await?;
-        let set = app.settings().collect.listing.is_some();
-        let chosen = |topic: &&Topic| set || !topic.is_default_listing;
-        let chosen = pipeline.topics.iter().filter(chosen);
+        let is_set = app.settings().collect.listing.is_some();
+        let topics = pipeline.topics.iter();
+        let chosen = topics.filter(|topic| is_set || !topic.is_default_listing);
         check_order(kind, listing, time_range, chosen.map(|topic| topic.listing))?;
         let topics = pipeline.reads(app.settings().collect.comments_limit);
         Ok(Self {
@@ -130,7 +129,7 @@ impl Collector {
     /// Prints the number of requests that a run may take for each read.
     pub async fn print_requests(&self, app: &App, format: OutputFormat) -> Result<Exit, CliError> {
         // Without a database, nothing has been read yet.
-        let store = if is_missing_file(app.settings().database.url.reveal()) {
+        let store = if app.is_database_missing() {
             None
         } else {
             Some(app.store(Access::ReadOnly).await?)
@@ -174,31 +173,38 @@ impl Collector {
         store: Option<&Store>,
         topic: &Topic,
     ) -> Result<Option<u64>, CliError> {
-        let (kind, slug, first) = (self.source.kind(), &topic.slug, &topic.subreddits[0]);
-        // A first run reads the comments on the posts that are stored, and on those that it stores.
-        let (mut known, mut posts) = (None, 0);
+        let (kind, slug, subreddit) = (self.source.kind(), &topic.slug, &topic.subreddits[0]);
+        let (mut watermark, mut stored_posts) = (None, 0);
         if let Some(store) = store {
             let path = if topic.of_posts {
-                first
+                subreddit
             } else {
-                &topic.path(first)
+                &topic.path(subreddit)
             };
-            known = store.posts().watermark(kind, slug, path).await?;
+            watermark = store.posts().watermark(kind, slug, path).await?;
             let unread = store.posts().unread_threads(kind, slug, topic.limit);
-            posts = unread.await?.len() as u64;
+            stored_posts = unread.await?.len() as u64;
         }
-        let of_topic = self.topics.iter().filter(|other| other.slug == *slug);
-        let new = of_topic.filter(|other| other.kind == ThingKind::Post);
-        posts += new.map(|other| u64::from(other.limit)).sum::<u64>();
-        let is_open = known.is_some() || self.time_range.is_some();
+        let is_open = watermark.is_some() || self.time_range.is_some();
         Ok(match self.source.paging() {
             _ if topic.of_posts && is_open => Some(topic.limit.into()),
-            _ if topic.of_posts => Some(posts.min(topic.limit.into())),
+            _ if topic.of_posts => {
+                // A first run reads the comments on the posts that are stored, and on those that it stores.
+                let posts = stored_posts + self.new_posts(slug);
+                Some(posts.min(topic.limit.into()))
+            }
             Paging::Archive(_) if is_open => None,
             _ if !topic.keywords.is_empty() => Some(app.settings().collect.page_cap.into()),
             Paging::Listing(_) if is_open => Some(MAX_LISTED.div_ceil(PAGE_LIMIT).into()),
             _ => Some(topic.limit.div_ceil(PAGE_LIMIT).into()),
         })
+    }
+
+    /// Returns the number of posts that a first run stores for a topic, at most.
+    fn new_posts(&self, slug: &str) -> u64 {
+        let reads = self.topics.iter().filter(|read| read.slug == slug);
+        let reads = reads.filter(|read| read.kind == ThingKind::Post);
+        reads.map(|read| u64::from(read.limit)).sum()
     }
 
     /// Collects posts with a progress bar, logs a summary, and returns the exit code.
@@ -232,13 +238,13 @@ fn check_order(
     mut chosen: impl Iterator<Item = Listing>,
 ) -> Result<(), CliError> {
     let (title, only) = (kind.traits().title, kind.listing(Listing::New));
-    let can = |listing| kind.listing(listing) == listing;
+    let is_supported = |listing| kind.listing(listing) == listing;
     match listing {
-        Some(listing) if !can(listing) => Err(CliError::Usage(format!(
+        Some(listing) if !is_supported(listing) => Err(CliError::Usage(format!(
             "{title} can only be read in chronological order: leave out `--listing {listing}`, or use `--listing \
              {only}`"
         ))),
-        None if time_range.is_none() && !chosen.all(can) => {
+        None if time_range.is_none() && !chosen.all(is_supported) => {
             tracing::info!(
                 "{title} can only be read in chronological order: reading the newest posts"
             );

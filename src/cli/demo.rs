@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::app::{App, ModelFlags};
 use super::collect::{CollectFlags, Collector};
-use super::output::DryRunFormat;
+use super::output::shell_word;
 use super::report::{database_name, write_page};
 use super::source::SourceFlag;
 use super::{CliError, Exit, backlog, output};
@@ -43,14 +43,9 @@ impl Demo {
             source: SourceFlag {
                 source: Some(SourceKind::Sample),
             },
-            topics: Vec::new(),
             // Only this listing has all posts, so that the report can compare periods.
             listing: Some(Listing::New),
-            limit: None,
-            since: None,
-            until: None,
-            dry_run: false,
-            output: DryRunFormat::default(),
+            ..CollectFlags::default()
         };
         let collector = Collector::open(app, &pipeline, &flags).await?;
         let context = app.context(app.store_at(url, Access::Create).await?);
@@ -116,12 +111,8 @@ fn next_steps(url: &str, report: Option<&Path>) -> String {
     let name = name.unwrap_or_else(|| "topicmill".into());
     let url = redact_url(url);
     let path = url.trim_start_matches("sqlite:");
-    let quote = if url.contains(char::is_whitespace) {
-        "'"
-    } else {
-        ""
-    };
-    let program = format!("{} --database {quote}{url}{quote}", name.to_string_lossy());
+    let words = [&*name.to_string_lossy(), "--database", &url].map(shell_word);
+    let program = words.join(" ");
     let overview = report.map_or_else(String::new, |report| {
         format!(" Open {} in a browser for an overview.", report.display())
     });

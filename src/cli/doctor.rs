@@ -18,7 +18,8 @@ use topicmill_score::onnx::load_runtime;
 use topicmill_score::openvino::load_openvino;
 use topicmill_sources::Source;
 use topicmill_sources::arctic_shift::ArcticShift;
-use topicmill_store::{Access, Address, Store, StoreError};
+use topicmill_sources::reddit::Reddit;
+use topicmill_store::{Access, Store, StoreError};
 
 const AFTER_HELP: &str = "Examples:
   topicmill doctor
@@ -50,6 +51,9 @@ const SEARCHED_RUNS: u32 = 1_000;
 
 /// Age of the archive's newest post above which the archive is behind. The alert rule in monitoring/ has the same limit.
 const MAX_LAG: TimeDelta = TimeDelta::hours(6);
+
+/// The name of the check of the archive.
+const ARCHIVE: &str = "Arctic Shift";
 
 /// The result of a check.
 struct Finding {
@@ -89,8 +93,8 @@ impl Doctor {
 }
 
 /// Turns a result into a finding; an error keeps its exit code.
-fn finding(what: &'static str, found: Result<String, CliError>) -> Finding {
-    let (state, exit, detail) = match found {
+fn finding(what: &'static str, checked: Result<String, CliError>) -> Finding {
+    let (state, exit, detail) = match checked {
         Ok(detail) => ("ok", None, detail),
         Err(error) => ("wrong", Some(error.exit()), error.to_string()),
     };
@@ -112,7 +116,7 @@ fn missing(what: &'static str, exit: Option<Exit>, detail: String) -> Finding {
 }
 
 fn library(app: &App) -> Result<String, CliError> {
-    let runtime = load_runtime(app.library().as_deref())?;
+    let runtime = load_runtime(app.settings().onnxruntime.library.as_deref())?;
     let cuda = if runtime.has_cuda() {
         "with CUDA"
     } else {
@@ -129,11 +133,11 @@ fn library(app: &App) -> Result<String, CliError> {
 fn openvino(app: &App) -> Option<Finding> {
     let set = &app.settings().classify;
     let wanted = set.engine == EngineName::OpenVino || set.precision.as_deref() == Some("bf16");
-    let found = load_openvino(app.openvino().as_deref());
-    if !wanted && matches!(found, Err(LoadError::NotFound { .. })) {
+    let loaded = load_openvino(app.settings().openvino.library.as_deref());
+    if !wanted && matches!(loaded, Err(LoadError::NotFound { .. })) {
         return None;
     }
-    let found = found.map_err(CliError::from).map(|runtime| {
+    let description = loaded.map_err(CliError::from).map(|runtime| {
         let bf16 = if runtime.has_bf16() {
             "with bf16"
         } else {
@@ -143,7 +147,7 @@ fn openvino(app: &App) -> Option<Finding> {
         let by = library_origin(by, "openvino.library");
         format!("{library} ({}, {bf16}; from {by})", runtime.version())
     });
-    Some(finding("OpenVINO", found))
+    Some(finding("OpenVINO", description))
 }
 
 /// Returns how the library was found: the setting or variable that names it, or a search path.
@@ -182,15 +186,11 @@ fn pipeline(app: &App, flags: &PipelineFlags) -> Result<String, CliError> {
             format!("{}, as set in {origin}", path.display())
         }
     };
-    let (name, labels) = (&pipeline.name, pipeline.label_set.labels.len() as u64);
-    let read = pipeline
-        .topics
-        .iter()
-        .filter(|topic| !topic.subreddits.is_empty());
-    let (labels, topics) = (
-        counted(labels, "label"),
-        counted(read.count() as u64, "topic"),
-    );
+    let labels = counted(pipeline.label_set.labels.len() as u64, "label");
+    let topics = pipeline.topics.iter();
+    let collected = topics.filter(|topic| !topic.subreddits.is_empty());
+    let topics = counted(collected.count() as u64, "topic");
+    let name = &pipeline.name;
     Ok(format!(
         "{name} ({file}): {labels}, {topics} with subreddits"
     ))
@@ -201,7 +201,7 @@ async fn database(app: &App) -> Vec<Finding> {
     let url = app.settings().database.url.reveal();
     match Store::open(url, Access::ReadOnly).await {
         // SQLite returns the same error for a missing file and for an unreadable one.
-        Err(error @ StoreError::Open { .. }) if is_missing_file(url) => {
+        Err(error @ StoreError::Open { .. }) if app.is_database_missing() => {
             let detail = format!("{error} (`collect` and `import` also create it)");
             vec![missing("database", None, detail)]
         }
@@ -213,11 +213,11 @@ async fn database(app: &App) -> Vec<Finding> {
                 let (url, server, schema) = (info.url, info.server, info.schema);
                 format!("{url} ({server}), schema version {schema}, {things} posts and comments")
             });
-            let mut found = vec![finding("database", description.map_err(CliError::from))];
+            let mut findings = vec![finding("database", description.map_err(CliError::from))];
             for stage in [Stage::Collect, Stage::Classify] {
-                found.extend(speed(&store, stage).await);
+                findings.extend(speed(&store, stage).await);
             }
-            found
+            findings
         }
     }
 }
@@ -241,30 +241,21 @@ async fn speed(store: &Store, stage: Stage) -> Option<Finding> {
     Some(finding(what, Ok(limited)))
 }
 
-/// Returns true if a URL names a SQLite file that does not exist.
-pub fn is_missing_file(url: &str) -> bool {
-    matches!(Address::parse(url), Ok(Address::File(path)) if !path.exists())
-}
-
 /// Checks that the archive responds and is not behind.
 async fn archive(app: &App, offline: bool) -> Finding {
-    const WHAT: &str = "Arctic Shift";
-    match test_archive(app, offline).await {
-        Ok((detail, true)) => Finding {
-            state: "wrong",
-            exit: Some(Exit::TryAgain),
-            ..finding(WHAT, Ok(detail))
-        },
-        tested => finding(WHAT, tested.map(|(detail, _)| detail)),
-    }
+    let tested = test_archive(app, offline).await;
+    tested.unwrap_or_else(|error| finding(ARCHIVE, Err(error)))
 }
 
-/// Requests the archive's newest post. Returns what it responds, and true if it is behind.
-async fn test_archive(app: &App, offline: bool) -> Result<(String, bool), CliError> {
+/// Requests the archive's newest post, and compares it with the clock.
+async fn test_archive(app: &App, offline: bool) -> Result<Finding, CliError> {
     let set = app.source_settings().arctic_shift;
     let archive = ArcticShift::new(&set, app.clock.clone())?;
     if offline {
-        return Ok(("not tested because of --offline".into(), false));
+        return Ok(finding(
+            ARCHIVE,
+            Ok("not tested because of --offline".into()),
+        ));
     }
     let newest = archive.newest_post().await?;
     let age = newest.map(|newest| app.clock.now() - newest.as_datetime());
@@ -288,7 +279,11 @@ async fn test_archive(app: &App, offline: bool) -> Result<(String, bool), CliErr
         }
     };
     let detail = format!("{} responds; {newest}{verdict}; {quota}", set.api_url);
-    Ok((detail, is_behind))
+    let mut responds = finding(ARCHIVE, Ok(detail));
+    if is_behind {
+        (responds.state, responds.exit) = ("wrong", Some(Exit::TryAgain));
+    }
+    Ok(responds)
 }
 
 /// Returns the seconds until a quota is reset.
@@ -308,7 +303,8 @@ async fn credentials(app: &App, offline: bool) -> Finding {
 }
 
 async fn test_credentials(app: &App, offline: bool) -> Result<String, CliError> {
-    let reddit = app.reddit()?;
+    let (settings, clock) = (app.reddit_settings(), app.clock.clone());
+    let reddit = Reddit::new(settings, SourceKind::Reddit, clock)?;
     if offline {
         return Ok("set; not tested because of --offline".into());
     }

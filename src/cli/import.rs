@@ -7,7 +7,6 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use super::app::{App, PipelineFlags, RunFlags};
-use super::doctor::is_missing_file;
 use super::output::{self, OutputFormat};
 use super::purge::read_ids;
 use super::source::{self, SourceFlag};
@@ -65,7 +64,7 @@ pub struct Import {
     ///
     /// The value is used for posts without a value for the field.
     #[arg(help_heading = "Fields", long = "set", value_name = "FIELD=VALUE")]
-    given: Vec<String>,
+    defaults: Vec<String>,
     /// Use the topic that lists the post's subreddit, even if the file names a different one
     #[arg(help_heading = "Fields", long)]
     topics_from_subreddits: bool,
@@ -78,12 +77,12 @@ pub struct Import {
     /// With --format ids, also look up posts that are already stored
     #[arg(help_heading = "Ids", hide_short_help = true, long)]
     refresh: bool,
-    #[command(flatten, next_help_heading = "Ids")]
-    source: SourceFlag,
     #[command(flatten)]
     pipeline: PipelineFlags,
     #[command(flatten)]
     record: RunFlags,
+    #[command(flatten, next_help_heading = "Ids")]
+    source: SourceFlag,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -125,6 +124,7 @@ impl ImportFormat {
 impl Import {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let pipeline = app.pipeline(&self.pipeline)?;
+        check_stdin(&self.files)?;
         if self.format == Some(ImportFormat::Ids) {
             return self.refill(app, &pipeline.topics).await;
         }
@@ -132,13 +132,14 @@ impl Import {
             let text = "--refresh and --source need --format ids";
             return Err(CliError::Usage(text.into()));
         }
-        check_stdin(&self.files)?;
+        let column = |field, name| Column { field, name };
+        let default = |field, value| DefaultValue { field, value };
         let reading = FileOptions {
             format: self.format.and_then(ImportFormat::table_format),
             is_dump: self.is_dump(),
             filter: self.filter(&pipeline.topics)?,
-            columns: self.columns()?,
-            given: self.given()?,
+            columns: parse_assignments("--map", "COLUMN", &self.columns, column)?,
+            given: parse_assignments("--set", "VALUE", &self.defaults, default)?,
         };
         // Unreadable files are rejected before anything is stored.
         let mut bytes = 0;
@@ -146,7 +147,7 @@ impl Import {
             bytes += dump::check(path, &reading)?;
         }
         if self.dry_run {
-            return self.show(app, &reading, &pipeline.topics).await;
+            return self.preview(app, &reading, &pipeline.topics).await;
         }
         let order = ImportOrder {
             files: &self.files,
@@ -168,7 +169,7 @@ impl Import {
     }
 
     /// Prints the first posts of each file as they would be stored, without purged ones.
-    async fn show(
+    async fn preview(
         &self,
         app: &App,
         reading: &FileOptions,
@@ -177,46 +178,43 @@ impl Import {
         let store = match app.store(Access::ReadOnly).await {
             Ok(store) => Some(store),
             Err(error) => {
-                if !is_missing_file(app.settings().database.url.reveal()) {
+                if !app.is_database_missing() {
                     tracing::warn!("posts that were purged are shown as well: {error}");
                 }
                 None
             }
         };
         let store_author = app.settings().collect.store_author;
-        let (mut posts, mut rejected, mut purged) = (Vec::new(), 0, 0);
+        let (mut previews, mut rejected, mut purged) = (Vec::new(), 0, 0);
         for path in &self.files {
             let block = dump::blocks(path, reading)?.next_block();
             rejected += block.rejected.len();
             for Rejected { at, reason } in block.rejected.iter().take(PREVIEWED) {
                 tracing::error!(file = %path.display(), %at, "skipped: {reason}");
             }
-            let end = posts.len() + PREVIEWED;
+            let end = previews.len() + PREVIEWED;
             for record in block.records {
-                if posts.len() == end {
+                if previews.len() == end {
                     break;
                 }
-                let names = [
-                    Some(&record.post.fullname),
-                    record.post.crosspost_parent.as_ref(),
-                ];
-                let names: Vec<_> = names.into_iter().flatten().cloned().collect();
-                let from_subreddits = self.topics_from_subreddits;
-                let Some(post) = preview(record, topics, from_subreddits, store_author) else {
+                let mut names = vec![record.post.fullname.clone()];
+                names.extend(record.post.crosspost_parent.clone());
+                let Some(post) = preview(record, topics, self.topics_from_subreddits, store_author)
+                else {
                     continue;
                 };
                 match &store {
                     Some(store) if store.purging().count_tombstones(&names).await? > 0 => {
                         purged += 1;
                     }
-                    _ => posts.push(post),
+                    _ => previews.push(post),
                 }
             }
         }
         if purged > 0 {
             tracing::info!(tombstoned = purged, "purged posts would not be stored");
         }
-        output::print_json(&Value::Array(posts), OutputFormat::Json)?;
+        output::print_json(&Value::Array(previews), OutputFormat::Json)?;
         Ok(Exit::done_if(rejected == 0))
     }
 
@@ -227,7 +225,7 @@ impl Import {
             || self.all_subreddits
             || !self.subreddits.is_empty()
             || !self.columns.is_empty()
-            || !self.given.is_empty()
+            || !self.defaults.is_empty()
             || self.dry_run
             || self.kind.is_some()
             || self.from.or(self.to).is_some();
@@ -284,7 +282,7 @@ impl Import {
     }
 
     fn filter(&self, topics: &[Topic]) -> Result<Filter, CliError> {
-        let start = |day: Option<NaiveDate>| {
+        let midnight = |day: Option<NaiveDate>| {
             let midnight = day?.and_hms_opt(0, 0, 0)?;
             Timestamp::from_epoch_secs(midnight.and_utc().timestamp())
         };
@@ -294,22 +292,11 @@ impl Import {
             let text = format!("--from {from} is later than --to {to}, so no post can match");
             return Err(CliError::Usage(text));
         }
-        let mut names = Vec::new();
-        for given in &self.subreddits {
-            let name = given.trim_start_matches('/');
-            let name = name.strip_prefix("r/").unwrap_or(name);
-            let known = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
-            if name.is_empty() || !name.chars().all(known) {
-                let text = format!(
-                    "--subreddit `{given}` is not a subreddit name: use a name like `food`"
-                );
-                return Err(CliError::Usage(text));
-            }
-            names.push(name);
-        }
+        let names = self.subreddits.iter().map(|flag| subreddit_name(flag));
+        let mut names: Vec<&str> = names.collect::<Result<_, _>>()?;
         if names.is_empty() && self.is_dump() && !self.all_subreddits {
-            let of_pipeline = topics.iter().flat_map(|topic| &topic.subreddits);
-            names.extend(of_pipeline.map(String::as_str));
+            let topics = topics.iter().flat_map(|topic| &topic.subreddits);
+            names.extend(topics.map(String::as_str));
             if names.is_empty() {
                 let text = "the pipeline has no subreddits to select from the dump: name some with --subreddit, or \
                             use --all-subreddits";
@@ -318,8 +305,8 @@ impl Import {
         }
         let selected = (!names.is_empty()).then_some(names);
         // The end of the filter is exclusive, so it is the day after --to.
-        let end = start(self.to.and_then(|day| day.succ_opt()));
-        let filter = Filter::new(selected, start(self.from), end);
+        let end = midnight(self.to.and_then(|day| day.succ_opt()));
+        let filter = Filter::new(selected, midnight(self.from), end);
         Ok(filter.of_kind(self.kind.map(Kind::thing_kind)))
     }
 
@@ -334,22 +321,18 @@ impl Import {
             None => self.files.iter().any(is_named),
         }
     }
+}
 
-    fn columns(&self) -> Result<Vec<Column>, CliError> {
-        let parse = |given: &String| {
-            let (field, name) = parse_field("--map", "COLUMN", given)?;
-            Ok(Column { field, name })
-        };
-        self.columns.iter().map(parse).collect()
+/// Returns the name in a value of `--subreddit`, such as `/r/food`.
+fn subreddit_name(flag: &str) -> Result<&str, CliError> {
+    let name = flag.trim_start_matches('/');
+    let name = name.strip_prefix("r/").unwrap_or(name);
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
+    if name.is_empty() || !name.chars().all(is_valid) {
+        let text = format!("--subreddit `{flag}` is not a subreddit name: use a name like `food`");
+        return Err(CliError::Usage(text));
     }
-
-    fn given(&self) -> Result<Vec<DefaultValue>, CliError> {
-        let parse = |given: &String| {
-            let (field, value) = parse_field("--set", "VALUE", given)?;
-            Ok(DefaultValue { field, value })
-        };
-        self.given.iter().map(parse).collect()
-    }
+    Ok(name)
 }
 
 fn log_refilled(done: &ImportCounts) {
@@ -373,14 +356,22 @@ fn log_refilled(done: &ImportCounts) {
     );
 }
 
-/// Parses an assignment such as `title=headline`.
-fn parse_field(flag: &str, what: &str, given: &str) -> Result<(&'static str, String), CliError> {
-    let (field, value) = given.split_once('=').unwrap_or((given, ""));
-    match FIELDS.iter().find(|known| **known == field) {
-        Some(field) if !value.is_empty() => Ok((*field, value.to_owned())),
-        _ => Err(CliError::Usage(format!(
-            "{flag} `{given}` is not FIELD={what} with one of the fields {}",
-            FIELDS.join(", ")
-        ))),
-    }
+/// Parses assignments such as `title=headline`, and makes a value of both sides of each.
+fn parse_assignments<T>(
+    flag: &str,
+    right_side: &str,
+    assignments: &[String],
+    make: impl Fn(&'static str, String) -> T,
+) -> Result<Vec<T>, CliError> {
+    let parse = |assignment: &String| {
+        let (field, value) = assignment.split_once('=').unwrap_or((assignment, ""));
+        match FIELDS.iter().find(|known| **known == field) {
+            Some(field) if !value.is_empty() => Ok(make(field, value.to_owned())),
+            _ => Err(CliError::Usage(format!(
+                "{flag} `{assignment}` is not FIELD={right_side} with one of the fields {}",
+                FIELDS.join(", ")
+            ))),
+        }
+    };
+    assignments.iter().map(parse).collect()
 }

@@ -1,5 +1,6 @@
 //! `topicmill purge`: deletes posts that were deleted on Reddit or that the user names, and old post text.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args};
@@ -15,6 +16,7 @@ use topicmill_core::{
     Fullname, PurgeReason, RunStatus, SourceKind, ThingKind, UnknownVariant, author_name,
 };
 use topicmill_store::{Access, Store};
+use topicmill_tables::bytes;
 
 /// The four kinds of purge, which can be combined.
 const USAGE: &str = "\
@@ -201,18 +203,7 @@ pub(super) fn log_result(report: &PurgeCounts) {
 }
 
 /// Column names that mark a header line. Most of them would also be valid ids.
-const HEADINGS: [&str; 10] = [
-    "fullname",
-    "id",
-    "ids",
-    "post",
-    "posts",
-    "post_id",
-    "name",
-    "url",
-    "link",
-    "permalink",
-];
+const HEADINGS: &str = "fullname id ids post posts post_id name url link permalink";
 
 /// A line of a file of ids.
 pub(super) struct ListedId {
@@ -224,10 +215,11 @@ pub(super) struct ListedId {
 
 /// Checks that no bare id is the id of a stored comment, which would stay in the database.
 async fn check_bare(store: &Store, ids: &[ListedId]) -> Result<(), CliError> {
-    let bare = ids.iter().filter(|listed| listed.is_bare);
-    let comments =
-        bare.filter_map(|listed| Fullname::of(ThingKind::Comment, listed.fullname.id()).ok());
-    let comments: Vec<Fullname> = comments.collect();
+    let comments: Vec<Fullname> = ids
+        .iter()
+        .filter(|listed| listed.is_bare)
+        .filter_map(|listed| Fullname::of(ThingKind::Comment, listed.fullname.id()).ok())
+        .collect();
     match store.posts().text_hashes(&comments).await?.first() {
         None => Ok(()),
         Some((comment, _)) => Err(CliError::Usage(format!(
@@ -237,19 +229,21 @@ async fn check_bare(store: &Store, ids: &[ListedId]) -> Result<(), CliError> {
     }
 }
 
-/// Reads a file of post ids with their purge reasons. One bad line rejects the whole file, because a typo must not
-/// leave a post in the database that was meant to be purged.
+/// Reads a file of post ids with their purge reasons, or stdin for `-`. One bad line rejects the whole file, because a
+/// typo must not leave a post in the database that was meant to be purged.
 pub(super) fn read_ids(path: &Path) -> Result<Vec<ListedId>, CliError> {
     let shown = path.display();
-    let text = std::fs::read_to_string(path)
+    let text = bytes::open(path).and_then(bytes::decode);
+    let text = text
+        .and_then(io::read_to_string)
         .map_err(|error| CliError::Usage(format!("cannot read the ids in `{shown}`: {error}")))?;
-    // A byte order mark would make the first id invalid.
-    let lines = (1..).zip(text.trim_start_matches('\u{feff}').lines());
     let mut posts = Vec::new();
-    for (number, line) in lines {
+    for (number, line) in (1..).zip(text.lines()) {
         let (id, reason) = line.split_once([',', ';', '\t']).unwrap_or((line, ""));
         let [id, reason] = [id, reason].map(|word| word.trim().trim_matches('"'));
-        let is_header = reason == "reason" || HEADINGS.contains(&id.to_ascii_lowercase().as_str());
+        let mut headings = HEADINGS.split(' ');
+        let is_header =
+            reason == "reason" || headings.any(|heading| heading.eq_ignore_ascii_case(id));
         if id.is_empty() || number == 1 && is_header {
             continue;
         }

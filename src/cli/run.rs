@@ -4,7 +4,6 @@ use clap::Args;
 
 use super::app::{App, CurrentFlags, ModelFlags, PipelineFlags, RunFlags, SmallFlags};
 use super::collect::{CollectFlags, Collector};
-use super::doctor::is_missing_file;
 use super::error::first_error;
 use super::{CliError, Exit, backlog, purge};
 use crate::classify::Options;
@@ -23,13 +22,13 @@ pub struct Run {
     #[command(flatten)]
     pub(super) collect: CollectFlags,
     #[command(flatten)]
-    model: ModelFlags,
-    #[command(flatten)]
-    small: SmallFlags,
-    #[command(flatten)]
     current: CurrentFlags,
     #[command(flatten)]
     record: RunFlags,
+    #[command(flatten)]
+    model: ModelFlags,
+    #[command(flatten)]
+    small: SmallFlags,
 }
 
 /// Returns the retention to apply at the end of a run; `None` if `retention.hours` is not set or the run is stopped.
@@ -72,13 +71,11 @@ impl Run {
             Err(error) => {
                 // A promise to delete text depends neither on a source nor on a model.
                 let retain = async {
-                    let Some(retention) = retention(app) else {
+                    // Without a database, nothing was ever stored.
+                    let Some(retention) = retention(app).filter(|_| !app.is_database_missing())
+                    else {
                         return Ok(Exit::Done);
                     };
-                    // Nothing was ever stored.
-                    if is_missing_file(app.settings().database.url.reveal()) {
-                        return Ok(Exit::Done);
-                    }
                     let context = app.context(app.store(Access::Existing).await?);
                     let deleted = delete_old_text(&context, retention).await;
                     context.store.close().await?;

@@ -3,7 +3,6 @@
 use clap::error::ErrorKind;
 
 use super::{App, Global};
-use topicmill_store::Address;
 
 /// Ways to begin.
 const TEXT: &str = "\
@@ -25,8 +24,5 @@ pub(super) fn text(error: &clap::Error) -> Option<&'static str> {
         return None;
     }
     let app = App::load(&Global::default()).ok()?;
-    match Address::parse(app.settings().database.url.reveal()) {
-        Ok(Address::File(path)) if !path.exists() => Some(TEXT),
-        _ => None,
-    }
+    app.is_database_missing().then_some(TEXT)
 }

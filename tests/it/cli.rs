@@ -427,3 +427,24 @@ fn an_interrupted_run_finishes_its_batch_and_the_next_run_continues() {
         assert_eq!(program.count("classifications"), labelled + 50);
     }
 }
+
+#[test]
+fn a_run_record_is_written_to_a_pipe() {
+    let program = Program::new();
+    let pipe = program.path("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let reader = std::thread::spawn(move || fs::read_to_string(pipe).unwrap());
+    program.ok("collect --source sample --topic food --run-json pipe");
+    assert!(reader.join().unwrap().contains("\"stage\": \"collect\""));
+}
+
+#[test]
+fn ids_are_read_from_stdin() {
+    let program = Program::new();
+    let text = "\u{feff}id\nt3_none\n".encode_utf16();
+    program.write("ids", text.flat_map(u16::to_le_bytes).collect::<Vec<u8>>());
+    let mut command = program.command("import --format ids - --source sample");
+    command.stdin(fs::File::open(program.path("ids")).unwrap());
+    finished(command.output().unwrap()).expect_stderr("missing=1");
+}

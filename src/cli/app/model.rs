@@ -17,19 +17,19 @@ use crate::engines::{EnginePool, ModelChoice, find_model, log_model};
 
 /// Flags of commands that use a model.
 #[derive(Debug, Clone, Args, Default)]
+#[command(next_help_heading = "Model options")]
 pub struct ModelFlags {
     /// Use the model in DIR; `topicmill model list` lists models
-    #[arg(help_heading = "Model options", long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
     /// Compute on DEVICE: auto, cpu, cuda, cuda:N, or several, like cuda:0,1
-    #[arg(help_heading = "Model options", long, value_name = "DEVICE")]
+    #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
     /// Compute with precision P: auto, fp32, bf16, fp16, int8, int8-g32 or int8-g128
-    #[arg(help_heading = "Model options", long, value_name = "P")]
+    #[arg(long, value_name = "P")]
     precision: Option<String>,
     /// Compute with N threads; 0 means one per core
     #[arg(
-        help_heading = "Model options",
         hide_short_help = true,
         long,
         value_name = "N",
@@ -40,21 +40,16 @@ pub struct ModelFlags {
     ///
     /// The default is the pipeline's mode, or the classifier's own. single assigns one label per text, multi scores
     /// each label independently, and raw returns the logits of a classifier.
-    #[arg(
-        help_heading = "Model options",
-        hide_short_help = true,
-        long,
-        value_name = "MODE"
-    )]
+    #[arg(hide_short_help = true, long, value_name = "MODE")]
     pub(super) mode: Option<Mode>,
 }
 
 /// Flags of commands that can shortlist labels with a small model.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Model options")]
 pub struct SmallFlags {
     /// Score only the K labels that a small model ranks highest for each text
     #[arg(
-        help_heading = "Model options",
         hide_short_help = true,
         long,
         value_name = "K",
@@ -63,7 +58,6 @@ pub struct SmallFlags {
     shortlist: Option<u32>,
     /// With --shortlist, use the small model in DIR
     #[arg(
-        help_heading = "Model options",
         hide_short_help = true,
         long,
         value_name = "DIR",
@@ -126,26 +120,26 @@ fn check_labels(folder: &ModelFolder, set: &LabelSet) -> Result<(), CliError> {
     if set.background.is_some() {
         return Err(LabelerError::NoBackground(model).into());
     }
+    if set.classes_of(head).is_some() {
+        return Ok(());
+    }
     let own = head.label_list() + head.nli_advice();
-    let is_own = set.classes_of(head).is_some();
-    is_own
-        .then_some(())
-        .ok_or_else(|| LabelerError::OwnLabels { model, own }.into())
+    Err(LabelerError::OwnLabels { model, own }.into())
 }
 
 impl App {
     /// Returns the model and how to run it, from flags and settings.
     pub fn model_choice(&self, flags: &ModelFlags) -> Result<ModelChoice, CliError> {
         let set = &self.settings().classify;
-        let precision = flags.precision.clone().filter(|name| name != "auto");
         Ok(ModelChoice {
             model: flags.model.clone().unwrap_or_else(|| set.model.clone()),
             devices: match &flags.device {
                 Some(device) => devices(device)?,
                 None => set.devices.clone(),
             },
-            precision: match flags.precision {
-                Some(_) => precision,
+            precision: match flags.precision.as_deref() {
+                Some("auto") => None,
+                Some(name) => Some(name.to_owned()),
                 None => set.precision.clone(),
             },
             batch_tokens: set.batch_tokens.map(NonZeroUsize::get),
@@ -159,8 +153,8 @@ impl App {
 
     /// Returns the model's name and kind. An unreadable folder is reported when it is opened.
     pub fn model_kind(&self, flags: &ModelFlags) -> Option<(String, ModelKind)> {
-        let named = flags.model.as_ref();
-        let folder = find_model(named.unwrap_or(&self.settings().classify.model));
+        let model = flags.model.as_ref();
+        let folder = find_model(model.unwrap_or(&self.settings().classify.model));
         let kind = folder::read_kind(&folder).ok()?;
         Some((folder::model_name(&folder), kind))
     }
@@ -195,40 +189,32 @@ impl App {
         model: &ModelFlags,
         set: &LabelSet,
     ) -> Result<(), CliError> {
-        let (Some(labels), all) = (flags.shortlist, set.labels.len()) else {
+        let Some(shortlist) = flags.shortlist else {
             return Ok(());
         };
-        let labels = labels as usize;
-        if labels >= all {
+        let (shortlist, all) = (shortlist as usize, set.labels.len());
+        if shortlist >= all {
             tracing::warn!(
-                "a shortlist of {labels} does not exclude any of the {all} labels: scoring all of them without a \
+                "a shortlist of {shortlist} does not exclude any of the {all} labels: scoring all of them without a \
                  shortlist"
             );
             return Ok(());
         }
         let small = self.model_choice(model)?.second_model(&flags.small_model);
-        small.add_shortlist(models, labels)?;
+        small.add_shortlist(models, shortlist)?;
         // The labels are checked now, not after an hour of collecting.
-        let small = models.iter().find_map(|models| models.small.as_ref());
-        small.map_or(Ok(()), |small| check_labels(small.labeler().folder(), set))
+        match models.iter().find_map(|models| models.small.as_ref()) {
+            Some(small) => check_labels(small.labeler().folder(), set),
+            None => Ok(()),
+        }
     }
 
     /// Returns the default options for loading a model.
     pub fn engine_options(&self) -> EngineOptions {
         EngineOptions {
-            library: self.library(),
-            openvino: self.openvino(),
+            library: self.settings().onnxruntime.library.clone(),
+            openvino: self.settings().openvino.library.clone(),
             ..EngineOptions::default()
         }
-    }
-
-    /// Returns the path of the OpenVINO library from the settings, if set.
-    pub fn openvino(&self) -> Option<PathBuf> {
-        self.settings().openvino.library.clone()
-    }
-
-    /// Returns the path of the ONNX Runtime library from the settings, if set.
-    pub fn library(&self) -> Option<PathBuf> {
-        self.settings().onnxruntime.library.clone()
     }
 }
