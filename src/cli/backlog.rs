@@ -23,23 +23,17 @@ pub async fn label(
     set: &LabelSet,
     options: &Options,
 ) -> Result<Exit, CliError> {
-    let EnginePool {
-        models,
-        devices,
-        threads,
-        runtime,
-    } = engines;
-    let folder = models[0].large.folder();
+    let folder = engines.models[0].large.folder();
     let fit = applicable_fit(&context.store, folder, set, options.make_current).await?;
     let set = fit.as_ref().unwrap_or(set);
     warn_about_identical_labels(folder, set);
     let pass = Pass::of(&folder.kind, set);
     let options = Options {
         settings: RunSettings {
-            devices: devices.iter().map(Device::to_string).collect(),
+            devices: engines.devices.iter().map(Device::to_string).collect(),
             precision: folder.precision.clone(),
-            runtime,
-            threads,
+            runtime: engines.runtime,
+            threads: engines.threads,
             ..RunSettings::default()
         },
         ..options.clone()
@@ -56,7 +50,9 @@ pub async fn label(
             context.stop.cancel();
         }
     };
-    let labelled = context.classify(models, set, &options, &on_step).await;
+    let labelled = context
+        .classify(engines.models, set, &options, &on_step)
+        .await;
     drop(bar);
     let (done, _) = labelled?;
     context.log_summary(|| log_result(&done, pass));
@@ -166,7 +162,7 @@ fn log_result(done: &ClassifyCounts, pass: Pass) {
         refused = nonzero(done.refused),
         held_elsewhere = nonzero(done.held_elsewhere),
         posts_per_sec = tenths(done.posts_per_sec),
-        limited_by = bottleneck::of_classify(done).map(|found| found.limit.to_string()),
+        limited_by = bottleneck::of_classify(done).map(|bottleneck| bottleneck.limit.to_string()),
         "classifying done"
     );
     if let Some(LabelAgreement { posts, same }) =

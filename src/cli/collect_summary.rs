@@ -35,7 +35,7 @@ pub fn line(reports: &[TopicReport], traffic: &Traffic) -> String {
     sum.by_outcome.remove(Outcome::Ok.as_str());
     let topics: BTreeSet<&str> = reports.iter().map(|report| report.topic.as_str()).collect();
     // A topic that reads all of its subreddits has a report for each.
-    let each = if topics.len() == reports.len() {
+    let reported = if topics.len() == reports.len() {
         "topic"
     } else {
         "subreddit"
@@ -45,7 +45,7 @@ pub fn line(reports: &[TopicReport], traffic: &Traffic) -> String {
         posts.extend([" and ", &counted(sum.comments, "comment")]);
     }
     let failures = sum.by_outcome.iter();
-    let failures = failures.map(|(outcome, n)| format!("; {} {outcome}", counted(*n, each)));
+    let failures = failures.map(|(outcome, n)| format!("; {} {outcome}", counted(*n, reported)));
     let quota_left = traffic
         .quota
         .map(|quota| format!("; quota left {:.0}", quota.remaining));

@@ -97,13 +97,10 @@ impl Db {
         match self {
             Self::Create | Self::Migrate => {
                 let store = app.store(Access::Create).await?;
-                let Info {
-                    url,
-                    server,
-                    schema,
-                    ..
-                } = store.info().await?;
-                tracing::info!(%url, %server, schema, "the database is ready");
+                let info = store.info().await?;
+                tracing::info!(
+                    url = %info.url, server = %info.server, schema = info.schema, "the database is ready"
+                );
                 store.close().await?;
             }
             Self::Backup { file, overwrite } => {

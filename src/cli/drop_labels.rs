@@ -42,29 +42,26 @@ pub async fn run(
              --current"
         )));
     }
+    let busy = |why: String| {
+        let text = format!("cannot drop {name}: {why}, or wait until it is done");
+        Err(CliError::Message(Exit::TryAgain, text))
+    };
     if dependents.claimed > 0 {
-        return Err(CliError::Message(
-            Exit::TryAgain,
-            format!(
-                "cannot drop {name}: a worker is labelling {} with it; stop the worker, or wait until it is done",
-                counted(dependents.claimed, "post")
-            ),
+        let posts = counted(dependents.claimed, "post");
+        return busy(format!(
+            "a worker is labelling {posts} with it; stop the worker"
         ));
     }
     // A run that is waiting for posts has claimed none, but may later label posts with what is dropped here.
     let running = store.runs().unfinished_runs().await?;
     if let Some(run) = running.iter().find(|run| run.is_alive()) {
-        return Err(CliError::Message(
-            Exit::TryAgain,
-            format!(
-                "cannot drop {name}: run {} of `{}` is in progress and may label with it; stop the run, or wait until \
-                 it is done",
-                run.id, run.worker
-            ),
+        let (id, worker) = (run.id, &run.worker);
+        return busy(format!(
+            "run {id} of `{worker}` is in progress and may label with it; stop the run"
         ));
     }
-    let labels_of_it = counted(dependents.labels, "label");
-    if !confirm(flags.yes, &format!("drop {name} with {labels_of_it}"))? {
+    let lost_labels = counted(dependents.labels, "label");
+    if !confirm(flags.yes, &format!("drop {name} with {lost_labels}"))? {
         tracing::info!("nothing was dropped");
         return Ok(Exit::Done);
     }

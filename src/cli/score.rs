@@ -8,6 +8,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::app::{App, ModelFlags, PipelineFlags, SmallFlags, run_blocking};
 use super::backlog::warn_about_identical_labels;
+use super::output::counted;
 use super::signals::BLOCKED_TIMEOUT;
 use super::{CliError, Exit, check_stdin};
 use crate::pipeline_file::background;
@@ -17,7 +18,7 @@ use crate::score_files::{
 use crate::telemetry::Progress;
 use topicmill_core::{Background, Label, LabelSet};
 use topicmill_score::LabelerError;
-use topicmill_tables::bytes;
+use topicmill_tables::{TableFormat, bytes};
 
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "a flag each")]
@@ -89,7 +90,7 @@ pub struct Score {
         value_parser = format(&["csv", "tsv", "ndjson", "json", "parquet", "txt"]),
         value_name = "FORMAT"
     )]
-    format: Option<topicmill_tables::TableFormat>,
+    format: Option<TableFormat>,
     /// Set the output format [default: the extension of OUTPUT, else ndjson]
     #[arg(
         help_heading = "Output",
@@ -98,7 +99,7 @@ pub struct Score {
         value_parser = format(&["csv", "tsv", "ndjson", "json", "parquet"]),
         value_name = "FORMAT"
     )]
-    output_format: Option<topicmill_tables::TableFormat>,
+    output_format: Option<TableFormat>,
     /// Add a column with each label's score (CSV, TSV, Parquet)
     #[arg(help_heading = "Output", long)]
     label_scores: bool,
@@ -117,39 +118,78 @@ pub struct Score {
 }
 
 /// Parses a format by its name, which is also its file extension.
-fn format(
-    names: &'static [&'static str],
-) -> impl TypedValueParser<Value = topicmill_tables::TableFormat> {
+fn format(names: &'static [&'static str]) -> impl TypedValueParser<Value = TableFormat> {
     PossibleValuesParser::new(names.iter().copied()).map(|name| {
-        let (format, _) = topicmill_tables::TableFormat::from_path(format!("x.{name}").as_ref());
+        let (format, _) = TableFormat::from_path(format!("x.{name}").as_ref());
         format.expect("every name is the extension of a format")
     })
 }
 
 impl Score {
-    pub async fn run(mut self, app: &App) -> Result<Exit, CliError> {
+    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let set = app.label_set(&self.model, self.label_set(app)?)?;
         let background = match &set.background {
             Some(background) => format!("the background {}", background.tag()),
             None => "no background".to_owned(),
         };
-        tracing::info!(
-            "comparing each text with {} labels and {background}",
-            set.labels.len()
-        );
-        let output = self.files.pop().expect("clap requires two or more files");
-        check_stdin(&self.files)?;
+        let labels = counted(set.labels.len() as u64, "label");
+        tracing::info!("comparing each text with {labels} and {background}");
+        let job = self.job()?;
+        app.check_not_database(&job.output)?;
+        // Unreadable files are rejected before the model is loaded.
+        score_files::check(&job)?;
+        let mut models = app.models(&self.model)?;
+        warn_about_identical_labels(models.large.folder(), &set);
+        let all_models = std::slice::from_mut(&mut models);
+        app.add_small_model(all_models, &self.small, &self.model, &set)?;
+        let (scored_job, stop) = (job.clone(), app.stop.clone());
+        let scoring = run_blocking(move || {
+            let bar = Progress::counter("score", "texts");
+            let mut shown = 0;
+            let mut on_progress = |done: u64| {
+                bar.add(done.saturating_sub(shown));
+                shown = done;
+            };
+            let stop = || stop.is_cancelled();
+            Ok(score_files(
+                &scored_job,
+                &mut models,
+                &set,
+                &stop,
+                &mut on_progress,
+            ))
+        });
+        let stopped_for_long = async {
+            app.stop.cancelled().await;
+            app.clock.sleep(BLOCKED_TIMEOUT).await;
+        };
+        let scored = tokio::select! {
+            scored = scoring => scored?,
+            () = stopped_for_long => {
+                tracing::warn!("stopped while waiting for input or computing: nothing was written");
+                return Ok(Exit::Done);
+            }
+        };
+        // A signal no longer interrupts the writing, so that it leaves no temporary file.
+        run_blocking(move || finish(&job, scored)).await
+    }
+
+    /// Finds the files to read and to write.
+    fn job(&self) -> Result<FileJob, CliError> {
+        let files = self.files.split_last();
+        let (output, files) = files.expect("clap requires two or more files");
+        check_stdin(files)?;
         let mut inputs = Vec::new();
-        for path in &self.files {
+        for path in files {
             inputs.extend(score_files::expand_paths(path)?);
         }
-        let job = FileJob {
+        Ok(FileJob {
             inputs,
-            output,
+            output: output.clone(),
             reading: Reading {
                 format: self.format,
-                id: self.id.take(),
-                text: std::mem::take(&mut self.text),
+                id: self.id.clone(),
+                text: self.text.clone(),
                 reddit_text: self.reddit_text,
             },
             writing: Writing {
@@ -159,44 +199,7 @@ impl Score {
             },
             overwrite: self.overwrite,
             window_pairs: WINDOW_PAIRS,
-        };
-        app.check_not_database(&job.output)?;
-        // Unreadable files are rejected before the model is loaded.
-        score_files::check(&job)?;
-        let mut models = app.models(&self.model)?;
-        warn_about_identical_labels(models.large.folder(), &set);
-        let only = std::slice::from_mut(&mut models);
-        app.add_small_model(only, &self.small, &self.model, &set)?;
-        let (of_thread, stop) = (job.clone(), app.stop.clone());
-        let scoring = run_blocking(move || {
-            let bar = Progress::counter("score", "texts");
-            let mut shown = 0;
-            let mut progress = |done: u64| {
-                bar.add(done.saturating_sub(shown));
-                shown = done;
-            };
-            let stop = || stop.is_cancelled();
-            Ok(score_files(
-                &of_thread,
-                &mut models,
-                &set,
-                &stop,
-                &mut progress,
-            ))
-        });
-        let blocked = async {
-            app.stop.cancelled().await;
-            app.clock.sleep(BLOCKED_TIMEOUT).await;
-        };
-        let scored = tokio::select! {
-            scored = scoring => scored?,
-            () = blocked => {
-                tracing::warn!("stopped while waiting for input or computing: nothing was written");
-                return Ok(Exit::Done);
-            }
-        };
-        // A signal no longer interrupts the writing, so that it leaves no temporary file.
-        run_blocking(move || finish(&job, scored)).await
+        })
     }
 
     fn label_set(&self, app: &App) -> Result<LabelSet, CliError> {
@@ -212,8 +215,8 @@ impl Score {
         let labels = self.labels.iter().map(|text| Label::new(text)).collect();
         Ok(LabelSet {
             background: match (&self.background, app.model_kind(&self.model)) {
-                (Some(named), _) => background(named, Path::new(""))
-                    .map_err(|error| CliError::Usage(format!("--background `{named}`: {error}")))?,
+                (Some(name), _) => background(name, Path::new(""))
+                    .map_err(|error| CliError::Usage(format!("--background `{name}`: {error}")))?,
                 (None, Some((_, kind))) => Background::default_for(&kind),
                 (None, None) => None,
             },

@@ -36,15 +36,13 @@ impl SourceFlag {
             reddit.username.as_str(),
             reddit.password.reveal(),
         ];
-        let (kind, why) = if credentials.iter().any(|text| !text.is_empty()) {
-            (SourceKind::Reddit, "because Reddit credentials are set")
+        if credentials.iter().any(|text| !text.is_empty()) {
+            let why = "because Reddit credentials are set";
+            (SourceKind::Reddit, why.to_owned())
         } else {
-            (
-                SourceKind::ArcticShift,
-                "because no Reddit credentials are set",
-            )
-        };
-        (kind, why.to_owned())
+            let why = "because no Reddit credentials are set";
+            (SourceKind::ArcticShift, why.to_owned())
+        }
     }
 
     /// Chooses the source and logs the choice.

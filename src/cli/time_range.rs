@@ -13,7 +13,8 @@ pub fn parse_range(
     until: Option<&str>,
     now: DateTime<Utc>,
 ) -> Result<Option<TimeRange>, CliError> {
-    let ([Some(start), end], Some(since)) = (parse_times(since, until, now)?, since) else {
+    let [start, end] = parse_times(since, until, now)?;
+    let (Some(start), Some(since)) = (start, since) else {
         return Ok(None);
     };
     if start >= now.into() {

@@ -70,10 +70,9 @@ impl Calibrate {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let wanted = self.target_precision;
         if !(wanted > 0.0 && wanted <= 1.0) {
-            let text = format!(
+            return Err(CliError::Usage(format!(
                 "--target-precision {wanted} is not a share: use a number above 0 and up to 1"
-            );
-            return Err(CliError::Usage(text));
+            )));
         }
         if let Some(path) = &self.out {
             if path.exists() && !self.overwrite {
@@ -106,25 +105,7 @@ impl Calibrate {
                 self.gold
             )));
         };
-        if !(TEMPERATURES.0 * 1.01..TEMPERATURES.1 / 1.01).contains(&fitted.temperature) {
-            tracing::warn!(
-                temperature = fitted.temperature,
-                "the best temperature is at the limit of the search range, because the labels are all right or all \
-                 random: do not use it"
-            );
-        }
-        if set.background.is_some() && rows.iter().all(|row| !row.right.is_empty()) {
-            tracing::warn!(
-                "no gold post is out of scope, so the background keeps its weight: to fit it, label some posts that \
-                 fit none of the labels"
-            );
-        }
-        if set.background.is_none() && rows.iter().any(|row| row.right.is_empty()) {
-            tracing::info!(
-                "some gold posts fit none of the labels: `background = \"reddit\"` in a copy of the pipeline file \
-                 detects such posts; compare the two files with `labels evaluate`"
-            );
-        }
+        warn_about(&set, &rows, &fitted);
         printout(&set, &fitted, frame.as_ref()).print(self.format)?;
         let Some(threshold) = fitted.threshold else {
             tracing::warn!(
@@ -359,16 +340,42 @@ async fn frame(
     Ok(Some(frame))
 }
 
+/// Warns about a temperature at its limit, and about a background without out-of-scope posts, or such posts without one.
+fn warn_about(set: &LabelSet, rows: &[GoldEvidence], fitted: &Calibration) {
+    if !(TEMPERATURES.0 * 1.01..TEMPERATURES.1 / 1.01).contains(&fitted.temperature) {
+        tracing::warn!(
+            temperature = fitted.temperature,
+            "the best temperature is at the limit of the search range, because the labels are all right or all \
+             random: do not use it"
+        );
+    }
+    let has_out_of_scope = rows.iter().any(|row| row.right.is_empty());
+    if set.background.is_some() && !has_out_of_scope {
+        tracing::warn!(
+            "no gold post is out of scope, so the background keeps its weight: to fit it, label some posts that \
+             fit none of the labels"
+        );
+    }
+    if set.background.is_none() && has_out_of_scope {
+        tracing::info!(
+            "some gold posts fit none of the labels: `background = \"reddit\"` in a copy of the pipeline file \
+             detects such posts; compare the two files with `labels evaluate`"
+        );
+    }
+}
+
 fn printout(set: &LabelSet, fitted: &Calibration, frame: Option<&Frame>) -> Printout {
-    let four = |x: f64| json!(format!("{x:.4}"));
-    let fixed = |what: &str, a: f64, b: Option<f64>| json!([what, four(a), b.map(four), null]);
+    let decimals = |x: f64| json!(format!("{x:.4}"));
+    let setting = |name: &str, before: f64, after: Option<f64>| {
+        json!([name, decimals(before), after.map(decimals), null])
+    };
     let mut head = vec![
-        fixed("temperature", set.temperature, Some(fitted.temperature)),
-        fixed("threshold", set.threshold, fitted.threshold),
+        setting("temperature", set.temperature, Some(fitted.temperature)),
+        setting("threshold", set.threshold, fitted.threshold),
     ];
     if let Some(Background { weight, .. }) = set.background {
         let after = weight_after(weight, fitted.shift);
-        head.push(fixed("background_weight", weight, Some(after)));
+        head.push(setting("background_weight", weight, Some(after)));
     }
     let columns = [
         ("before", &fitted.before),

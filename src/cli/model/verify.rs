@@ -151,8 +151,6 @@ fn without_manifest(folder: &Path, options: &EngineOptions) -> Result<Vec<Row>, 
         "state": "the graph loads; its logits cannot be checked without manifest.toml",
     });
     Labeler::load(model, opened.engine, 1)?.check_learned()?;
-    Ok(vec![Row {
-        cells,
-        is_fault: false,
-    }])
+    let is_fault = false;
+    Ok(vec![Row { cells, is_fault }])
 }

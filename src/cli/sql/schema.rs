@@ -57,14 +57,14 @@ fn list(all: &[Relation]) -> Table {
 fn columns(all: &[Relation]) -> Table {
     let rows = all.iter().flat_map(|table| {
         table.columns.iter().map(move |column| {
-            let (name, kind, may_be_null) = (&column.name, &column.kind, column.may_be_null);
+            let (name, kind, meaning) = (&column.name, &column.kind, &column.meaning);
             json!([
                 table.name,
                 table.kind,
                 name,
                 kind,
-                may_be_null,
-                column.meaning
+                column.may_be_null,
+                meaning
             ])
         })
     });

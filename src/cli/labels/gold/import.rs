@@ -1,5 +1,6 @@
 //! `topicmill labels gold import`: reads gold labels from a table or a Label Studio export, and stores them.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 
@@ -20,6 +21,8 @@ const SHOWN_PROBLEMS: usize = 20;
 const SHOWN_LINES: usize = 5;
 /// The annotator's name if the file, --annotator and the environment provide none.
 const UNKNOWN_ANNOTATOR: &str = "someone";
+/// Maximum time by which the clock of the machine that wrote a file may be ahead.
+const CLOCK_DIFFERENCE: chrono::TimeDelta = chrono::TimeDelta::days(1);
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -56,17 +59,6 @@ pub struct Import {
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
 }
-
-/// Returns the login name, from the environment.
-pub(in crate::cli) fn login() -> Option<String> {
-    ["LOGNAME", "USER", "USERNAME"]
-        .into_iter()
-        .filter_map(|name| std::env::var(name).ok())
-        .find(|name| !name.trim().is_empty())
-}
-
-/// Maximum time by which the clock of the machine that wrote a file may be ahead.
-const CLOCK_DIFFERENCE: chrono::TimeDelta = chrono::TimeDelta::days(1);
 
 /// The gold labels of a file, and the problems of its rows.
 #[derive(Default)]
@@ -107,11 +99,11 @@ impl Import {
         }
         let store = app.store(Access::Existing).await?;
         let set = NamedSet::stored(app, &store, &self.label_set).await?;
-        let named = match self.annotator.clone().or_else(login) {
+        let annotator = match self.annotator.clone().or_else(login) {
             Some(name) => gold::annotator_name(&name).map_err(CliError::Usage)?,
             None => None,
         };
-        let annotator = named.unwrap_or_else(|| UNKNOWN_ANNOTATOR.to_owned());
+        let annotator = annotator.unwrap_or_else(|| UNKNOWN_ANNOTATOR.to_owned());
         let total = rows.len();
         let parsed = parse_rows(&store, rows, &set, &annotator, app.clock.now().into()).await?;
         if !parsed.twice.is_empty() || !parsed.future.is_empty() || !self.skip_unknown {
@@ -151,16 +143,13 @@ impl Import {
         if unlikely.is_empty() {
             return Ok(());
         }
+        let mixes: Vec<&str> = unlikely.iter().map(|mix| mix.of).collect();
         Err(CliError::Usage(format!(
             "the posts in `{}` are hardly a random sample of all posts: their mix of {} differs (chi-square test, p < \
              {UNLIKELY}). Nothing was stored: if they were drawn at an earlier time, give it in a column `answered_at`; \
              if they were drawn in another way, import them without --random; if this is chance, add --yes",
             self.file.display(),
-            unlikely
-                .iter()
-                .map(|mix| mix.of)
-                .collect::<Vec<_>>()
-                .join(" and ")
+            mixes.join(" and ")
         )))
     }
 
@@ -171,13 +160,13 @@ impl Import {
         parsed: &ParsedRows,
         set: &NamedSet,
     ) -> Result<(), CliError> {
-        let mut wrong = Vec::new();
+        let mut problems = Vec::new();
         if !parsed.labels.is_empty() {
             let unknown = parsed.labels.iter();
-            let shown = unknown.map(|(word, at)| format!("`{word}` ({})", line_list(at)));
+            let shown = unknown.map(|(word, lines)| format!("`{word}` ({})", line_list(lines)));
             let labels = set.set.labels.iter();
             let known: Vec<&str> = labels.map(|label| label.slug.as_str()).collect();
-            wrong.push(format!(
+            problems.push(format!(
                 "the label set has no label {}; known labels: {}, and `none` for none of these",
                 join_first(shown, SHOWN_PROBLEMS),
                 known.join(", ")
@@ -187,31 +176,31 @@ impl Import {
             let names: Vec<Fullname> = parsed.posts.keys().cloned().collect();
             let purged = store.purging().count_tombstones(&names).await?;
             let unknown = parsed.posts.iter();
-            let shown = unknown.map(|(post, at)| format!("{post} ({})", line_list(at)));
-            wrong.push(format!(
+            let shown = unknown.map(|(post, lines)| format!("{post} ({})", line_list(lines)));
+            problems.push(format!(
                 "posts that are not in the database ({purged} of them purged): {}",
                 join_first(shown, SHOWN_PROBLEMS)
             ));
         }
         if !parsed.twice.is_empty() {
-            wrong.push(format!(
+            problems.push(format!(
                 "contradictory gold labels by the same annotator, without times: {}",
                 join_first(parsed.twice.iter().cloned(), SHOWN_PROBLEMS)
             ));
         }
         if !parsed.future.is_empty() {
-            wrong.push(format!(
+            problems.push(format!(
                 "times in the future ({})",
                 line_list(&parsed.future)
             ));
         }
-        if wrong.is_empty() {
+        if problems.is_empty() {
             return Ok(());
         }
         Err(CliError::Usage(format!(
             "cannot read the gold file `{}`: {}. Nothing was stored: fix the file{}",
             self.file.display(),
-            wrong.join("; "),
+            problems.join("; "),
             if parsed.twice.is_empty() && parsed.future.is_empty() {
                 ", or skip these rows with --skip-unknown"
             } else {
@@ -221,26 +210,36 @@ impl Import {
     }
 }
 
+/// Returns the login name, from the environment.
+pub(in crate::cli) fn login() -> Option<String> {
+    ["LOGNAME", "USER", "USERNAME"]
+        .into_iter()
+        .filter_map(|name| std::env::var(name).ok())
+        .find(|name| !name.trim().is_empty())
+}
+
+/// Converts the rows of a file. A row without an annotator gets `default_annotator`.
 async fn parse_rows(
     store: &Store,
     rows: Vec<GoldRow>,
     set: &NamedSet,
-    who: &str,
+    default_annotator: &str,
     now: Timestamp,
 ) -> Result<ParsedRows, CliError> {
     let names = distinct(rows.iter().map(|row| &row.id));
     let hashes = store.posts().text_hashes(&names).await?.into_iter();
     let stored: BTreeSet<Fullname> = hashes.map(|(name, _)| name).collect();
     let mut parsed = ParsedRows::default();
-    let mut places: HashMap<(Fullname, String), (usize, u64, bool)> = HashMap::new();
+    // For each post and annotator, the index of the gold label and its line.
+    let mut places: HashMap<(Fullname, String), (usize, u64)> = HashMap::new();
     let latest = now.as_datetime() + CLOCK_DIFFERENCE;
     for row in rows {
         if row.answered_at.is_some_and(|at| at.as_datetime() > latest) {
             parsed.future.push(row.line);
         }
-        let meaning = gold::resolve_word(&set.set, &row.label);
+        let label = gold::resolve_word(&set.set, &row.label);
         let is_stored = stored.contains(&row.id);
-        if meaning.is_none() {
+        if label.is_none() {
             let lines = parsed.labels.entry(row.label.clone()).or_default();
             lines.push(row.line);
         }
@@ -248,38 +247,41 @@ async fn parse_rows(
             let lines = parsed.posts.entry(row.id.clone()).or_default();
             lines.push(row.line);
         }
-        let (Some(meaning), true) = (meaning, is_stored) else {
+        let (Some(label), true) = (label, is_stored) else {
             continue;
         };
-        let annotator = row.annotator.unwrap_or_else(|| who.to_owned());
-        let is_dated = row.answered_at.is_some();
+        let annotator = row
+            .annotator
+            .unwrap_or_else(|| default_annotator.to_owned());
+        let place = places.entry((row.id.clone(), annotator.clone()));
         let answer = GoldAnswer {
-            fullname: row.id.clone(),
-            annotator: annotator.clone(),
-            label: meaning.map(|label| label.slug.clone()),
+            fullname: row.id,
+            annotator,
+            label: label.map(|label| label.slug.clone()),
             label_set: set.stored,
             chosen: row.chosen,
             source: row.source,
             answered_at: row.answered_at.unwrap_or(now),
-            is_dated,
+            is_dated: row.answered_at.is_some(),
             text_hash: row.text_hash,
             note: row.note,
         };
-        match places.get_mut(&(row.id.clone(), annotator.clone())) {
-            None => {
-                let place = (parsed.answers.len(), row.line, is_dated);
-                places.insert((row.id, annotator), place);
+        match place {
+            Entry::Vacant(place) => {
+                place.insert((parsed.answers.len(), row.line));
                 parsed.answers.push(answer);
             }
-            Some((place, line, dated)) => {
-                let before = &mut parsed.answers[*place];
-                let differs = before.label != answer.label;
+            Entry::Occupied(mut place) => {
+                let (index, line) = place.get_mut();
+                let other = &mut parsed.answers[*index];
+                let are_ordered =
+                    other.is_dated && answer.is_dated && other.answered_at != answer.answered_at;
                 // The later gold label counts. Without times, it is unknown which one is later.
-                if differs && !(*dated && is_dated && before.answered_at != answer.answered_at) {
-                    let lines = format!("{} in lines {line} and {}", row.id, row.line);
+                if other.label != answer.label && !are_ordered {
+                    let lines = format!("{} in lines {line} and {}", answer.fullname, row.line);
                     parsed.twice.push(lines);
-                } else if before.answered_at <= answer.answered_at {
-                    (*before, *line, *dated) = (answer, row.line, is_dated);
+                } else if other.answered_at <= answer.answered_at {
+                    (*other, *line) = (answer, row.line);
                 }
             }
         }
@@ -293,12 +295,10 @@ fn distinct<'a>(posts: impl Iterator<Item = &'a Fullname>) -> Vec<Fullname> {
 }
 
 /// Formats line numbers, at most `SHOWN_LINES` of them.
-fn line_list(at: &[u64]) -> String {
-    let word = if at.len() == 1 { "line" } else { "lines" };
-    format!(
-        "{word} {}",
-        join_first(at.iter().map(u64::to_string), SHOWN_LINES)
-    )
+fn line_list(lines: &[u64]) -> String {
+    let word = if lines.len() == 1 { "line" } else { "lines" };
+    let numbers = join_first(lines.iter().map(u64::to_string), SHOWN_LINES);
+    format!("{word} {numbers}")
 }
 
 fn join_first(words: impl ExactSizeIterator<Item = String>, most: usize) -> String {
