@@ -27,6 +27,7 @@ use topicmill_sources::page::{ListingPage, PAGE_LIMIT, Rejected};
 use topicmill_sources::source::{Paging, Source};
 use topicmill_store::{Page, UnreadThread};
 
+pub use self::archive::archive_newest;
 pub use self::goal::TimeRange;
 pub use self::import::{ImportPlan, import, preview};
 pub use self::refill::{RefillPlan, refill};
@@ -134,21 +135,6 @@ pub async fn collect(
         }
     }
     read
-}
-
-/// Requests the creation time of an archive's newest post; `None` for other sources, or if there is no answer.
-pub async fn archive_newest(run: &Run<'_>, source: &dyn Source) -> Option<Timestamp> {
-    let Paging::Archive(archive) = source.paging() else {
-        return None;
-    };
-    let newest = tokio::select! {
-        newest = archive.newest_post() => newest,
-        () = run.stop.cancelled() => return None,
-    };
-    newest.unwrap_or_else(|error| {
-        tracing::warn!("how far the archive is behind is unknown: {error}");
-        None
-    })
 }
 
 /// Logs one line per topic, and one per skipped subreddit. Zero counts are left out.

@@ -18,7 +18,7 @@ pub const BLOCKED_TIMEOUT: Duration = Duration::from_secs(10);
 /// SIGXFSZ, on Linux and macOS.
 const SIGXFSZ: i32 = 25;
 
-/// What is known about signals, shared by the tasks that handle them.
+/// State of the received signals, shared by the tasks that handle them.
 #[derive(Debug, Clone, Default)]
 pub struct Signals {
     /// The number of the last signal; 0 if none was received.

@@ -14,13 +14,30 @@ use std::collections::HashSet;
 
 use super::goal::Goal;
 use super::{Result, StageError, TopicReader, WatermarkUpdate, take};
+use crate::run::Run;
 use topicmill_core::Timestamp;
 use topicmill_sources::SourceError;
 use topicmill_sources::arctic_shift::ArcticShift;
 use topicmill_sources::page::{LARGEST_PAGE, PAGE_LIMIT, TimeOrder, site_for};
+use topicmill_sources::source::{Paging, Source};
 
 /// Maximum number of attempts to read past a second whose posts fill a page that had to be made smaller.
 const STUCK_PAGES: u32 = 3;
+
+/// Requests the creation time of an archive's newest post; `None` for other sources, or if there is no answer.
+pub async fn archive_newest(run: &Run<'_>, source: &dyn Source) -> Option<Timestamp> {
+    let Paging::Archive(archive) = source.paging() else {
+        return None;
+    };
+    let newest = tokio::select! {
+        newest = archive.newest_post() => newest,
+        () = run.stop.cancelled() => return None,
+    };
+    newest.unwrap_or_else(|error| {
+        tracing::warn!("how far the archive is behind is unknown: {error}");
+        None
+    })
+}
 
 /// The next page to request.
 struct PageRequest {

@@ -59,6 +59,14 @@ fn the_demo_runs_end_to_end_and_its_suggested_commands_work() {
     );
     demo.expect_stderr("r/sports is missing");
     demo.expect_stderr("r/education is private");
+    // Comments are read once all posts are stored, which give them their titles.
+    let (_, later) = demo.stderr.split_once("/comments topic=").unwrap();
+    let mut collected = later.lines().filter(|line| line.contains("collected r/"));
+    assert!(
+        collected.all(|line| line.contains("/comments")),
+        "{}",
+        demo.stderr
+    );
 
     let commands: Vec<&str> = demo
         .stdout

@@ -38,7 +38,7 @@ async fn press(browser: &Browser, key: &str) {
     browser.until(&format!("{post} !== {before}")).await;
 }
 
-/// Answers wrongly, is told what the model predicted, and undoes the answer.
+/// Answers wrongly, reads what the model predicted, and undoes the answer.
 async fn answer_wrongly_and_undo(browser: &Browser) {
     let title = browser.text(".asked h1").await;
     press(browser, if key_of(&title) == "1" { "2" } else { "1" }).await;

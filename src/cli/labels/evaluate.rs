@@ -78,7 +78,7 @@ pub struct Evaluate {
 struct JudgedPosts {
     /// All gold posts that have a label.
     all: JoinedGold,
-    /// Those sampled at random, if the figures use only these.
+    /// Gold posts sampled at random, if the figures use only these.
     sample: Option<JoinedGold>,
     /// True if the posts that the figures use are known to be sampled at random.
     is_random: bool,

@@ -22,7 +22,7 @@ const BREAK: char = '\u{200b}';
 /// The maximum number of decimals.
 const MOST_DECIMALS: usize = 3;
 
-/// What happens to text that is longer than its column.
+/// Treatment of text that is longer than its column.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Overflow {
     /// It is truncated, so that each row is one line.

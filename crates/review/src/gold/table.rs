@@ -95,7 +95,7 @@ struct Tool {
     column: &'static str,
     /// The columns that are read, in words.
     reads: &'static str,
-    /// How to export a file that can be read.
+    /// Instructions for exporting a file that can be read.
     advice: &'static str,
 }
 

@@ -66,6 +66,8 @@ fn keys_have_the_same_defaults_as_in_the_program() {
     let long = "name = \"n\"\nbackground = \"reddit\"\nbackground_without = \"music\"\nbackground_weight = 2\n\
                 [[topic]]\nlabel = \"games\"\ndescriptions = \"Play.\"\nsubreddits = [\"gaming\"]\nlimit = 5\n\
                 [[schedule]]\nname = \"s\"\n";
+    let ineffective = read_text(&long.replace("background = \"reddit\"\n", "")).unwrap_err();
+    assert!(ineffective.to_string().contains("need `background`"));
     let long = read_text(long).unwrap();
     assert_eq!(long.labels[0].descriptions, ["Play."]);
     let background = long.background.unwrap();

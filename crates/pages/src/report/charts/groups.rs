@@ -23,11 +23,9 @@ pub fn chart(report: &Report) -> Option<Chart> {
         groups.has_posts(place).then(|| (place, line.name.clone()))
     });
     let none = (groups.labels.len(), "no label".to_owned());
-    let listed: Vec<Column> = labels.chain([none]).collect();
-    let (first, [none]) = listed.split_at(listed.len() - 1) else {
-        unreachable!("`none` is listed last")
-    };
-    let columns: Vec<&Column> = first.iter().take(MOST - 1).chain([none]).collect();
+    let labels: Vec<Column> = labels.collect();
+    let listed: Vec<&Column> = labels.iter().chain([&none]).collect();
+    let columns: Vec<&Column> = labels.iter().take(MOST - 1).chain([&none]).collect();
     let shown = groups.groups.iter().take(MOST);
     let rows = shown.map(|group| HeatRow {
         name: name(group),
@@ -76,7 +74,7 @@ fn best_share(group: &GroupShares, place: usize) -> f64 {
     estimated.and_then(|share| share.value).unwrap_or(assigned)
 }
 
-fn table([by, things]: [&str; 2], groups: &[GroupShares], columns: &[Column]) -> ChartTable {
+fn table([by, things]: [&str; 2], groups: &[GroupShares], columns: &[&Column]) -> ChartTable {
     let rows = groups.iter().flat_map(|group| {
         let shown = columns.iter().filter(|(place, _)| {
             let (assigned, estimated) = group.shares[*place];
