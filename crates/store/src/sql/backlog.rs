@@ -52,8 +52,7 @@ impl<DB: Dialect> SqlStore<DB> {
         now: Timestamp,
     ) -> Result<BacklogCounts> {
         const WHAT: &str = "count the backlog";
-        let mut connection = self.pool.acquire().await.context(WHAT)?;
-        let now = self.database_time(&mut connection, at(now)).await?;
+        let now = self.database_time(at(now)).await?;
         // Posts under an expired lease do not count as claimed, because the next claim reclaims them. SUM over no rows
         // is NULL.
         let row = sqlx::query::<DB>(
@@ -68,7 +67,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(i64::from(max_attempts))
         .bind(now)
         .bind(max_crashes(max_attempts))
-        .fetch_one(&mut *connection)
+        .fetch_one(&self.pool)
         .await
         .context(WHAT)?;
         let number = |column: usize| {
@@ -121,6 +120,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .map(|done| DB::rows_affected(&done))
         .context("retry failed posts")
     }
+
     pub async fn failures(&self, max_attempts: u32) -> Result<Vec<Failure>> {
         sqlx::query::<DB>(
             "SELECT COALESCE(b.error, ''), COUNT(*) FROM backlog b JOIN current_target t \

@@ -36,6 +36,7 @@ impl<DB: Dialect> SqlStore<DB> {
     pub async fn dependents(&self, what: DropTarget, now: Timestamp) -> Result<Dependents> {
         const WHAT: &str = "count dependent rows";
         let (column, id) = what.column();
+        let now = self.database_time(at(now)).await?;
         let mut tx = self.begin().await?;
         // Deletes nothing: checks the privilege before some of the rows are gone.
         sqlx::query::<DB>("DELETE FROM label_sets WHERE 1 = 0")
@@ -52,7 +53,6 @@ impl<DB: Dialect> SqlStore<DB> {
             DropTarget::LabelSet(_) => "gold",
             DropTarget::Model(_) => "text_vectors",
         };
-        let now = self.database_time(&mut tx, at(now)).await?;
         let counts = format!(
             "SELECT (SELECT COUNT(*) FROM classifications WHERE {labels}), \
                     (SELECT COUNT(*) FROM current_target WHERE {column} = $1), \

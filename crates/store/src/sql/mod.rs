@@ -216,17 +216,13 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Returns the time for leases and quotas. This is the time of the database's clock, because the clocks of machines
     /// differ, or `now` if the database has none.
-    async fn database_time(
-        &self,
-        connection: &mut DB::Connection,
-        now: DateTime<Utc>,
-    ) -> Result<DateTime<Utc>> {
+    async fn database_time(&self, now: DateTime<Utc>) -> Result<DateTime<Utc>> {
         let time = match DB::TIME {
             Some(time) if !self.uses_caller_time => time,
             _ => return Ok(now),
         };
         sqlx::query_scalar::<DB, _>(time)
-            .fetch_one(connection)
+            .fetch_one(&self.pool)
             .await
             .context("read the server's clock")
     }

@@ -27,15 +27,14 @@ const CLAIMED: &str = " RETURNING id, fencing_token, due_at, started_at, outcome
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn schedule_state(&self, name: &str, now: Timestamp) -> Result<ScheduleState> {
         const WHAT: &str = "read the state of a schedule";
-        let mut connection = self.pool.acquire().await.context(WHAT)?;
-        let now = self.database_time(&mut connection, at(now)).await?;
+        let now = self.database_time(at(now)).await?;
         // Ignores rows that a process with a wrong clock wrote.
         let latest = sqlx::query_scalar::<DB, Option<Timestamp>>(
             "SELECT MAX(due_at) FROM scheduled_runs WHERE schedule = $1 AND due_at <= $2",
         )
         .bind(name)
         .bind(Timestamp::from(now + MAX_CLOCK_SETBACK))
-        .fetch_one(&mut *connection)
+        .fetch_one(&self.pool)
         .await
         .context(WHAT)?;
         let running = |row: DB::Row| {
@@ -55,7 +54,7 @@ impl<DB: Dialect> SqlStore<DB> {
         )
         .bind(name)
         .try_map(running)
-        .fetch_optional(&mut *connection)
+        .fetch_optional(&self.pool)
         .await
         .context(WHAT)?;
         Ok(ScheduleState {
@@ -72,9 +71,7 @@ impl<DB: Dialect> SqlStore<DB> {
         claimant: &ScheduledRunClaimant<'_>,
         now: Timestamp,
     ) -> Result<Option<ClaimedScheduledRun>> {
-        const WHAT: &str = "start a scheduled run";
-        let mut connection = self.pool.acquire().await.context(WHAT)?;
-        let now = self.database_time(&mut connection, at(now)).await?;
+        let now = self.database_time(at(now)).await?;
         // Of several processes, the first one inserts the row; a second run in progress also conflicts.
         let insert = format!(
             "INSERT INTO scheduled_runs (schedule, due_at, status, worker, lease_until, started_at) \
@@ -87,10 +84,10 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(Timestamp::from(now + claimant.lease))
             .bind(Timestamp::from(now))
             .try_map(|row| Self::claimed_scheduled_run(&row))
-            .fetch_all(&mut *connection)
+            .fetch_all(&self.pool)
             .await
             .map(|mut claimed| claimed.pop())
-            .context(WHAT)
+            .context("start a scheduled run")
     }
 
     pub async fn skip_scheduled_run(
@@ -118,9 +115,7 @@ impl<DB: Dialect> SqlStore<DB> {
         claimant: &ScheduledRunClaimant<'_>,
         now: Timestamp,
     ) -> Result<Option<ClaimedScheduledRun>> {
-        const WHAT: &str = "reclaim a scheduled run";
-        let mut connection = self.pool.acquire().await.context(WHAT)?;
-        let now = self.database_time(&mut connection, at(now)).await?;
+        let now = self.database_time(at(now)).await?;
         // The lease must not have been renewed since it was read.
         let update = format!(
             "UPDATE scheduled_runs SET fencing_token = fencing_token + 1, worker = $3, lease_until = $4{UNDER_LEASE} \
@@ -133,10 +128,10 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(Timestamp::from(now + claimant.lease))
             .bind(held.lease_until.max(now.into()))
             .try_map(|row| Self::claimed_scheduled_run(&row))
-            .fetch_all(&mut *connection)
+            .fetch_all(&self.pool)
             .await
             .map(|mut claimed| claimed.pop())
-            .context(WHAT)
+            .context("reclaim a scheduled run")
     }
 
     fn claimed_scheduled_run(row: &DB::Row) -> Result<ClaimedScheduledRun, sqlx::Error> {
@@ -161,9 +156,7 @@ impl<DB: Dialect> SqlStore<DB> {
         duration: Duration,
         now: Timestamp,
     ) -> Result<bool> {
-        const WHAT: &str = "renew the lease on a scheduled run";
-        let mut connection = self.pool.acquire().await.context(WHAT)?;
-        let now = self.database_time(&mut connection, at(now)).await?;
+        let now = self.database_time(at(now)).await?;
         // As in `renew`, a delayed renewal does not shorten the lease.
         let update = format!(
             "UPDATE scheduled_runs SET lease_until = \
@@ -174,10 +167,10 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(lease.token)
             .bind(Timestamp::from(now + duration))
             .bind(Timestamp::from(now + duration * 2))
-            .execute(&mut *connection)
+            .execute(&self.pool)
             .await
             .map(|done| DB::rows_affected(&done) > 0)
-            .context(WHAT)
+            .context("renew the lease on a scheduled run")
     }
 
     pub async fn record_stages(
@@ -202,9 +195,7 @@ impl<DB: Dialect> SqlStore<DB> {
         end: &ScheduledRunEnd,
         now: Timestamp,
     ) -> Result<bool> {
-        const WHAT: &str = "record the end of a scheduled run";
-        let mut connection = self.pool.acquire().await.context(WHAT)?;
-        let now = self.database_time(&mut connection, at(now)).await?;
+        let now = self.database_time(at(now)).await?;
         let update = format!(
             "UPDATE scheduled_runs SET status = $3, outcomes = $4, error = $5, finished_at = $6, \
              lease_until = NULL{UNDER_LEASE}"
@@ -216,10 +207,10 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(Json(end.outcomes.as_slice()))
             .bind(end.error.as_deref())
             .bind(Timestamp::from(now))
-            .execute(&mut *connection)
+            .execute(&self.pool)
             .await
             .map(|done| DB::rows_affected(&done) > 0)
-            .context(WHAT)
+            .context("record the end of a scheduled run")
     }
 
     pub async fn link_run(&self, run: RunId, scheduled_run: i64) -> Result<()> {

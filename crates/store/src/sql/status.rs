@@ -190,9 +190,7 @@ impl<DB: Dialect> SqlStore<DB> {
         max_attempts: u32,
         now: Timestamp,
     ) -> Result<(i64, i64)> {
-        const WHAT: &str = "count claimed and parked posts";
-        let mut connection = self.pool.acquire().await.context(WHAT)?;
-        let now = self.database_time(&mut connection, at(now)).await?;
+        let now = self.database_time(at(now)).await?;
         // Counts posts without and with crashes separately, because the index on claimable posts is ordered by crashes.
         sqlx::query_as::<DB, _>(
             "SELECT (SELECT COUNT(*) FROM leases l JOIN backlog b ON b.lease_id = l.id \
@@ -207,9 +205,9 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(now)
         .bind(i64::from(max_attempts))
         .bind(max_crashes(max_attempts))
-        .fetch_one(&mut *connection)
+        .fetch_one(&self.pool)
         .await
-        .context(WHAT)
+        .context("count claimed and parked posts")
     }
 
     pub async fn newest_post(&self, latest: Timestamp) -> Result<NewestPost> {
