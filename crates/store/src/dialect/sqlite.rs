@@ -132,10 +132,11 @@ impl Dialect for Sqlite {
             let hint = "it names no file: write `sqlite:PATH`";
             return Err(malformed(url, hint)(sqlx::Error::WorkerCrashed));
         }
-        if url.contains("immutable=1") || url.contains("immutable=true") {
+        if has_parameter(url, "immutable=1") || has_parameter(url, "immutable=true") {
             ASKED_UNLOCKED.store(true, Ordering::Relaxed);
         }
-        if access == Access::Create && !url.contains("memory") {
+        let is_in_memory = url.contains(":memory:") || has_parameter(url, "mode=memory");
+        if access == Access::Create && !is_in_memory {
             create_private(&path);
         }
         let hint = open_advice(&path, access).to_owned();
@@ -177,6 +178,12 @@ impl Dialect for Sqlite {
     }
 }
 
+/// Returns true if a URL has this parameter, such as `mode=ro`.
+fn has_parameter(url: &str, parameter: &str) -> bool {
+    let parameters = url.split_once('?').map_or("", |(_, parameters)| parameters);
+    parameters.split('&').any(|known| known == parameter)
+}
+
 /// Adds the settings of a reader or a writer.
 async fn with_access(
     options: SqliteConnectOptions,
@@ -191,7 +198,7 @@ async fn with_access(
             .pragma("query_only", "ON")
             .pragma("cache_size", "-4096"),
         // With `mode=ro`, SQLite would reject a change of the journal mode, so no writer pragmas are set.
-        _ if url.contains("mode=ro") => options.read_only(true),
+        _ if has_parameter(url, "mode=ro") => options.read_only(true),
         Access::Create | Access::Existing | Access::AnySchema => with_wal(options)
             .await
             .create_if_missing(access == Access::Create)
@@ -437,6 +444,17 @@ mod tests {
             .await
             .unwrap();
         tx.commit().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_new_file_is_private_whatever_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("memory.db");
+        let url = format!("sqlite:{}", file.display());
+        <Sqlite as Dialect>::open(&url, Access::Create)
+            .await
+            .unwrap();
+        assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o600);
     }
 
     #[test]
