@@ -44,7 +44,7 @@ pub use self::deletion::{Dependents, DropTarget};
 pub use self::dialect::File as Migration;
 pub use self::error::StoreError;
 pub use self::gold::{
-    FilterLabel, FitRow, ForgottenGold, FrameCell, GoldAnswer, Grouping, ReviewFilter, ReviewOrder,
+    FilterLabel, FitRow, ForgottenGold, FrameCell, FrameQuery, GoldAnswer, Grouping, ReviewFilter, ReviewOrder,
     ReviewPost, SavedGold, StoredGold,
 };
 pub use self::keys::{HypothesisId, LabelSetId, Lease, ModelId, RunId, Target};

@@ -19,8 +19,8 @@ const MIN_MAX_WAIT: Duration = Duration::from_mins(10);
 /// Maximum time to block all requests.
 const MAX_THROTTLE: Duration = Duration::from_hours(1);
 
-/// Reserves a request of the quota `$1`. `$2` is now, `$3` the interval, `$4` the burst minus one request, `$5` and `$6` the latest
-/// plausible `next_at` and `held_until`, `$7` the latest acceptable time.
+/// Reserves a request of the quota `$1`. `$2` is now, `$3` the interval, `$4` the burst minus one request, `$5` and
+/// `$6` the latest plausible `next_at` and `held_until`, `$7` the latest acceptable time.
 const RESERVE: &str = "\
 INSERT INTO quotas (id, next_at, held_until) VALUES ($1, $2 + $3, 0) \
     ON CONFLICT (id) DO UPDATE SET next_at = $3 + \

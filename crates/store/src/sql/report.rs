@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::{ErrorContext, SqlStore, Tx};
-use crate::dialect::Dialect;
+use crate::dialect::{Bucket, Dialect};
 use crate::report::{
     PeriodCell, PostOutcome, ReportCell, ReportQuery, ReportSums, SamplePost, ScoreBin,
     SkippedSubreddits, SubredditSpan, TimeStep, TwoPeriods, Watermark,
@@ -87,7 +87,7 @@ impl<DB: Dialect> SqlStore<DB> {
         query: &ReportQuery,
         step: TimeStep,
     ) -> Result<Vec<ReportCell>, sqlx::Error> {
-        let (key, text) = DB::bucket(step);
+        let Bucket { key, text } = DB::bucket("p.created_at", step);
         let select = format!(
             "SELECT {text} AS time, topic, label, outcome, COUNT(*), COALESCE(SUM(score), 0.0) FROM ( \
                SELECT {key} AS bucket, p.topic AS topic, \
