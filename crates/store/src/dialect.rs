@@ -15,7 +15,7 @@ use sqlx::{
     ColumnIndex, Connection, Database, Decode, Encode, Executor, IntoArguments, Pool, Type,
 };
 
-pub use migrations::File;
+pub use migrations::Migration;
 pub(super) use migrations::migrator as migrator_from;
 pub use postgres::Listener;
 pub(super) use postgres::lock_timeout;
@@ -95,7 +95,7 @@ pub trait Dialect:
     /// Name in messages and JSON.
     const BACKEND: &'static str;
     /// The migrations for this database.
-    const MIGRATIONS: &'static [File];
+    const MIGRATIONS: &'static [Migration];
     /// Query that returns 1 if the table of applied migrations exists, otherwise 0.
     const HAS_SCHEMA: &'static str;
     /// Query for the number of current schemas (0 or 1); `None` if there is always one.

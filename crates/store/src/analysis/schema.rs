@@ -4,8 +4,9 @@
 //! A test compares the result with both databases.
 
 use serde::Serialize;
+use sqlx::Postgres;
 
-use crate::migrations;
+use crate::dialect::Dialect;
 
 /// PostgreSQL types with their displayed names. The first type that matches counts, so `DOUBLE PRECISION[]` comes
 /// before `DOUBLE PRECISION`.
@@ -56,8 +57,8 @@ pub struct UnknownRelation(String);
 /// Returns all views, then all tables, both in schema order.
 pub fn relations() -> Vec<Relation> {
     let mut all: Vec<Relation> = Vec::new();
-    for (_, _, sql) in migrations() {
-        read(sql, &mut all);
+    for migration in Postgres::MIGRATIONS {
+        read(migration.sql, &mut all);
     }
     all.sort_by_key(|relation| relation.kind == "table");
     all

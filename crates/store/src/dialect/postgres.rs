@@ -9,7 +9,7 @@ use sqlx::postgres::{PgConnectOptions, PgListener};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Pool, Postgres};
 
 use super::{
-    Bucket, CONNECTIONS, Dialect, File, malformed, migrations, open_error, pooler, watching,
+    Bucket, CONNECTIONS, Dialect, Migration, malformed, migrations, open_error, pooler, watching,
 };
 use crate::driver_error::{connect_advice, is_missing_database};
 use crate::lock_wait::STEP;
@@ -69,7 +69,7 @@ fn unknown_parameters(url: &str) -> Vec<String> {
 
 impl Dialect for Postgres {
     const BACKEND: &'static str = "postgres";
-    const MIGRATIONS: &'static [File] = migrations::POSTGRES;
+    const MIGRATIONS: &'static [Migration] = migrations::POSTGRES;
     // READ COMMITTED, the default, and not a stricter level: a statement that waited for a lock must see what the
     // previous holder committed.
     const BEGIN_WRITE: &'static str = "BEGIN";

@@ -12,7 +12,7 @@ use sqlx::pool::{PoolConnection, PoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, Pool, Sqlite, SqliteConnection};
 
-use super::{Bucket, CONNECTIONS, Dialect, File, malformed, migrations, open_error, watching};
+use super::{Bucket, CONNECTIONS, Dialect, Migration, malformed, migrations, open_error, watching};
 use crate::driver_error::{
     is_busy, is_damaged, is_refused, known_failure, note_unlocked_read, reads_unlocked,
 };
@@ -37,7 +37,7 @@ const MALFORMED: &str = "the URL is malformed: parameters after `?` are mode, ca
 
 impl Dialect for Sqlite {
     const BACKEND: &'static str = "sqlite";
-    const MIGRATIONS: &'static [File] = migrations::SQLITE;
+    const MIGRATIONS: &'static [Migration] = migrations::SQLITE;
     const BEGIN_WRITE: &'static str = "BEGIN IMMEDIATE";
     // A SQLite transaction sees the snapshot of its first read.
     const BEGIN_READ: &'static str = "BEGIN";
