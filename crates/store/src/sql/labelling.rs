@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, QueryBuilder, Row};
 
-use super::stored_posts::BULK_ROWS;
+use super::stored_posts::{Attempt, BULK_ROWS};
 use super::{ErrorContext, POSTS_A_STATEMENT, SqlStore, Tx, at, push_list};
 use crate::bulk::{Insert, Keys, Values};
 use crate::dialect::Dialect;
@@ -43,22 +43,22 @@ impl<DB: Dialect> SqlStore<DB> {
         // In order of fullname, as in all writers.
         let mut sorted: Vec<&Classified> = done.iter().collect();
         sorted.sort_unstable_by(|one, two| one.fullname.cmp(&two.fullname));
-        match self.try_save_labels(write, &sorted, true).await {
+        match self.try_save_labels(write, &sorted, Attempt::First).await {
             // Another worker has since stored logits for one of the texts.
             Err(error) if is_duplicate_key(&error) => {
-                self.try_save_labels(write, &sorted, false).await
+                self.try_save_labels(write, &sorted, Attempt::AfterDuplicateKey)
+                    .await
             }
             written => written,
         }
     }
 
-    /// Stores labels in order of fullname. With `bulk`, many logits are inserted by the fastest method, which fails if
-    /// one of them is already stored.
+    /// Stores labels in order of fullname.
     async fn try_save_labels(
         &self,
         write: &LabelWrite,
         sorted: &[&Classified],
-        bulk: bool,
+        attempt: Attempt,
     ) -> Result<Written> {
         let begun = self.pool.begin_with(DB::BEGIN_LABELS).await;
         let mut tx = begun.context("begin a transaction")?;
@@ -93,7 +93,7 @@ impl<DB: Dialect> SqlStore<DB> {
             for post in &posts {
                 stored.add(post.done.scores.outcome);
             }
-            Self::insert_logits(&mut tx, write.logits_model, &posts, bulk).await?;
+            Self::insert_logits(&mut tx, write.logits_model, &posts, attempt).await?;
             Self::insert_vectors(&mut tx, write.logits_model, &posts).await?;
             Self::upsert_labels(&mut tx, write, &slugs, &posts).await?;
         }
@@ -203,12 +203,12 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("read leased and labelled posts")
     }
 
-    /// Stores the logits that were computed for these labels. For `bulk`, see [`Self::try_save_labels`].
+    /// Stores the logits that were computed for these labels.
     async fn insert_logits(
         tx: &mut Tx<DB>,
         model: ModelId,
         posts: &[Locked<'_>],
-        bulk: bool,
+        attempt: Attempt,
     ) -> Result<()> {
         let logits = posts.iter().flat_map(|post| {
             let logits = post.done.logits.iter();
@@ -236,7 +236,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 ("contradiction", real(|logits| logits.contradiction)),
                 ("neutral", real(|logits| logits.neutral)),
             ],
-            keys: if DB::BULK_LOGITS && bulk && rows.len() >= BULK_ROWS {
+            keys: if DB::BULK_LOGITS && attempt == Attempt::First && rows.len() >= BULK_ROWS {
                 Keys::New
             } else {
                 KEEP_STORED
