@@ -19,6 +19,7 @@ const TITLE: i64 = 400;
 const SIGHTINGS: i64 = 400;
 /// Maximum number of displayed posts with the same text.
 const SAME_TEXT: i64 = 20;
+const COUNT_POSTS: &str = "count posts";
 
 const OUTCOME: &str = "CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' WHEN c.label IS NOT NULL THEN 'label' END";
 
@@ -160,14 +161,14 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn count_posts(&self, kind: ThingKind) -> Result<PostCounts> {
-        let posts = format!("SELECT '', COUNT(*) FROM things WHERE kind = '{kind}'");
+        let posts = AssertSqlSafe(format!("SELECT COUNT(*) FROM things WHERE kind = '{kind}'"));
         let outcomes = "SELECT outcome, CAST(SUM(posts) AS BIGINT) FROM topic_daily GROUP BY outcome ORDER BY 2 DESC, 1";
         // With the condition, an index on topics suffices.
         let topics = format!(
             "SELECT topic, COUNT(*) FROM things WHERE kind = '{kind}' AND topic >= '' GROUP BY topic ORDER BY 2 DESC, 1"
         );
         Ok(PostCounts {
-            posts: self.counts(posts).await?[0].1,
+            posts: self.number(posts, COUNT_POSTS).await?.unsigned_abs(),
             outcomes: match kind {
                 ThingKind::Post => self.counts(outcomes.to_owned()).await?,
                 // Counting them would read every comment.
@@ -183,7 +184,7 @@ impl<DB: Dialect> SqlStore<DB> {
             Ok((row.try_get(0)?, posts.cast_unsigned()))
         };
         let counts = sqlx::query::<DB>(AssertSqlSafe(sql)).try_map(decode);
-        counts.fetch_all(&self.pool).await.context("count posts")
+        counts.fetch_all(&self.pool).await.context(COUNT_POSTS)
     }
 
     fn select_listed(target: Option<Target>) -> QueryBuilder<DB> {
@@ -342,14 +343,14 @@ impl<DB: Dialect> SqlStore<DB> {
     pub async fn change_marker(&self) -> Result<ChangeMarker> {
         // Counts the ended runs too: times may have a resolution of one second, so a run that ends in the same second
         // as another changes no time.
-        sqlx::query_as::<DB, _>(
+        sqlx::query::<DB>(
             "SELECT (SELECT MAX(id) FROM runs), (SELECT MAX(heartbeat_at) FROM runs), \
                     (SELECT MAX(finished_at) FROM runs), (SELECT COUNT(finished_at) FROM runs), \
                     (SELECT model_id FROM current_target), (SELECT label_set_id FROM current_target)",
         )
+        .try_map(row_as!(ChangeMarker: last_run, last_heartbeat, last_end, ended_runs, model, label_set))
         .fetch_one(&self.pool)
         .await
-        .map(|marks| ChangeMarker(Some(marks)))
         .context("read the last write")
     }
 }

@@ -49,7 +49,7 @@ mod watermarks;
 use std::sync::Arc;
 
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{AssertSqlSafe, Encode, Pool, QueryBuilder, Row, Transaction, Type};
+use sqlx::{AssertSqlSafe, Encode, Pool, QueryBuilder, Row, SqlSafeStr, Transaction, Type};
 
 pub(super) use self::opening::TABLES;
 use self::post_rows::json_array;
@@ -192,9 +192,8 @@ impl<DB: Dialect> SqlStore<DB> {
             .context(WHAT)?;
         let mut rows = Vec::with_capacity(TABLES.len());
         for table in TABLES {
-            let sql = AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));
-            let count = sqlx::query_scalar::<DB, _>(sql).fetch_one(&self.pool).await;
-            rows.push((table.to_owned(), count.context(WHAT)?));
+            let count = AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));
+            rows.push((table.to_owned(), self.number(count, WHAT).await?));
         }
         Ok(Info {
             backend: DB::BACKEND,
@@ -207,7 +206,7 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    async fn number(&self, sql: &'static str, what: &'static str) -> Result<i64> {
+    async fn number(&self, sql: impl SqlSafeStr, what: &'static str) -> Result<i64> {
         sqlx::query_scalar::<DB, _>(sql)
             .fetch_one(&self.pool)
             .await

@@ -117,22 +117,16 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn count_without_author(&self) -> Result<u64> {
-        sqlx::query_scalar::<DB, i64>("SELECT COUNT(*) FROM things WHERE author IS NULL")
-            .fetch_one(&self.pool)
-            .await
-            .map(i64::unsigned_abs)
-            .context("count posts without an author")
+        let select = "SELECT COUNT(*) FROM things WHERE author IS NULL";
+        let posts = self.number(select, "count posts without an author").await;
+        posts.map(i64::unsigned_abs)
     }
 
     pub async fn count_purged(&self) -> Result<u64> {
-        sqlx::query_scalar::<DB, i64>(
-            "SELECT (SELECT COUNT(*) FROM tombstones) \
-                  + (SELECT COUNT(*) FROM things WHERE text_purged_at IS NOT NULL)",
-        )
-        .fetch_one(&self.pool)
-        .await
-        .map(i64::unsigned_abs)
-        .context("count purged posts")
+        let select = "SELECT (SELECT COUNT(*) FROM tombstones) \
+                           + (SELECT COUNT(*) FROM things WHERE text_purged_at IS NOT NULL)";
+        let posts = self.number(select, "count purged posts").await;
+        posts.map(i64::unsigned_abs)
     }
 
     pub async fn count_tombstones(&self, posts: &[Fullname]) -> Result<u64> {

@@ -53,12 +53,9 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn count_posts_with_text(&self) -> Result<u64> {
-        self.number(
-            "SELECT COUNT(*) FROM things WHERE text_purged_at IS NULL AND kind = 'post'",
-            "count posts with text",
-        )
-        .await
-        .map(i64::unsigned_abs)
+        let select = "SELECT COUNT(*) FROM things WHERE text_purged_at IS NULL AND kind = 'post'";
+        let posts = self.number(select, "count posts with text").await;
+        posts.map(i64::unsigned_abs)
     }
 
     pub async fn count_texts_after(&self, time: Timestamp) -> Result<u64> {
