@@ -85,7 +85,7 @@ impl<DB: Dialect> SqlStore<DB> {
         texts: &[TextHash],
     ) -> Result<Vec<Option<Vec<f64>>>> {
         const WHAT: &str = "read the scores of texts";
-        let mut found: HashMap<Vec<u8>, Vec<f64>> = HashMap::new();
+        let mut by_hash: HashMap<Vec<u8>, Vec<f64>> = HashMap::new();
         // The condition on all hashes is that of the index.
         let select = format!(
             "SELECT c.text_hash, CAST(k.scores AS TEXT) FROM classifications c JOIN packed_scores k \
@@ -104,9 +104,9 @@ impl<DB: Dialect> SqlStore<DB> {
                 row: hex(&hash),
                 detail: error.to_string(),
             })?;
-            found.insert(hash, scores);
+            by_hash.insert(hash, scores);
         }
-        let scores = texts.iter().map(|text| found.get(text.as_bytes()));
+        let scores = texts.iter().map(|text| by_hash.get(text.as_bytes()));
         Ok(scores.map(Option::<&_>::cloned).collect())
     }
 

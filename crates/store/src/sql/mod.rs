@@ -206,7 +206,7 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    async fn number(&self, sql: impl SqlSafeStr, what: &'static str) -> Result<i64> {
+    pub(super) async fn number(&self, sql: impl SqlSafeStr, what: &'static str) -> Result<i64> {
         sqlx::query_scalar::<DB, _>(sql)
             .fetch_one(&self.pool)
             .await
