@@ -56,6 +56,10 @@ fn push_wave<DB: Dialect>(
     select.push(" END AS BIGINT)");
 }
 
+fn wave_index(wave: i64) -> usize {
+    usize::try_from(wave).expect("`push_wave` numbers waves from 0")
+}
+
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn frame(&self, query: &FrameQuery<'_>) -> Result<Vec<FrameCell>> {
         let Some(posts) = query.posts else {
@@ -71,17 +75,6 @@ impl<DB: Dialect> SqlStore<DB> {
 
     async fn frame_cells(&self, query: &FrameQuery<'_>) -> Result<Vec<FrameCell>> {
         let Bucket { key, text } = bucket_of::<DB>(query.by);
-        let cell = |row: DB::Row| {
-            let (wave, posts): (i64, i64) = (row.try_get(0)?, row.try_get(5)?);
-            Ok(FrameCell {
-                wave: usize::try_from(wave).expect("a position in the list"),
-                subreddit: row.try_get(1)?,
-                topic: row.try_get(2)?,
-                group: row.try_get(3)?,
-                label: row.try_get(4)?,
-                posts: posts.unsigned_abs(),
-            })
-        };
         let mut select = QueryBuilder::<DB>::new(format!(
             "SELECT wave, subreddit, topic, {text}, outcome, COUNT(*) FROM (SELECT {key} AS bucket, "
         ));
@@ -105,8 +98,12 @@ impl<DB: Dialect> SqlStore<DB> {
             push_list(&mut select, posts.iter().map(Fullname::as_str));
         }
         select.push(") AS labelled GROUP BY wave, subreddit, topic, bucket, outcome");
-        let cells = select.build().try_map(cell).fetch_all(&self.pool).await;
-        cells.context("count the posts of the sampling frame")
+        select
+            .build()
+            .try_map(row_as!(FrameCell: wave(wave_index), subreddit, topic, group, label, posts(i64::unsigned_abs)))
+            .fetch_all(&self.pool)
+            .await
+            .context("count the posts of the sampling frame")
     }
 
     pub async fn is_text_deleted_before(&self, time: Timestamp) -> Result<bool> {

@@ -10,6 +10,11 @@ use crate::dialect::Dialect;
 use crate::{Result, TopicKeywords};
 use topicmill_core::Timestamp;
 
+fn strings(Json(values): Json<Vec<Value>>) -> Vec<String> {
+    let strings = values.iter().filter_map(Value::as_str);
+    strings.map(str::to_owned).collect()
+}
+
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn record_keywords(
         &self,
@@ -50,15 +55,8 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn keywords(&self) -> Result<Vec<TopicKeywords>> {
-        let decode = |row: DB::Row| {
-            let Json(keywords): Json<Vec<Value>> = row.try_get(2)?;
-            let keywords = keywords.iter().filter_map(Value::as_str);
-            row_as!(TopicKeywords: topic, since; keywords = keywords.map(str::to_owned).collect())(
-                row,
-            )
-        };
         sqlx::query::<DB>("SELECT topic, since, keywords FROM topic_keywords ORDER BY topic, since")
-            .try_map(decode)
+            .try_map(row_as!(TopicKeywords: topic, since, keywords(strings)))
             .fetch_all(&self.pool)
             .await
             .context("read the keywords of topics")

@@ -4,12 +4,16 @@
 //! `RETURNING`. The differences are in [`Dialect`]. This file contains the code that the statements share. `opening.rs`
 //! opens databases. The statements are in one file per concern.
 
-/// Returns a function that decodes a row into a struct, with the listed fields in the order of the columns.
+/// Returns a function that decodes a row into a struct, with the listed fields in the order of the columns. A function
+/// in parentheses converts the value of its field.
 macro_rules! row_as {
-    ($kind:ident: $($field:ident),+ $(; $other:ident = $value:expr)*) => {
+    ($kind:ident: $($field:ident $(($convert:path))?),+ $(; $other:ident = $value:expr)*) => {
         |row: DB::Row| -> Result<$kind, sqlx::Error> {
             let mut columns = 0..;
-            $(let $field = row.try_get(columns.next().expect("the range is endless"))?;)+
+            $(
+                let $field = row.try_get(columns.next().expect("the range is endless"))?;
+                $(let $field = $convert($field);)?
+            )+
             Ok($kind { $($field,)+ $($other: $value,)* })
         }
     };
@@ -48,6 +52,7 @@ mod watermarks;
 
 use std::sync::Arc;
 
+use sqlx::types::Json;
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, Encode, Pool, QueryBuilder, Row, SqlSafeStr, Transaction, Type};
 
@@ -104,6 +109,10 @@ fn at(time: Timestamp) -> DateTime<Utc> {
 
 fn count(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+fn from_json<T>(Json(value): Json<T>) -> T {
+    value
 }
 
 /// Pushes the values and the closing parenthesis of an `IN (` that was just pushed.

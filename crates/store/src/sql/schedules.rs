@@ -10,7 +10,7 @@ use serde_json::Value;
 use sqlx::types::Json;
 use sqlx::{AssertSqlSafe, Row};
 
-use super::{ErrorContext, SqlStore, at};
+use super::{ErrorContext, SqlStore, at, from_json};
 use crate::dialect::Dialect;
 use crate::schedules::{
     ClaimedScheduledRun, RunningScheduledRun, ScheduleState, ScheduledRunClaimant, ScheduledRunEnd,
@@ -22,7 +22,7 @@ use topicmill_core::{MAX_CLOCK_SETBACK, ScheduledRunStatus, Timestamp};
 /// Condition for every write by the lease holder.
 const UNDER_LEASE: &str = " WHERE id = $1 AND fencing_token = $2 AND status = 'running'";
 /// Columns that a claim returns.
-const CLAIMED: &str = " RETURNING id, fencing_token, due_at, started_at, outcomes";
+const CLAIMED: &str = " RETURNING due_at, started_at, outcomes, id, fencing_token";
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn schedule_state(&self, name: &str, now: Timestamp) -> Result<ScheduleState> {
@@ -38,18 +38,17 @@ impl<DB: Dialect> SqlStore<DB> {
         .await
         .context(WHAT)?;
         let running = |row: DB::Row| {
-            let (worker, until): (String, Timestamp) = (row.try_get(3)?, row.try_get(4)?);
-            Ok(RunningScheduledRun {
-                lease: Self::scheduled_run_lease(&row)?,
-                due_at: row.try_get(2)?,
-                is_expired: Self::is_expired(&worker, until.as_datetime(), now),
-                worker,
-                lease_until: until,
-                outcomes: row.try_get::<Json<Vec<Value>>, _>(5)?.0,
-            })
+            let lease = ScheduledRunLease {
+                id: row.try_get(4)?,
+                token: row.try_get(5)?,
+            };
+            let run = row_as!(RunningScheduledRun: due_at, worker, lease_until, outcomes(from_json); lease = lease;
+                is_expired = false)(row)?;
+            let is_expired = Self::is_expired(&run.worker, run.lease_until.as_datetime(), now);
+            Ok(RunningScheduledRun { is_expired, ..run })
         };
         let running = sqlx::query::<DB>(
-            "SELECT id, fencing_token, due_at, worker, lease_until, outcomes FROM scheduled_runs \
+            "SELECT due_at, worker, lease_until, outcomes, id, fencing_token FROM scheduled_runs \
               WHERE schedule = $1 AND status = 'running'",
         )
         .bind(name)
@@ -83,7 +82,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(claimant.worker)
             .bind(Timestamp::from(now + claimant.lease))
             .bind(Timestamp::from(now))
-            .try_map(|row| Self::claimed_scheduled_run(&row))
+            .try_map(Self::claimed_scheduled_run)
             .fetch_all(&self.pool)
             .await
             .map(|mut claimed| claimed.pop())
@@ -127,27 +126,19 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(claimant.worker)
             .bind(Timestamp::from(now + claimant.lease))
             .bind(held.lease_until.max(now.into()))
-            .try_map(|row| Self::claimed_scheduled_run(&row))
+            .try_map(Self::claimed_scheduled_run)
             .fetch_all(&self.pool)
             .await
             .map(|mut claimed| claimed.pop())
             .context("reclaim a scheduled run")
     }
 
-    fn claimed_scheduled_run(row: &DB::Row) -> Result<ClaimedScheduledRun, sqlx::Error> {
-        Ok(ClaimedScheduledRun {
-            lease: Self::scheduled_run_lease(row)?,
-            due_at: row.try_get(2)?,
-            started_at: row.try_get(3)?,
-            outcomes: row.try_get::<Json<Vec<Value>>, _>(4)?.0,
-        })
-    }
-
-    fn scheduled_run_lease(row: &DB::Row) -> Result<ScheduledRunLease, sqlx::Error> {
-        Ok(ScheduledRunLease {
-            id: row.try_get(0)?,
-            token: row.try_get(1)?,
-        })
+    fn claimed_scheduled_run(row: DB::Row) -> Result<ClaimedScheduledRun, sqlx::Error> {
+        let lease = ScheduledRunLease {
+            id: row.try_get(3)?,
+            token: row.try_get(4)?,
+        };
+        row_as!(ClaimedScheduledRun: due_at, started_at, outcomes(from_json); lease = lease)(row)
     }
 
     pub async fn renew_scheduled_run(

@@ -238,13 +238,6 @@ impl<DB: Dialect> SqlStore<DB> {
         newer: u32,
         older: u32,
     ) -> Result<Vec<RecentLabelCount>> {
-        let decode = |row: DB::Row| {
-            Ok(RecentLabelCount {
-                label: row.try_get(0)?,
-                newer: row.try_get::<i64, _>(1)?.cast_unsigned(),
-                older: row.try_get::<i64, _>(2)?.cast_unsigned(),
-            })
-        };
         sqlx::query::<DB>(
             "SELECT outcome, COUNT(CASE WHEN place <= $1 THEN 1 END), COUNT(CASE WHEN place > $1 THEN 1 END) FROM ( \
                SELECT CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome, \
@@ -257,7 +250,7 @@ impl<DB: Dialect> SqlStore<DB> {
         )
         .bind(i64::from(newer))
         .bind(i64::from(newer) + i64::from(older))
-        .try_map(decode)
+        .try_map(row_as!(RecentLabelCount: label, newer(i64::unsigned_abs), older(i64::unsigned_abs)))
         .fetch_all(&self.pool)
         .await
         .context("read the labels of the newest posts")

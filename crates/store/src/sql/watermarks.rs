@@ -35,29 +35,15 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn import_state(&self, file: &str, selection: &str) -> Result<Option<ImportState>> {
-        let decode = |row: DB::Row| {
-            let number = |column: usize| row.try_get::<i64, _>(column).map(i64::unsigned_abs);
-            Ok(ImportState {
-                file: file.to_owned(),
-                selection: selection.to_owned(),
-                name: row.try_get(0)?,
-                byte_offset: number(1)?,
-                rows: number(2)?,
-                left_out: number(3)?,
-                posts: number(4)?,
-                rejected: number(5)?,
-                run: row.try_get(6)?,
-                updated_at: row.try_get(7)?,
-                finished_at: row.try_get(8)?,
-            })
-        };
         sqlx::query::<DB>(
-            "SELECT name, byte_offset, rows_read, left_out, posts, rejected, COALESCE(run_id, 0), updated_at, \
-                    finished_at FROM imports WHERE file = $1 AND selection = $2",
+            "SELECT file, selection, name, byte_offset, rows_read, left_out, posts, rejected, COALESCE(run_id, 0), \
+                    updated_at, finished_at FROM imports WHERE file = $1 AND selection = $2",
         )
         .bind(file)
         .bind(selection)
-        .try_map(decode)
+        .try_map(row_as!(ImportState: file, selection, name, byte_offset(i64::unsigned_abs),
+            rows(i64::unsigned_abs), left_out(i64::unsigned_abs), posts(i64::unsigned_abs),
+            rejected(i64::unsigned_abs), run, updated_at, finished_at))
         .fetch_optional(&self.pool)
         .await
         .context("read the import position")
