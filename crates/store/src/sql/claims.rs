@@ -80,10 +80,9 @@ impl<DB: Dialect> SqlStore<DB> {
             .context(WHAT)?;
             let mut posts = Vec::with_capacity(rows.len());
             for row in &rows {
-                let fullname: Fullname = row.try_get(0).context(WHAT)?;
+                let (fullname, text_hash) = Self::fullname_and_hash(row, 0)?;
                 let title: String = row.try_get(2).context(WHAT)?;
                 let selftext: String = row.try_get(3).context(WHAT)?;
-                let text_hash = Self::text_hash(row, 1, &fullname)?;
                 let text = thing_text(&fullname, &title, &selftext);
                 // Logits are stored by text hash. With a wrong hash, they would be used for all posts that really have
                 // this hash.

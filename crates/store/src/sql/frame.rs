@@ -144,7 +144,7 @@ impl<DB: Dialect> SqlStore<DB> {
         const WHAT: &str = "find the posts that the review page would draw";
         // As in `posts_to_review`, the two NOTs make SQLite use the index of text hashes.
         let rows = sqlx::query::<DB>(
-            "SELECT c.text_hash, p.collected_at, c.fullname FROM classifications c JOIN things p \
+            "SELECT c.fullname, c.text_hash, p.collected_at FROM classifications c JOIN things p \
                  ON p.fullname = c.fullname AND p.text_hash = c.text_hash \
               WHERE c.text_hash <= $3 AND NOT c.model_id <> $1 AND NOT c.label_set_id <> $2 AND p.has_text \
                 AND p.kind = 'post' \
@@ -159,11 +159,8 @@ impl<DB: Dialect> SqlStore<DB> {
         .await
         .context(WHAT)?;
         let post = |row: DB::Row| {
-            let fullname = row.try_get(2).context(WHAT)?;
-            Ok((
-                Self::text_hash(&row, 0, &fullname)?,
-                row.try_get(1).context(WHAT)?,
-            ))
+            let (_, hash) = Self::fullname_and_hash(&row, 0)?;
+            Ok((hash, row.try_get(2).context(WHAT)?))
         };
         rows.into_iter().map(post).collect()
     }

@@ -392,8 +392,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     fn review_post(row: DB::Row) -> Result<ReviewPost> {
         const WHAT: &str = "read posts to review";
-        let fullname = row.try_get(9).context(WHAT)?;
-        let text_hash = Self::text_hash(&row, 10, &fullname)?;
+        let (fullname, text_hash) = Self::fullname_and_hash(&row, 9)?;
         row_as!(ReviewPost: subreddit, title, selftext, url, permalink, created_at, label, score, abstained;
             fullname = fullname; text_hash = text_hash)(row)
         .context(WHAT)

@@ -183,14 +183,19 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(rows)
     }
 
-    /// Decodes the hash of a post's text.
-    pub(super) fn text_hash(row: &DB::Row, column: usize, fullname: &Fullname) -> Result<TextHash> {
-        let hash: Vec<u8> = row.try_get(column).context("read the hash of a text")?;
-        TextHash::try_from(hash.as_slice()).map_err(|_| StoreError::Corrupt {
-            table: "things",
-            row: fullname.to_string(),
-            detail: "`text_hash` does not have 16 bytes".into(),
-        })
+    /// Decodes a post's fullname in the column `first`, and the hash of its text in the next one.
+    fn fullname_and_hash(row: &DB::Row, first: usize) -> Result<(Fullname, TextHash)> {
+        const WHAT: &str = "read the hash of a text";
+        let fullname: Fullname = row.try_get(first).context(WHAT)?;
+        let hash: Vec<u8> = row.try_get(first + 1).context(WHAT)?;
+        match TextHash::try_from(hash.as_slice()) {
+            Ok(hash) => Ok((fullname, hash)),
+            Err(_) => Err(StoreError::Corrupt {
+                table: "things",
+                row: fullname.to_string(),
+                detail: "`text_hash` does not have 16 bytes".into(),
+            }),
+        }
     }
 
     pub async fn info(&self) -> Result<Info> {

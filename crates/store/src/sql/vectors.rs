@@ -153,7 +153,6 @@ impl<DB: Dialect> SqlStore<DB> {
         after: &str,
         limit: u32,
     ) -> Result<Vec<UnlabelledText>> {
-        const WHAT: &str = "read the vectors of unlabelled texts";
         // Omits leased posts. The cross join makes SQLite scan the posts; otherwise it would read every vector for each
         // page.
         let rows = sqlx::query::<DB>(AssertSqlSafe(format!(
@@ -169,10 +168,9 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(i64::from(limit))
         .fetch_all(&self.pool)
         .await
-        .context(WHAT)?;
+        .context("read the vectors of unlabelled texts")?;
         let text = |row: &DB::Row| {
-            let fullname: Fullname = row.try_get(0).context(WHAT)?;
-            let text_hash = Self::text_hash(row, 1, &fullname)?;
+            let (fullname, text_hash) = Self::fullname_and_hash(row, 0)?;
             Ok(UnlabelledText {
                 vector: Self::text_vector(row, 2, text_hash.as_bytes())?,
                 fullname,
@@ -188,7 +186,6 @@ impl<DB: Dialect> SqlStore<DB> {
         after: &str,
         limit: u32,
     ) -> Result<Vec<(Fullname, TextHash)>> {
-        const WHAT: &str = "read unlabelled posts without text";
         let rows = sqlx::query::<DB>(AssertSqlSafe(format!(
             "SELECT p.fullname, p.text_hash FROM things p WHERE p.text_purged_at IS NOT NULL AND {UNLABELLED} \
               ORDER BY p.fullname LIMIT $4"
@@ -199,13 +196,9 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(i64::from(limit))
         .fetch_all(&self.pool)
         .await
-        .context(WHAT)?;
-        let post = |row: &DB::Row| {
-            let fullname: Fullname = row.try_get(0).context(WHAT)?;
-            let text_hash = Self::text_hash(row, 1, &fullname)?;
-            Ok((fullname, text_hash))
-        };
-        rows.iter().map(post).collect()
+        .context("read unlabelled posts without text")?;
+        let pairs = rows.iter().map(|row| Self::fullname_and_hash(row, 0));
+        pairs.collect()
     }
 }
 

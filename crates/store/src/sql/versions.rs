@@ -16,7 +16,7 @@ use crate::{
     WorkEstimate,
 };
 use topicmill_core::reddit::thing_text;
-use topicmill_core::{Fitted, Fullname, Label, LabelSet, TextHash, short_hash};
+use topicmill_core::{Fitted, Label, LabelSet, TextHash, short_hash};
 
 /// Returns the error for a label set whose fit cannot be read, with the commands that drop the label set.
 pub(super) fn damaged_fit(id: LabelSetId, name: &str, hash: &str, error: &str) -> StoreError {
@@ -288,10 +288,9 @@ impl<DB: Dialect> SqlStore<DB> {
             .await;
         let rows = rows.context(WHAT)?;
         let decode = |row: &DB::Row| {
-            let (title, selftext): (String, String) =
-                (row.try_get(2).context(WHAT)?, row.try_get(3).context(WHAT)?);
-            let fullname: Fullname = row.try_get(0).context(WHAT)?;
-            let hash = Self::text_hash(row, 1, &fullname)?;
+            let (fullname, hash) = Self::fullname_and_hash(row, 0)?;
+            let title: String = row.try_get(2).context(WHAT)?;
+            let selftext: String = row.try_get(3).context(WHAT)?;
             Ok((hash, thing_text(&fullname, &title, &selftext)))
         };
         Ok(WorkEstimate {
@@ -369,13 +368,13 @@ impl<DB: Dialect> SqlStore<DB> {
             }))
         };
         let decode = |row: &DB::Row| -> Result<ComparedPost> {
-            let fullname: Fullname = row.try_get(0).context(WHAT)?;
+            let (fullname, text_hash) = Self::fullname_and_hash(row, 0)?;
             Ok(ComparedPost {
-                text_hash: Self::text_hash(row, 1, &fullname)?,
+                fullname,
+                text_hash,
                 title: row.try_get(2).context(WHAT)?,
                 labels: [label(row, 3).context(WHAT)?, label(row, 6).context(WHAT)?],
                 has_text: row.try_get(9).context(WHAT)?,
-                fullname,
             })
         };
         rows.iter().map(decode).collect()
