@@ -69,33 +69,7 @@ impl<DB: Dialect> SqlStore<DB> {
             let lease = Self::begin_lease(&mut tx, claimant, now).await?;
             Self::assign_posts(&mut tx, target, max_attempts, crashes, limit, lease).await?;
             Self::drop_labelled(&mut tx, target, lease).await?;
-            let rows = sqlx::query::<DB>(
-                "SELECT p.fullname, p.text_hash, p.title, p.selftext FROM backlog b \
-                   JOIN things p ON p.fullname = b.fullname AND p.has_text \
-                  WHERE b.lease_id = $1 ORDER BY p.fullname",
-            )
-            .bind(lease)
-            .fetch_all(&mut *tx)
-            .await
-            .context(WHAT)?;
-            let mut posts = Vec::with_capacity(rows.len());
-            for row in &rows {
-                let (fullname, text_hash) = Self::fullname_and_hash(row, 0)?;
-                let title: String = row.try_get(2).context(WHAT)?;
-                let selftext: String = row.try_get(3).context(WHAT)?;
-                let text = thing_text(&fullname, &title, &selftext);
-                // Logits are stored by text hash. With a wrong hash, they would be used for all posts that really have
-                // this hash.
-                if TextHash::new(&text) == text_hash {
-                    posts.push(ClaimedPost {
-                        fullname,
-                        text_hash,
-                        text,
-                    });
-                } else {
-                    Self::park(&mut tx, lease, &fullname, max_attempts).await?;
-                }
-            }
+            let posts = Self::assigned_posts(&mut tx, lease, max_attempts).await?;
             // A lease without posts would remain in the table until it expires.
             if posts.is_empty() {
                 Self::end_lease(&mut tx, lease).await?;
@@ -105,6 +79,42 @@ impl<DB: Dialect> SqlStore<DB> {
                 return Ok(Claim { lease, posts });
             }
         }
+    }
+
+    /// Returns the posts of a lease with their texts. Parks posts whose text does not match its hash: logits are stored
+    /// by text hash, so they would be used for all posts that really have this hash.
+    async fn assigned_posts(
+        tx: &mut Tx<DB>,
+        lease: Lease,
+        max_attempts: u32,
+    ) -> Result<Vec<ClaimedPost>> {
+        const WHAT: &str = "claim posts";
+        let rows = sqlx::query::<DB>(
+            "SELECT p.fullname, p.text_hash, p.title, p.selftext FROM backlog b \
+               JOIN things p ON p.fullname = b.fullname AND p.has_text \
+              WHERE b.lease_id = $1 ORDER BY p.fullname",
+        )
+        .bind(lease)
+        .fetch_all(&mut **tx)
+        .await
+        .context(WHAT)?;
+        let mut posts = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let (fullname, text_hash) = Self::fullname_and_hash(row, 0)?;
+            let title: String = row.try_get(2).context(WHAT)?;
+            let selftext: String = row.try_get(3).context(WHAT)?;
+            let text = thing_text(&fullname, &title, &selftext);
+            if TextHash::new(&text) == text_hash {
+                posts.push(ClaimedPost {
+                    fullname,
+                    text_hash,
+                    text,
+                });
+            } else {
+                Self::park(tx, lease, &fullname, max_attempts).await?;
+            }
+        }
+        Ok(posts)
     }
 
     /// Returns the lowest number of crashes among the claimable posts. Locks one of these posts, so that others cannot

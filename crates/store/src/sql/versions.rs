@@ -174,12 +174,11 @@ impl<DB: Dialect> SqlStore<DB> {
         let hashes: Vec<TextHash> = texts.iter().map(|text| TextHash::new(text)).collect();
         let select = "SELECT hash, id FROM hypotheses WHERE hash IN (";
         let keys = hashes.iter().map(TextHash::as_bytes).collect();
-        let rows = self.rows_in(select, keys, WHAT).await?;
-        let id = |row: &DB::Row| Ok((row.try_get(0)?, row.try_get(1)?));
-        let found: Result<HashMap<Vec<u8>, HypothesisId>, sqlx::Error> =
-            rows.iter().map(id).collect();
-        let found = found.context(WHAT)?;
-        let id = |hash: &TextHash| found.get(hash.as_bytes()).copied();
+        let mut ids: HashMap<Vec<u8>, HypothesisId> = HashMap::new();
+        for row in self.rows_in(select, keys, WHAT).await? {
+            ids.insert(row.try_get(0).context(WHAT)?, row.try_get(1).context(WHAT)?);
+        }
+        let id = |hash: &TextHash| ids.get(hash.as_bytes()).copied();
         Ok(hashes.iter().map(id).collect())
     }
 
@@ -218,10 +217,10 @@ impl<DB: Dialect> SqlStore<DB> {
             unlabelled(target),
             stored.join(", ")
         );
-        let row = sqlx::query_as::<DB, _>(AssertSqlSafe(select))
+        let counts: (i64, i64, i64, i64) = sqlx::query_as::<DB, _>(AssertSqlSafe(select))
             .fetch_one(&self.pool)
-            .await;
-        let counts: (i64, i64, i64, i64) = row.context("estimate the work")?;
+            .await
+            .context("estimate the work")?;
         let [texts, posts, pairs_stored, posts_without_inference] =
             <[i64; 4]>::from(counts).map(i64::unsigned_abs);
         Ok(Cost {
