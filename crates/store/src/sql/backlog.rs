@@ -51,11 +51,10 @@ impl<DB: Dialect> SqlStore<DB> {
         max_attempts: u32,
         now: Timestamp,
     ) -> Result<BacklogCounts> {
-        const WHAT: &str = "count the backlog";
         let now = self.database_time(at(now)).await?;
         // Posts under an expired lease do not count as claimed, because the next claim reclaims them. SUM over no rows
         // is NULL.
-        let row = sqlx::query::<DB>(
+        let counts: (i64, i64, i64) = sqlx::query_as::<DB, _>(
             "SELECT COUNT(*), \
                     COALESCE(SUM(CASE WHEN l.expires_at > $4 THEN 1 ELSE 0 END), 0), \
                     COALESCE(SUM(CASE WHEN b.attempts >= $3 OR b.crashes >= $5 THEN 1 ELSE 0 END), 0) \
@@ -69,16 +68,11 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(max_crashes(max_attempts))
         .fetch_one(&self.pool)
         .await
-        .context(WHAT)?;
-        let number = |column: usize| {
-            row.try_get::<i64, _>(column)
-                .map(i64::unsigned_abs)
-                .context(WHAT)
-        };
-        let (all, claimed, parked) = (number(0)?, number(1)?, number(2)?);
+        .context("count the backlog")?;
+        let [posts, claimed, parked] = <[i64; 3]>::from(counts).map(i64::unsigned_abs);
         Ok(BacklogCounts {
             // Saturating, because a post may count as both claimed and parked if workers differ in `max_attempts`.
-            claimable: all.saturating_sub(claimed + parked),
+            claimable: posts.saturating_sub(claimed + parked),
             claimed,
             parked,
         })

@@ -128,12 +128,9 @@ impl<DB: Dialect> SqlStore<DB> {
     // The foreign key sets `lease_id` of its posts to NULL, so that they are claimable at once, without a crash or an
     // attempt.
     pub async fn release(&self, lease_id: Lease) -> Result<()> {
-        sqlx::query::<DB>("DELETE FROM leases WHERE id = $1")
-            .bind(lease_id)
-            .execute(&self.pool)
-            .await
-            .map(drop)
-            .context("release a lease")
+        let mut tx = self.begin().await?;
+        Self::end_lease(&mut tx, lease_id).await?;
+        tx.commit().await.context("release a lease")
     }
 
     pub async fn lease_holders(&self) -> Result<Vec<(Lease, String)>> {
