@@ -105,10 +105,8 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut select = QueryBuilder::<DB>::new(
             "SELECT p.fullname, p.text_hash FROM things p WHERE p.fullname IN (",
         );
-        push_list(
-            &mut select,
-            answers.iter().map(|answer| answer.fullname.as_str()),
-        );
+        let posts = answers.iter().map(|answer| answer.fullname.as_str());
+        push_list(&mut select, posts);
         select.push(" ORDER BY p.fullname ").push(DB::SHARE_POSTS);
         let pairs = select.build_query_as().fetch_all(&mut **tx).await;
         pairs
@@ -120,10 +118,8 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut select = QueryBuilder::<DB>::new(
             "SELECT fullname, annotator, label FROM gold WHERE fullname IN (",
         );
-        push_list(
-            &mut select,
-            answers.iter().map(|answer| answer.fullname.as_str()),
-        );
+        let posts = answers.iter().map(|answer| answer.fullname.as_str());
+        push_list(&mut select, posts);
         let rows: Vec<(String, String, Option<String>)> = select
             .build_query_as()
             .fetch_all(&mut **tx)

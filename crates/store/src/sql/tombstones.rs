@@ -94,13 +94,8 @@ impl<DB: Dialect> SqlStore<DB> {
             .collect();
         Self::lock_tombstones(tx).await?;
         let crossposts = Self::crossposts_of(tx, gone.keys().copied()).await?;
-        Self::lock_posts(
-            tx,
-            gone.keys()
-                .copied()
-                .chain(crossposts.iter().map(String::as_str)),
-        )
-        .await?;
+        let crosspost_names = crossposts.iter().map(String::as_str);
+        Self::lock_posts(tx, gone.keys().copied().chain(crosspost_names)).await?;
         let purged = Self::purge_posts(tx, page.run, &gone, crossposts, page.now).await?;
         Self::mark_rewrite_due(tx).await?;
         Ok(purged)

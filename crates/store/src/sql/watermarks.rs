@@ -1,6 +1,6 @@
 //! Stores and reads watermarks and import positions.
 
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
 
 use super::{ErrorContext, SqlStore, Tx, count};
 use crate::dialect::Dialect;
@@ -90,9 +90,7 @@ impl<DB: Dialect> SqlStore<DB> {
         topic: &str,
         subreddit: &str,
     ) -> Result<Option<Timestamp>> {
-        let select = "SELECT newest_created_at FROM watermarks \
-                       WHERE source = $1 AND topic = $2 AND subreddit = $3";
-        let newest = self.time_of_watermark(select, source, topic, subreddit);
+        let newest = self.time_of_watermark("newest_created_at", source, topic, subreddit);
         newest.await.context("read the watermark")
     }
 
@@ -102,20 +100,21 @@ impl<DB: Dialect> SqlStore<DB> {
         topic: &str,
         subreddit: &str,
     ) -> Result<Option<Timestamp>> {
-        let select =
-            "SELECT read_from FROM watermarks WHERE source = $1 AND topic = $2 AND subreddit = $3";
-        let from = self.time_of_watermark(select, source, topic, subreddit);
-        from.await.context("read since when posts were read")
+        let read_from = self.time_of_watermark("read_from", source, topic, subreddit);
+        read_from.await.context("read since when posts were read")
     }
 
     async fn time_of_watermark(
         &self,
-        select: &'static str,
+        column: &str,
         source: SourceKind,
         topic: &str,
         subreddit: &str,
     ) -> Result<Option<Timestamp>, sqlx::Error> {
-        let time: Option<Option<Timestamp>> = sqlx::query_scalar::<DB, _>(select)
+        let select = format!(
+            "SELECT {column} FROM watermarks WHERE source = $1 AND topic = $2 AND subreddit = $3"
+        );
+        let time: Option<Option<Timestamp>> = sqlx::query_scalar::<DB, _>(AssertSqlSafe(select))
             .bind(source.as_str())
             .bind(topic)
             .bind(subreddit)
