@@ -193,15 +193,14 @@ impl Dialect for Postgres {
         };
         if is_pooled {
             drop(first);
-            let (bare, set) = pooler::split_options(url);
+            let bare = pooler::without_options(url);
             options = driver_options(&bare)?.extra_float_digits(None);
-            session.push_str(&set);
+            session.push_str(&pooler::set_options(url));
             first = options.connect().await;
             if let Ok(connection) = &mut first {
-                let mode = pooler::has_own_sessions(connection, &options, &session).await;
-                let is_ours =
-                    mode.map_err(|error| open_error(url, "the server rejected a setting", error))?;
-                if !is_ours {
+                let is_own = pooler::has_own_sessions(connection, &options, &session).await;
+                let hint = "the server rejected a setting";
+                if !is_own.map_err(|error| open_error(url, hint, error))? {
                     return Err(StoreError::Pooler(redact_url(url)));
                 }
             }

@@ -46,22 +46,20 @@ fn push_filter<DB: Dialect>(
     }
     select.push(format!("p.kind = '{}'", filter.kind));
     match &filter.outcome {
-        None => {}
-        Some(OutcomeFilter::Label(slug)) => {
-            select
-                .push(" AND NOT c.abstained AND c.label = ")
-                .push_bind(slug.clone());
-        }
-        Some(OutcomeFilter::Other) => drop(select.push(" AND c.other")),
-        Some(OutcomeFilter::Unsure) => drop(select.push(" AND c.abstained AND NOT c.other")),
-        Some(OutcomeFilter::Labelled) if has_label => drop(select.push(" AND NOT c.abstained")),
-        Some(OutcomeFilter::Labelled) => drop(select.push(format!(
+        None => &mut *select,
+        Some(OutcomeFilter::Label(slug)) => select
+            .push(" AND NOT c.abstained AND c.label = ")
+            .push_bind(slug.clone()),
+        Some(OutcomeFilter::Other) => select.push(" AND c.other"),
+        Some(OutcomeFilter::Unsure) => select.push(" AND c.abstained AND NOT c.other"),
+        Some(OutcomeFilter::Labelled) if has_label => select.push(" AND NOT c.abstained"),
+        Some(OutcomeFilter::Labelled) => select.push(format!(
             " AND EXISTS (SELECT 1 FROM classifications c WHERE {of_target} AND NOT c.abstained)"
-        ))),
-        Some(OutcomeFilter::Unlabelled) => drop(select.push(format!(
+        )),
+        Some(OutcomeFilter::Unlabelled) => select.push(format!(
             " AND NOT EXISTS (SELECT 1 FROM classifications c WHERE {of_target})"
-        ))),
-    }
+        )),
+    };
     if let Some(topic) = &filter.topic {
         select.push(" AND p.topic = ").push_bind(topic.clone());
     }
@@ -279,14 +277,14 @@ impl<DB: Dialect> SqlStore<DB> {
             .fetch_all(&self.pool)
             .await
             .context("read the labels of a post")?;
-        let mut all = Vec::with_capacity(rows.len());
+        let mut verdicts = Vec::with_capacity(rows.len());
         for (target, mut verdict) in rows {
             verdict.scores = self.scores_of(target, fullname).await?;
-            all.push(verdict);
+            verdicts.push(verdict);
         }
         // The sort is stable, so the others remain newest first.
-        all.sort_by_key(|verdict| !verdict.is_current);
-        Ok(all)
+        verdicts.sort_by_key(|verdict: &Verdict| !verdict.is_current);
+        Ok(verdicts)
     }
 
     async fn scores_of(&self, target: Target, fullname: &str) -> Result<Vec<LabelScore>> {
