@@ -161,7 +161,13 @@ impl BulkInsert for Sqlite {
         connection: &mut SqliteConnection,
         insert: Insert<'_>,
     ) -> Result<Vec<SqliteRow>, sqlx::Error> {
-        let mut statements = SqliteStatements::new(&insert);
+        let mut statements = SqliteStatements {
+            insert: &insert,
+            parts: sqlite_parts(insert.rows).into_iter(),
+            rows: 0,
+            shared: Vec::new(),
+            text: "".into(),
+        };
         let mut returned = Vec::new();
         let mut next = statements.next()?;
         while let Some((text, arguments)) = next {
@@ -182,7 +188,7 @@ struct SqliteStatements<'i> {
     insert: &'i Insert<'i>,
     /// The rows of the remaining statements.
     parts: std::vec::IntoIter<Range<usize>>,
-    /// Number of rows in the last statement.
+    /// Number of rows in the last statement; 0 before the first one.
     rows: usize,
     /// True for the columns of the last statement whose rows share one parameter.
     shared: Vec<bool>,
@@ -190,17 +196,7 @@ struct SqliteStatements<'i> {
     text: Arc<str>,
 }
 
-impl<'i> SqliteStatements<'i> {
-    fn new(insert: &'i Insert<'i>) -> Self {
-        Self {
-            insert,
-            parts: sqlite_parts(insert.rows).into_iter(),
-            rows: 0,
-            shared: Vec::new(),
-            text: "".into(),
-        }
-    }
-
+impl SqliteStatements<'_> {
     /// Returns the SQL and the arguments of the next statement; `None` after the last one.
     fn next(&mut self) -> Result<Option<(Arc<str>, SqliteArguments)>, sqlx::Error> {
         let Some(part) = self.parts.next() else {

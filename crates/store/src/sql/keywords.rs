@@ -24,14 +24,15 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<bool> {
         const WHAT: &str = "record the keywords of a topic";
         loop {
-            let all = self.keywords().await?;
-            let last = all.iter().rfind(|row| row.topic == topic);
+            let rows = self.keywords().await?;
+            let last = rows.iter().rfind(|row| row.topic == topic);
             if last.map_or(&[][..], |row| &row.keywords) == keywords {
                 return Ok(false);
             }
             // This change is after the last one, whatever the clock says.
-            let after_last = last.map(|row| row.since.as_datetime() + TimeDelta::seconds(1));
-            let since = after_last.map_or(now, |after| now.max(after.into()));
+            let since = last.map_or(now, |row| {
+                now.max((row.since.as_datetime() + TimeDelta::seconds(1)).into())
+            });
             let inserted = sqlx::query::<DB>(
                 "INSERT INTO topic_keywords (topic, since, keywords) VALUES ($1, $2, $3) \
                  ON CONFLICT (topic, since) DO NOTHING",
@@ -42,10 +43,10 @@ impl<DB: Dialect> SqlStore<DB> {
             .execute(&self.pool)
             .await
             .context(WHAT)?;
-            // If not, another run has recorded other keywords in the meantime.
             if DB::rows_affected(&inserted) > 0 {
                 break;
             }
+            // Another run has recorded keywords in the meantime, so they are compared again.
         }
         sqlx::query_scalar::<DB, _>("SELECT EXISTS (SELECT 1 FROM posts WHERE topic = $1)")
             .bind(topic)
