@@ -39,14 +39,16 @@ impl<DB: Dialect> SqlStore<DB> {
         let old: Vec<&str> = old.iter().map(String::as_str).collect();
         let unlabelled = Self::count_unlabelled(&mut tx, &old).await?;
         let posts = Self::delete_texts(&mut tx, &old, now).await?;
-        if !texts.keep_vectors {
-            Self::delete_vectors(&mut tx, &old).await?;
-        } else if posts > 0 {
-            let noted = Self::set_unique_meta(&mut tx, VECTORS_KEPT).await;
-            noted.context("record that vectors were kept")?;
-        }
         if posts > 0 {
             Self::mark_rewrite_due(&mut tx).await?;
+        }
+        if texts.keep_vectors {
+            if posts > 0 {
+                let noted = Self::set_unique_meta(&mut tx, VECTORS_KEPT).await;
+                noted.context("record that vectors were kept")?;
+            }
+        } else {
+            Self::delete_vectors(&mut tx, &old).await?;
         }
         tx.commit().await.context(WHAT)?;
         Ok(PurgedTexts { posts, unlabelled })
