@@ -145,13 +145,11 @@ impl<DB: Dialect> SqlStore<DB> {
         });
         progress("versions of label sets");
         let changed = self.changed_label_sets().await?;
+        let names = changed.join(", ");
         findings.push(Finding {
             check: "versions of label sets",
             count: changed.len() as u64,
-            meaning: format!(
-                "label sets were changed by another program: {}",
-                changed.join(", ")
-            ),
+            meaning: format!("label sets were changed by another program: {names}"),
             remedy: "restore a backup, or drop them with `topicmill labels drop` and label again; stored logits are \
                      reused",
         });
