@@ -10,12 +10,12 @@ use crate::support::program::Program;
 use crate::support::rows::{execute, fill, read_all};
 
 /// A migration that adds a column and replaces a view.
-const SECOND: Migration = (
-    2,
-    "made up",
-    "ALTER TABLE gaps ADD COLUMN why TEXT; UPDATE gaps SET why = 'unknown'; \
+const SECOND: Migration = Migration {
+    version: 2,
+    description: "made up",
+    sql: "ALTER TABLE gaps ADD COLUMN why TEXT; UPDATE gaps SET why = 'unknown'; \
      DROP VIEW post_scores; CREATE VIEW post_scores AS SELECT fullname FROM packed_scores",
-);
+};
 
 async fn upgraded(database: &TestDatabase, access: Access) -> Result<Store, StoreError> {
     Store::open_with(&database.url, access, &[SECOND]).await
@@ -110,11 +110,11 @@ async fn concurrent_upgrades_run_once() {
 
 #[tokio::test]
 async fn an_upgrade_is_atomic() {
-    const BROKEN: Migration = (
-        2,
-        "made up",
-        "ALTER TABLE gaps ADD COLUMN why TEXT; UPDATE gaps SET why = nothing",
-    );
+    const BROKEN: Migration = Migration {
+        version: 2,
+        description: "made up",
+        sql: "ALTER TABLE gaps ADD COLUMN why TEXT; UPDATE gaps SET why = nothing",
+    };
     for database in databases() {
         fill(&database.url).await;
         let before = read_all(&database.url).await;

@@ -1,4 +1,4 @@
-//! Returns whether a database URL names a SQLite file or a server.
+//! Distinguishes database URLs that name a SQLite file from those that name a server.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -25,14 +25,14 @@ impl Address {
     /// # Errors
     /// [`StoreError::Url`] if the URL does not name a supported database.
     pub fn parse(url: &str) -> Result<Self> {
-        let unknown = |_| StoreError::Url(redact_url(url));
+        let invalid = |_| StoreError::Url(redact_url(url));
         match backend(url)? {
             Backend::Sqlite => {
-                let options = SqliteConnectOptions::from_str(url).map_err(unknown)?;
+                let options = SqliteConnectOptions::from_str(url).map_err(invalid)?;
                 Ok(Self::File(options.get_filename().to_owned()))
             }
             Backend::Postgres => {
-                PgConnectOptions::from_str(url).map_err(unknown)?;
+                PgConnectOptions::from_str(url).map_err(invalid)?;
                 Ok(Self::Server)
             }
         }
@@ -57,8 +57,8 @@ impl Address {
 
 /// Returns the absolute path of a file that need not exist; `None` if its folder does not exist.
 fn absolute_path(path: &Path) -> Option<PathBuf> {
-    if let Ok(there) = path.canonicalize() {
-        return Some(there);
+    if let Ok(canonical) = path.canonicalize() {
+        return Some(canonical);
     }
     let folder = match path.parent()? {
         folder if folder == Path::new("") => Path::new("."),

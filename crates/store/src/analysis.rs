@@ -103,11 +103,7 @@ mod tests {
 
     #[test]
     fn a_query_name_cannot_leave_the_folder() {
-        assert!(
-            named("../../Cargo")
-                .unwrap_err()
-                .to_string()
-                .contains("agreement")
-        );
+        let error = named("../../Cargo").unwrap_err().to_string();
+        assert!(error.contains("agreement"), "{error}");
     }
 }

@@ -19,7 +19,7 @@ use super::lock_wait::repeat;
 use super::{
     ArchiveState, BacklogCounts, Checked, Claim, Claimant, ClaimedScheduledRun, Classified,
     ComparedPost, Cost, CrashFilter, CrossFitted, Dependents, DropTarget, Due, ExistingTarget,
-    Failure, FitRow, ForgottenGold, FrameCell, Gap, GoldAnswer, Grouping, HypothesisId,
+    Failure, FitRow, ForgottenGold, FrameCell, FrameQuery, Gap, GoldAnswer, Grouping, HypothesisId,
     ImportState, Info, LabelSetId, LabelSetRow, LabelWrite, LabellingEstimate, LabellingState,
     LastRun, Lease, ModelId, ModelRow, NewestPost, OldTexts, Page, PeriodCell, PostLabel,
     Prediction, Purged, PurgedTexts, RecentLabelCount, ReportQuery, ReportSums, Result,
@@ -412,14 +412,8 @@ facade! {
     fn answers_about(&self, post: &Fullname) -> Vec<StoredGold>;
     /// Returns an annotator's answers, ordered by post.
     fn answers_by(&self, annotator: &str) -> Vec<StoredGold>;
-    /// Counts labelled posts by subreddit, topic, group, label and wave. `waves` contains the ascending times that
-    /// separate waves, and for each wave the time when it was drawn, if posts without text at that time are to be
-    /// counted as a wave of their own. With `posts`, counts only these; with `period`, only posts created from its start
-    /// until before its end.
-    fn frame(
-        &self, kind: ThingKind, target: Target, waves: (&[Timestamp], &[Option<Timestamp>]),
-        by: Option<Grouping>, posts: Option<&[Fullname]>, period: Option<(Timestamp, Timestamp)>
-    ) -> Vec<FrameCell>;
+    /// Counts labelled posts by subreddit, topic, group, label and wave.
+    fn frame(&self, query: &FrameQuery<'_>) -> Vec<FrameCell>;
     /// Returns true if retention deleted a text before this time.
     fn is_text_deleted_before(&self, time: Timestamp) -> bool;
     /// Returns the group of each post that is stored.

@@ -1,7 +1,6 @@
 //! Values of the browse pages.
 
-use chrono::{DateTime, Utc};
-
+use super::{LabelSetId, ModelId, RunId};
 use topicmill_core::score::LabelOutcome;
 use topicmill_core::{Fullname, ThingKind, Timestamp};
 
@@ -67,7 +66,7 @@ impl PostCounts {
                     Ok(LabelOutcome::Other | LabelOutcome::Unsure)
                 )
             });
-        let sum = |of: &[(String, u64)]| of.iter().map(|(_, posts)| posts).sum::<u64>();
+        let sum = |counts: &[(String, u64)]| counts.iter().map(|(_, posts)| posts).sum::<u64>();
         let labelled = sum(&labels);
         let waiting = self.posts.saturating_sub(sum(&self.outcomes));
         std::iter::once(("labelled".to_owned(), labelled))
@@ -180,15 +179,12 @@ pub struct Sighting {
 }
 
 /// A marker for the last write of any run: equal markers mean that nothing was written in between.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ChangeMarker(pub(super) Option<Marks>);
-
-/// The last run, the last heartbeat, the last end of a run, the number of ended runs, and the current target.
-pub(super) type Marks = (
-    Option<i64>,
-    Option<DateTime<Utc>>,
-    Option<DateTime<Utc>>,
-    i64,
-    Option<i64>,
-    Option<i64>,
-);
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangeMarker {
+    pub(super) last_run: Option<RunId>,
+    pub(super) last_heartbeat: Option<Timestamp>,
+    pub(super) last_end: Option<Timestamp>,
+    pub(super) ended_runs: i64,
+    pub(super) model: Option<ModelId>,
+    pub(super) label_set: Option<LabelSetId>,
+}

@@ -112,8 +112,7 @@ impl BulkInsert for Postgres {
         let Keys::MayExist(on_conflict) = insert.keys else {
             return insert.copy_to_postgres(connection).await;
         };
-        let names: Vec<&str> = insert.columns.iter().map(|(name, _)| *name).collect();
-        let names = names.join(", ");
+        let names = insert.column_names();
         let (mut selected, mut arrays) = (Vec::new(), Vec::new());
         for (n, (name, values)) in insert.columns.iter().enumerate() {
             let (kind, cast) = match values {
@@ -162,54 +161,77 @@ impl BulkInsert for Sqlite {
         connection: &mut SqliteConnection,
         insert: Insert<'_>,
     ) -> Result<Vec<SqliteRow>, sqlx::Error> {
-        let mut returned = Vec::new();
-        let mut parts = sqlite_parts(insert.rows).into_iter();
-        let Some(mut part) = parts.next() else {
-            return Ok(returned);
+        let mut statements = SqliteStatements {
+            insert: &insert,
+            parts: sqlite_parts(insert.rows).into_iter(),
+            rows: 0,
+            shared: Vec::new(),
+            text: "".into(),
         };
-        // For few rows, preparing a different statement costs more than shared parameters save.
-        let is_large = part.len() >= SHARING_ROWS;
-        let is_shared = |(_, values): &(_, Values<'_>)| is_large && values.are_equal();
-        let shared: Vec<bool> = insert.columns.iter().map(is_shared).collect();
-        let none = vec![false; shared.len()];
-        let shared_in = |rows: usize| if rows >= SHARING_ROWS { &shared } else { &none };
-        let (mut statement_rows, mut statement): (usize, Arc<str>) = (0, "".into());
-        let mut arguments = insert.arguments(part.clone(), shared_in(part.len()))?;
-        loop {
-            let rows = part.len();
-            if statement_rows != rows {
-                statement = insert.sqlite_text(rows, shared_in(rows)).into();
-                statement_rows = rows;
-            }
-            let query = sqlx::query_with(AssertSqlSafe(statement.clone()), arguments);
-            let next = parts.next();
+        let mut returned = Vec::new();
+        let mut next = statements.next()?;
+        while let Some((text, arguments)) = next {
+            let query = sqlx::query_with(AssertSqlSafe(text), arguments);
             // SQLite runs on its own thread. While it stores one part, this thread prepares the arguments for the next.
-            let (done, ready) = tokio::join!(query.fetch_all(&mut *connection), async {
-                next.clone()
-                    .map(|next| insert.arguments(next.clone(), shared_in(next.len())))
-                    .transpose()
+            let (rows, prepared) = tokio::join!(query.fetch_all(&mut *connection), async {
+                statements.next()
             });
-            returned.extend(done?);
-            let (Some(next), Some(ready)) = (next, ready?) else {
-                return Ok(returned);
-            };
-            (part, arguments) = (next, ready);
+            returned.extend(rows?);
+            next = prepared?;
         }
+        Ok(returned)
+    }
+}
+
+/// The statements that insert rows into SQLite, part by part.
+struct SqliteStatements<'i> {
+    insert: &'i Insert<'i>,
+    /// The rows of the remaining statements.
+    parts: std::vec::IntoIter<Range<usize>>,
+    /// Number of rows in the last statement; 0 before the first one.
+    rows: usize,
+    /// True for the columns of the last statement whose rows share one parameter.
+    shared: Vec<bool>,
+    /// SQL of the last statement.
+    text: Arc<str>,
+}
+
+impl SqliteStatements<'_> {
+    /// Returns the SQL and the arguments of the next statement; `None` after the last one.
+    fn next(&mut self) -> Result<Option<(Arc<str>, SqliteArguments)>, sqlx::Error> {
+        let Some(part) = self.parts.next() else {
+            return Ok(None);
+        };
+        if part.len() != self.rows {
+            self.rows = part.len();
+            // For few rows, preparing a different statement costs more than shared parameters save.
+            let is_shared =
+                |(_, values): &(_, Values<'_>)| part.len() >= SHARING_ROWS && values.are_equal();
+            self.shared = self.insert.columns.iter().map(is_shared).collect();
+            self.text = self.insert.sqlite_text(self.rows, &self.shared).into();
+        }
+        let arguments = self.insert.arguments(part, &self.shared)?;
+        Ok(Some((self.text.clone(), arguments)))
     }
 }
 
 impl Insert<'_> {
+    /// Returns the names of the columns, separated by commas.
+    fn column_names(&self) -> String {
+        let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
+        names.join(", ")
+    }
+
     /// Copies the rows into a PostgreSQL table, in order. Fails if a key exists, or if a column's type differs from the
     /// type of its values.
     async fn copy_to_postgres(
         self,
         connection: &mut PgConnection,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
-        let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
         let copy = format!(
             "COPY {} ({}) FROM STDIN (FORMAT BINARY)",
             self.table,
-            names.join(", ")
+            self.column_names()
         );
         let mut stream = CopyStream::new(&self.columns, self.rows);
         let mut copying = connection.copy_in_raw(&copy).await?;
@@ -247,14 +269,13 @@ impl Insert<'_> {
             })
             .collect();
         let row = format!("({})", marks.join(", "));
-        let all = vec![row.as_str(); rows].join(", ");
-        let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
-        let (how, then) = match self.keys {
+        let values = vec![row.as_str(); rows].join(", ");
+        let (verb, on_conflict) = match self.keys {
             Keys::MayExist(on_conflict) => ("INSERT", on_conflict),
             Keys::New => ("INSERT OR FAIL", ""),
         };
-        let (table, names) = (self.table, names.join(", "));
-        format!("{how} INTO {table} ({names}) VALUES {all} {then}")
+        let (table, names) = (self.table, self.column_names());
+        format!("{verb} INTO {table} ({names}) VALUES {values} {on_conflict}")
     }
 
     /// Returns the arguments of a statement: each row's own values, then the values that all rows share.
@@ -267,10 +288,11 @@ impl Insert<'_> {
         arguments.reserve(rows.len() * self.columns.len(), 0);
         // Most times in a column equal the time in the previous row, so its text is reused.
         let mut times: Vec<Option<(DateTime<Utc>, Arc<str>)>> = vec![None; self.columns.len()];
-        let columns = |are_shared| (0..shared.len()).filter(move |n| shared[*n] == are_shared);
+        let (common, own): (Vec<usize>, Vec<usize>) = (0..shared.len()).partition(|n| shared[*n]);
         let first = rows.start;
-        let own = rows.flat_map(|row| columns(false).map(move |n| (row, n)));
-        for (row, n) in own.chain(columns(true).map(|n| (first, n))) {
+        let own_cells = rows.flat_map(|row| own.iter().map(move |n| (row, *n)));
+        let common_cells = common.iter().map(|n| (first, *n));
+        for (row, n) in own_cells.chain(common_cells) {
             let added = match &self.columns[n].1 {
                 Values::Text(values) => arguments.add(values[row]),
                 Values::Integer(values) => arguments.add(values[row]),

@@ -116,50 +116,51 @@ const COUNTS: [Count; 9] = [
 impl<DB: Dialect> SqlStore<DB> {
     /// Runs all checks and returns the findings.
     pub async fn check(&self, progress: OnCheck<'_>) -> Result<Vec<Finding>> {
-        let mut found = Vec::new();
-        let mut add = |check, count: usize, meaning, remedy| {
-            let count = count as u64;
-            found.extend((count > 0).then_some(Finding {
-                check,
-                count,
-                meaning,
-                remedy,
-            }));
-        };
+        let mut findings = Vec::new();
         progress("the database");
-        let own = self.own_problems().await?;
-        let shown = own[..own.len().min(SHOWN)].join("; ");
-        let meaning = format!("its own checks found it damaged: {shown}");
-        add("the database", own.len(), meaning, DB::REPAIR_ADVICE);
+        let messages = self.own_problems().await?;
+        let shown = messages[..messages.len().min(SHOWN)].join("; ");
+        findings.push(Finding {
+            check: "the database",
+            count: messages.len() as u64,
+            meaning: format!("its own checks found it damaged: {shown}"),
+            remedy: DB::REPAIR_ADVICE,
+        });
         for count in &COUNTS {
             progress(count.check);
             let sql = AssertSqlSafe(count.sql.replace("{scores}", DB::NUMBER_OF_SCORES));
-            let rows = sqlx::query_scalar::<DB, i64>(sql)
-                .fetch_one(&self.pool)
-                .await
-                .context(WHAT)?;
-            let rows = usize::try_from(rows).unwrap_or_default();
-            add(count.check, rows, count.meaning.to_owned(), count.remedy);
+            findings.push(Finding {
+                check: count.check,
+                count: self.number(sql, WHAT).await?.unsigned_abs(),
+                meaning: count.meaning.to_owned(),
+                remedy: count.remedy,
+            });
         }
         progress("hashes of texts");
-        let wrong = self.count_wrong_hashes().await?;
-        let meaning = "the text of posts was changed by another program".to_owned();
-        let remedy = "collect or import these posts again";
-        add("hashes of texts", wrong, meaning, remedy);
+        findings.push(Finding {
+            check: "hashes of texts",
+            count: self.count_wrong_hashes().await?,
+            meaning: "the text of posts was changed by another program".to_owned(),
+            remedy: "collect or import these posts again",
+        });
         progress("versions of label sets");
-        let wrong = self.changed_label_sets().await?;
-        let names = wrong.join(", ");
-        let meaning = format!("label sets were changed by another program: {names}");
-        let remedy = "restore a backup, or drop them with `topicmill labels drop` and label again; stored logits are \
-                      reused";
-        add("versions of label sets", wrong.len(), meaning, remedy);
-        Ok(found)
+        let changed = self.changed_label_sets().await?;
+        let names = changed.join(", ");
+        findings.push(Finding {
+            check: "versions of label sets",
+            count: changed.len() as u64,
+            meaning: format!("label sets were changed by another program: {names}"),
+            remedy: "restore a backup, or drop them with `topicmill labels drop` and label again; stored logits are \
+                     reused",
+        });
+        findings.retain(|finding| finding.count > 0);
+        Ok(findings)
     }
 
     /// Returns the messages of the database's own checks.
     async fn own_problems(&self) -> Result<Vec<String>> {
         let strings = |sql| sqlx::query_scalar::<DB, String>(sql).fetch_all(&self.pool);
-        let mut found = strings(DB::INTEGRITY).await.context(WHAT)?;
+        let mut messages = strings(DB::INTEGRITY).await.context(WHAT)?;
         for check in strings(DB::DEEP_CHECKS).await.context(WHAT)? {
             let checked = sqlx::query::<DB>(AssertSqlSafe(check)).execute(&self.pool);
             match checked.await.context(WHAT) {
@@ -168,29 +169,29 @@ impl<DB: Dialect> SqlStore<DB> {
                 Err(StoreError::Statement { source, .. })
                     if source.as_database_error().is_some() =>
                 {
-                    found.push(source.to_string());
+                    messages.push(source.to_string());
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(found)
+        Ok(messages)
     }
 
     /// Returns the names of the label sets whose version is not the hash of their content.
     async fn changed_label_sets(&self) -> Result<Vec<String>> {
-        let mut wrong = Vec::new();
+        let mut changed = Vec::new();
         for row in self.label_sets().await? {
             match self.label_set(row.id).await {
                 Ok(set) if set.hash() == row.hash => {}
-                Ok(_) | Err(StoreError::Corrupt { .. }) => wrong.push(row.name),
+                Ok(_) | Err(StoreError::Corrupt { .. }) => changed.push(row.name),
                 Err(error) => return Err(error),
             }
         }
-        Ok(wrong)
+        Ok(changed)
     }
 
     /// Counts the posts whose text does not have the stored hash. Returns 0 if the next run recomputes the hashes.
-    async fn count_wrong_hashes(&self) -> Result<usize> {
+    async fn count_wrong_hashes(&self) -> Result<u64> {
         if self.meta("text_rule").await? != Some(TEXT_RULE.to_string()) {
             return Ok(0);
         }
@@ -208,7 +209,7 @@ impl<DB: Dialect> SqlStore<DB> {
             after = last.to_string();
             for (fullname, stored, title, selftext) in rows {
                 let hash = TextHash::new(&thing_text(&fullname, &title, &selftext));
-                wrong += usize::from(stored != hash.as_bytes());
+                wrong += u64::from(stored != hash.as_bytes());
             }
         }
     }

@@ -12,6 +12,7 @@ use sqlx::sqlite::{SqlitePool, SqliteRow};
 use sqlx::{AssertSqlSafe, PgConnection, Row, SqliteConnection};
 
 use super::driver_error::{ErrorContext, is_busy};
+use super::maintenance::REWRITE_DUE;
 use super::sql::TABLES;
 use super::{Result, Store, StoreError};
 
@@ -159,11 +160,12 @@ async fn send(
         .iter()
         .map(|(name, kind)| as_text(name, kind))
         .collect();
-    let mut select = format!("SELECT {} FROM {table}", values.join(", "));
-    if table == "meta" {
+    let condition = match table {
         // A pending rewrite is not copied: it applies only to the source database's own files.
-        select += " WHERE key <> 'rewrite_due'";
-    }
+        "meta" => format!(" WHERE key <> '{REWRITE_DUE}'"),
+        _ => String::new(),
+    };
+    let select = format!("SELECT {} FROM {table}{condition}", values.join(", "));
     let copy = format!("COPY {table} ({}) FROM STDIN", names.join(", "));
     let mut rows = sqlx::query(AssertSqlSafe(select)).fetch(reading);
     let mut sent = 0;

@@ -15,7 +15,7 @@ use sqlx::{
     ColumnIndex, Connection, Database, Decode, Encode, Executor, IntoArguments, Pool, Type,
 };
 
-pub use migrations::File;
+pub use migrations::Migration;
 pub(super) use migrations::migrator as migrator_from;
 pub use postgres::Listener;
 pub(super) use postgres::lock_timeout;
@@ -95,7 +95,7 @@ pub trait Dialect:
     /// Name in messages and JSON.
     const BACKEND: &'static str;
     /// The migrations for this database.
-    const MIGRATIONS: &'static [File];
+    const MIGRATIONS: &'static [Migration];
     /// Query that returns 1 if the table of applied migrations exists, otherwise 0.
     const HAS_SCHEMA: &'static str;
     /// Query for the number of current schemas (0 or 1); `None` if there is always one.
@@ -142,9 +142,6 @@ pub trait Dialect:
     /// SQL after `posts p` that selects an index with all columns except the text, ordered by fullname like the labels.
     /// With the date index, SQLite would look up each post separately.
     const POSTS_IN_ORDER: &'static str;
-    /// FROM clause that selects about one in `$3` posts. Each post is equally likely, and each query selects the same
-    /// posts.
-    const SAMPLE_POSTS: &'static str;
     /// The right side of `IN`: the strings in the JSON array `$1`. With one parameter, the statement does not depend on
     /// the length of the array.
     const IN_JSON_ARRAY: &'static str;
@@ -183,9 +180,11 @@ pub trait Dialect:
     /// Advice about a damaged database.
     const REPAIR_ADVICE: &'static str;
 
-    /// Returns the SQL for a time step: the grouping key, computed from `p.created_at`, and its text, computed from
-    /// that key as `bucket`.
-    fn bucket(step: TimeStep) -> (&'static str, &'static str);
+    /// Returns the SQL that groups posts by the time step of a column.
+    fn bucket(column: &str, step: TimeStep) -> Bucket;
+    /// Returns a FROM clause that selects about one in `interval` posts. Each post is equally likely, and each query
+    /// selects the same posts.
+    fn sample_posts(interval: i64) -> String;
     /// Returns the SQL that rounds a positive number down.
     fn floor(number: &str) -> String;
     /// Returns the number of rows that a statement changed.
@@ -209,6 +208,14 @@ pub trait Dialect:
     fn open(url: &str, access: Access) -> impl Future<Output = Result<Pool<Self>>> + Send;
 }
 
+/// SQL expressions for groups of posts.
+pub struct Bucket {
+    /// The grouping key of a post.
+    pub key: String,
+    /// The text of a group, computed from the key as `bucket`.
+    pub text: String,
+}
+
 /// The kind of database that a URL names.
 pub enum Backend {
     Sqlite,
@@ -224,20 +231,17 @@ pub fn backend(url: &str) -> Result<Backend> {
     }
 }
 
-/// Describes a bad URL without the driver's message, which quotes values that may be secrets.
-fn malformed(url: &str, hint: &str) -> impl FnOnce(sqlx::Error) -> StoreError {
-    let (url, hint) = (redact_url(url), hint.to_owned());
-    move |_| {
-        let source = sqlx::Error::Configuration("the URL cannot be parsed".into());
-        StoreError::Open { url, hint, source }
-    }
+/// Returns the error for a bad URL, without the driver's message, which quotes values that may be secrets.
+fn malformed(url: &str, hint: &str) -> StoreError {
+    let source = sqlx::Error::Configuration("the URL cannot be parsed".into());
+    open_error(url, hint, source)
 }
 
-fn open_error(url: &str, hint: impl Into<String>) -> impl FnOnce(sqlx::Error) -> StoreError {
-    let (url, hint) = (redact_url(url), hint.into());
-    move |source| StoreError::Open {
-        url,
-        hint,
+/// Returns the error for a database that cannot be opened.
+fn open_error(url: &str, hint: &str, source: sqlx::Error) -> StoreError {
+    StoreError::Open {
+        url: redact_url(url),
+        hint: hint.to_owned(),
         source: without_source_location(source),
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::LabelSetId;
+use super::{LabelSetId, Target};
 use topicmill_core::{
     Fullname, GoldSource, Provenance, SampleReason, TextHash, ThingKind, Timestamp,
 };
@@ -52,18 +52,19 @@ pub struct Grouping(&'static str);
 impl Grouping {
     /// The day on which a post was first stored.
     pub const COLLECTED: Self = Self("collected");
-    /// The month in which a post was created.
-    pub(super) const MONTH: &'static str = "month";
-    /// The names of all groupings.
+    pub(super) const MONTH: Self = Self("month");
+    pub(super) const OVER_18: Self = Self("over_18");
+    pub(super) const IS_SELF: Self = Self("is_self");
+    /// The names of the groupings that users can choose.
     pub const NAMES: [&'static str; 8] = [
         "subreddit",
         "topic",
-        Self::MONTH,
+        Self::MONTH.0,
         "flair",
         "author",
         "source",
-        "over_18",
-        "is_self",
+        Self::OVER_18.0,
+        Self::IS_SELF.0,
     ];
 
     /// Returns the grouping with this name.
@@ -79,8 +80,25 @@ impl Grouping {
 
     /// Returns true if the groups are in order of time.
     pub fn is_of_time(self) -> bool {
-        self.0 == Self::MONTH
+        self == Self::MONTH
     }
+}
+
+/// The labelled posts to count for a sampling frame.
+#[derive(Debug, Clone, Copy)]
+pub struct FrameQuery<'q> {
+    pub kind: ThingKind,
+    pub target: Target,
+    /// The ascending times that separate waves.
+    pub cuts: &'q [Timestamp],
+    /// For each wave, the time when it was drawn, if posts without text at that time are to be counted as a wave of
+    /// their own.
+    pub drawn: &'q [Option<Timestamp>],
+    pub by: Option<Grouping>,
+    /// Counts only these posts.
+    pub posts: Option<&'q [Fullname]>,
+    /// Counts only posts created from its start until before its end.
+    pub period: Option<(Timestamp, Timestamp)>,
 }
 
 /// A number of labelled posts with the same properties.

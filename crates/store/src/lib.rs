@@ -35,17 +35,18 @@ mod versions;
 mod workers;
 
 use sqlx::{Postgres, Sqlite};
+use tokio_util::sync::CancellationToken;
 
 pub use topicmill_core::record::Upserted;
 pub use topicmill_core::{QuotaReservation, QuotaTerms};
 
 pub use self::address::Address;
 pub use self::deletion::{Dependents, DropTarget};
-pub use self::dialect::File as Migration;
+pub use self::dialect::Migration;
 pub use self::error::StoreError;
 pub use self::gold::{
-    FilterLabel, FitRow, ForgottenGold, FrameCell, GoldAnswer, Grouping, ReviewFilter, ReviewOrder,
-    ReviewPost, SavedGold, StoredGold,
+    FilterLabel, FitRow, ForgottenGold, FrameCell, FrameQuery, GoldAnswer, Grouping, ReviewFilter,
+    ReviewOrder, ReviewPost, SavedGold, StoredGold,
 };
 pub use self::keys::{HypothesisId, LabelSetId, Lease, ModelId, RunId, Target};
 pub use self::lock_wait::{Cancelled, is_cancelled};
@@ -68,21 +69,16 @@ pub use self::schedules::{
     ClaimedScheduledRun, RunningScheduledRun, ScheduleState, ScheduledRunClaimant, ScheduledRunEnd,
     ScheduledRunLease, ScheduledRunRow,
 };
-use self::sql::SqlStore;
 pub use self::status::{LabellingEstimate, LastRun, NewestPost, RecentLabelCount, StageRuns};
 pub use self::versions::{
     ComparedPost, Cost, CrossFitted, Failure, LabelSetRow, LabelState, PostLabel, Prediction,
 };
 pub use self::workers::{has_process_exited, has_worker_exited, host_name, host_of, worker_name};
-use tokio_util::sync::CancellationToken;
+
+use self::sql::SqlStore;
 
 /// Result of a store operation.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
-
-/// Returns the PostgreSQL migrations. Their comments describe tables, views and columns.
-pub fn migrations() -> &'static [Migration] {
-    <Postgres as dialect::Dialect>::MIGRATIONS
-}
 
 /// Access mode of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -168,8 +168,8 @@ impl Store {
             }
         };
         // Concurrently, because the statement waits while the channel is full.
-        let (asked, ()) = futures_util::future::join(self.run_query(request, into), take).await;
-        asked.map(|_| table)
+        let (ended, ()) = futures_util::future::join(self.run_query(request, into), take).await;
+        ended.map(|_| table)
     }
 }
 
@@ -181,11 +181,8 @@ mod tests {
     fn the_size_of_json_includes_its_strings() {
         let text = "x".repeat(1_000);
         let json = serde_json::json!({ "a": [text, null], "b": { "c": text } });
-        assert!(
-            (2_000..2_100).contains(&value_bytes(&json)),
-            "{}",
-            value_bytes(&json)
-        );
+        let bytes = value_bytes(&json);
+        assert!((2_000..2_100).contains(&bytes), "{bytes}");
         assert_eq!(value_bytes(&Value::from(text)), 1_000);
         assert_eq!(value_bytes(&Value::Null), 8);
         let mut builder = PartBuilder::default();

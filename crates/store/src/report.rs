@@ -1,7 +1,7 @@
 //! The input and the results of the report's queries: sums, and a few posts.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use serde_json::Value;
+use serde::Deserialize;
 
 use super::Target;
 use topicmill_core::{Fullname, SourceKind, ThingKind, Timestamp, subreddit_of_path};
@@ -181,30 +181,36 @@ pub struct SkippedSubreddits {
 impl SkippedSubreddits {
     /// Reads the outcomes of reading posts or comments in a run, as stored in `runs`.
     pub(super) fn from_outcomes(at: Timestamp, kind: ThingKind, outcomes: &str) -> Vec<Self> {
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        let subreddit = |path: &Value| {
-            let (name, of) = subreddit_of_path(path.as_str()?);
-            (of == kind).then(|| name.to_owned())
+        let subreddit_of_kind = |path: &str| {
+            let (name, kind_of_path) = subreddit_of_path(path);
+            (kind_of_path == kind).then(|| name.to_owned())
         };
-        let skipped = |outcome: &Value| {
-            let pairs = outcome["skipped"].as_array()?.iter();
-            let passed: Vec<_> = pairs
-                .filter_map(|pair| Some((subreddit(&pair[0])?, text(&pair[1])?)))
-                .collect();
-            Some(Self {
-                at,
-                topic: text(&outcome["topic"])?,
-                read: subreddit(&outcome["subreddit"]),
-                passed,
-            })
-        };
-        serde_json::from_str::<Vec<Value>>(outcomes)
-            .unwrap_or_default()
-            .iter()
-            .filter_map(skipped)
+        // A record that another version wrote may have another form.
+        let outcomes: Vec<TopicOutcome> = serde_json::from_str(outcomes).unwrap_or_default();
+        let skipped = outcomes.into_iter().map(|outcome| Self {
+            at,
+            topic: outcome.topic,
+            passed: outcome
+                .skipped
+                .into_iter()
+                .filter_map(|(path, reason)| Some((subreddit_of_kind(&path)?, reason)))
+                .collect(),
+            read: subreddit_of_kind(&outcome.subreddit),
+        });
+        skipped
             .filter(|skipped| !skipped.passed.is_empty())
             .collect()
     }
+}
+
+/// The outcome of a run for a topic, as stored in `runs`; see [`TopicReport`](topicmill_core::TopicReport).
+#[derive(Deserialize)]
+struct TopicOutcome {
+    topic: String,
+    /// Path of the subreddit that was read, or the last one tried.
+    subreddit: String,
+    /// Paths of the skipped subreddits, each with the reason.
+    skipped: Vec<(String, String)>,
 }
 
 /// The data for a report.

@@ -13,8 +13,8 @@ use sqlx::{Connection, Executor};
 use topicmill_core::clock::SystemClock;
 use topicmill_core::{Fullname, Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp};
 use topicmill_store::{
-    Access, Checked, Claimant, Classified, CrashFilter, HypothesisId, ImportState, Page, RunId,
-    Store, StoreError, Target, Written,
+    Access, Checked, Claimant, Classified, CrashFilter, HypothesisId, ImportState, Migration, Page,
+    RunId, Store, StoreError, Target, Written,
 };
 
 use crate::crashes::{MAX_ATTEMPTS, begin, count, label_set};
@@ -522,11 +522,11 @@ async fn each_stage_paused_at_any_statement_tolerates_every_other() {
 }
 
 /// A typical later migration: it alters a table that others write to.
-const SECOND: topicmill_store::Migration = (
-    2,
-    "made up",
-    "ALTER TABLE things ADD COLUMN more TEXT; UPDATE things SET more = title",
-);
+const SECOND: Migration = Migration {
+    version: 2,
+    description: "made up",
+    sql: "ALTER TABLE things ADD COLUMN more TEXT; UPDATE things SET more = title",
+};
 
 /// The statements that the previous version runs, which does not know later columns.
 const EARLIER: [&str; 4] = [

@@ -143,7 +143,7 @@ async fn the_effects_of_permitted_statements_are_rolled_back_and_reads_work_on_p
         "WITH a AS (SELECT 1) SELECT * FROM a -- done",
         "/* a comment */ SELECT ';'",
         "EXPLAIN (ANALYZE, FORMAT JSON) SELECT * FROM labeled_posts",
-        "-- why\n explain SELECT 1",
+        "-- why\n/* how */ explain SELECT 1",
         "SHOW work_mem",
         "show all",
     ] {

@@ -21,7 +21,7 @@ use crate::{as_f64, float};
 use topicmill_core::{
     Fullname, GoldSource, LabelSet, SampleReason, TextHash, ThingKind, Timestamp, thousands,
 };
-use topicmill_store::{FrameCell, Grouping, Store, StoreError, StoredGold, Target};
+use topicmill_store::{FrameCell, FrameQuery, Grouping, Store, StoreError, StoredGold, Target};
 
 /// With fewer random answers, intervals are so wide that no share of all posts or of a group is estimated. With as
 /// many, a wave is covered even if others have more per post.
@@ -449,9 +449,16 @@ impl Frame {
             Counted::IfWaves | Counted::All => None,
             Counted::Created(since, until) => Some((since, until)),
         };
-        let gold = store.gold();
-        let waves = (&*self.cuts, &*self.drawn);
-        gold.frame(kind, target, waves, by, posts, period).await
+        let query = FrameQuery {
+            kind,
+            target,
+            cuts: &self.cuts,
+            drawn: &self.drawn,
+            by,
+            posts,
+            period,
+        };
+        store.gold().frame(&query).await
     }
 }
 

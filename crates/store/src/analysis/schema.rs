@@ -4,8 +4,9 @@
 //! A test compares the result with both databases.
 
 use serde::Serialize;
+use sqlx::Postgres;
 
-use crate::migrations;
+use crate::dialect::Dialect;
 
 /// PostgreSQL types with their displayed names. The first type that matches counts, so `DOUBLE PRECISION[]` comes
 /// before `DOUBLE PRECISION`.
@@ -55,12 +56,12 @@ pub struct UnknownRelation(String);
 
 /// Returns all views, then all tables, both in schema order.
 pub fn relations() -> Vec<Relation> {
-    let mut all: Vec<Relation> = Vec::new();
-    for (_, _, sql) in migrations() {
-        read(sql, &mut all);
+    let mut relations: Vec<Relation> = Vec::new();
+    for migration in Postgres::MIGRATIONS {
+        read(migration.sql, &mut relations);
     }
-    all.sort_by_key(|relation| relation.kind == "table");
-    all
+    relations.sort_by_key(|relation| relation.kind == "table");
+    relations
 }
 
 /// Returns a table or a view by name, ignoring case and a schema prefix (`public.`, `main.`).
@@ -76,9 +77,9 @@ pub fn relation_named(name: &str) -> Result<Relation, UnknownRelation> {
         .ok_or_else(|| UnknownRelation(name.to_owned()))
 }
 
-/// Appends to `all` the tables and views that a migration creates, with their columns.
-fn read(sql: &str, all: &mut Vec<Relation>) {
-    let mut above: Vec<&str> = Vec::new();
+/// Appends the tables and views that a migration creates, with their columns.
+fn read(sql: &str, relations: &mut Vec<Relation>) {
+    let mut comments: Vec<&str> = Vec::new();
     let mut open: Option<Relation> = None;
     for line in sql.lines() {
         if let Some(relation) = &mut open {
@@ -87,31 +88,34 @@ fn read(sql: &str, all: &mut Vec<Relation>) {
                 _ => column_of_table(line),
             });
             if line.starts_with(')') || line.ends_with(';') {
-                all.extend(open.take());
+                relations.extend(open.take());
             }
-        } else if let Some(made) = line.strip_prefix("CREATE ") {
-            let mut words = made.split_whitespace();
-            let kind = match words.next() {
-                Some("TABLE") => Some("table"),
-                Some("VIEW") => Some("view"),
-                _ => None,
-            };
-            open = kind.map(|kind| Relation {
-                name: words.next().unwrap_or_default().to_owned(),
-                kind,
-                meaning: above
-                    .split(|line| line.is_empty())
-                    .next()
-                    .unwrap_or_default()
-                    .join(" "),
-                columns: Vec::new(),
-            });
+        } else {
+            open = relation_begun_by(line, &comments);
         }
         match line.strip_prefix("--") {
-            Some(comment) => above.push(comment.trim()),
-            None => above.clear(),
+            Some(comment) => comments.push(comment.trim()),
+            None => comments.clear(),
         }
     }
+}
+
+/// Returns the table or view that a line begins to create, without its columns. The first paragraph of the comments
+/// above the line is its meaning.
+fn relation_begun_by(line: &str, comments: &[&str]) -> Option<Relation> {
+    let mut words = line.strip_prefix("CREATE ")?.split_whitespace();
+    let kind = match words.next()? {
+        "TABLE" => "table",
+        "VIEW" => "view",
+        _ => return None,
+    };
+    let paragraph = comments.split(|comment| comment.is_empty()).next();
+    Some(Relation {
+        name: words.next()?.to_owned(),
+        kind,
+        meaning: paragraph.unwrap_or_default().join(" "),
+        columns: Vec::new(),
+    })
 }
 
 /// Parses a line such as `fullname TEXT NOT NULL, -- the post`.

@@ -1,34 +1,48 @@
 //! The migrations to this version's schema.
 
-use sqlx::SqlStr;
-use sqlx::migrate::{Migration, MigrationType, Migrator};
-use sqlx::{AssertSqlSafe, SqlSafeStr};
+use sqlx::migrate::{self, MigrationType, Migrator};
+use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
-/// Version, description and SQL of a migration.
-pub type File = (i64, &'static str, &'static str);
+/// A step from one schema version to the next.
+#[derive(Debug, Clone, Copy)]
+pub struct Migration {
+    /// The schema version after it.
+    pub version: i64,
+    /// Its name, the same as in the name of its file.
+    pub description: &'static str,
+    /// Its statements, with comments.
+    pub sql: &'static str,
+}
 
-pub const SQLITE: &[File] = &[(
-    1,
-    "schema",
-    include_str!("../../../../migrations/sqlite/0001_schema.sql"),
-)];
+pub const SQLITE: &[Migration] = &[Migration {
+    version: 1,
+    description: "schema",
+    sql: include_str!("../../../../migrations/sqlite/0001_schema.sql"),
+}];
 
-pub const POSTGRES: &[File] = &[(
-    1,
-    "schema",
-    include_str!("../../../../migrations/postgres/0001_schema.sql"),
-)];
+pub const POSTGRES: &[Migration] = &[Migration {
+    version: 1,
+    description: "schema",
+    sql: include_str!("../../../../migrations/postgres/0001_schema.sql"),
+}];
 
-pub(crate) fn migrator(files: impl Iterator<Item = File>) -> Migrator {
-    let migration = |(version, description, sql): File| {
-        let statements = AssertSqlSafe(without_comments(sql)).into_sql_str();
-        let kind = MigrationType::Simple;
-        let mut migration = Migration::new(version, description.into(), kind, statements, false);
-        // Comments are excluded from the checksum, so that they can be corrected later.
-        migration.sql = SqlStr::from_static(sql);
-        migration
-    };
-    Migrator::with_migrations(files.map(migration).collect())
+/// Returns sqlx's form of migrations.
+pub(crate) fn migrator(migrations: impl Iterator<Item = Migration>) -> Migrator {
+    Migrator::with_migrations(migrations.map(to_sqlx).collect())
+}
+
+fn to_sqlx(migration: Migration) -> migrate::Migration {
+    // Comments are excluded from the checksum, so that they can be corrected later.
+    let statements = AssertSqlSafe(without_comments(migration.sql)).into_sql_str();
+    let mut converted = migrate::Migration::new(
+        migration.version,
+        migration.description.into(),
+        MigrationType::Simple,
+        statements,
+        false,
+    );
+    converted.sql = SqlStr::from_static(migration.sql);
+    converted
 }
 
 fn without_comments(sql: &str) -> String {
@@ -54,7 +68,7 @@ mod tests {
                 .collect();
             files.sort();
             let listed = listed.iter();
-            let listed = listed.map(|(n, name, _)| format!("{n:04}_{name}.sql"));
+            let listed = listed.map(|file| format!("{:04}_{}.sql", file.version, file.description));
             assert!(files.into_iter().eq(listed), "{database}");
         }
     }
@@ -62,12 +76,13 @@ mod tests {
     #[test]
     fn the_checksum_ignores_comments() {
         let checksum = |sql| {
-            migrator([(1, "x", sql)].into_iter())
-                .iter()
-                .next()
-                .unwrap()
-                .checksum
-                .clone()
+            let (version, description) = (1, "x");
+            to_sqlx(Migration {
+                version,
+                description,
+                sql,
+            })
+            .checksum
         };
         assert_eq!(
             checksum("-- A table.\nCREATE TABLE a (\n    b TEXT -- c\n);"),

@@ -12,7 +12,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Row};
 
 /// Timeout for a second connection, because a session pooler may allow only one connection.
-const SECOND: Duration = Duration::from_secs(5);
+const SECOND_TIMEOUT: Duration = Duration::from_secs(5);
 /// Sets a marker in a session.
 const SET_MARKER: &str = "SELECT set_config('topicmill.session', gen_random_uuid()::text, false)";
 const READ_MARKER: &str = "SELECT COALESCE(current_setting('topicmill.session', true), '')";
@@ -31,16 +31,24 @@ pub(super) fn rejects_parameters(error: &sqlx::Error) -> bool {
     })
 }
 
-/// Splits a URL into one without `options`, which poolers reject, and statements that set these options.
-pub(super) fn split_options(url: &str) -> (String, String) {
+fn is_option(parameter: &str) -> bool {
+    let name = parameter.split('=').next().unwrap_or_default();
+    name == "options" || name.starts_with("options[") || name.starts_with("options%5B")
+}
+
+/// Returns a URL without `options`, which poolers reject.
+pub(super) fn without_options(url: &str) -> String {
     let Some((base, query)) = url.split_once('?') else {
-        return (url.to_owned(), String::new());
+        return url.to_owned();
     };
-    let is_option = |part: &&str| {
-        let name = part.split('=').next().unwrap_or_default();
-        name == "options" || name.starts_with("options[") || name.starts_with("options%5B")
-    };
-    let (options, others): (Vec<&str>, Vec<&str>) = query.split('&').partition(is_option);
+    let others: Vec<&str> = query.split('&').filter(|one| !is_option(one)).collect();
+    format!("{base}?{}", others.join("&"))
+}
+
+/// Returns statements that set the `options` of a URL in a session.
+pub(super) fn set_options(url: &str) -> String {
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let options: Vec<&str> = query.split('&').filter(|one| is_option(one)).collect();
     let options = url::Url::parse(&format!("pooler:?{}", options.join("&"))).ok();
     let mut set = String::new();
     for (name, value) in options.iter().flat_map(url::Url::query_pairs) {
@@ -54,7 +62,7 @@ pub(super) fn split_options(url: &str) -> (String, String) {
             }
         }
     }
-    (format!("{base}?{}", others.join("&")), set)
+    set
 }
 
 /// Parses settings as on the server's command line: `-c name=value -cname=value --name=value`.
@@ -76,25 +84,25 @@ fn push_setting(set: &mut String, name: &str, value: &str) {
 /// Returns true if each connection has its own session. Also applies the settings in `session`, so that an error in
 /// them is reported now.
 pub(super) async fn has_own_sessions(
-    one: &mut PgConnection,
+    first: &mut PgConnection,
     options: &PgConnectOptions,
     session: &str,
 ) -> sqlx::Result<bool> {
     let mut is_own = true;
-    if let Ok(other) = tokio::time::timeout(SECOND, options.connect()).await {
-        let mut other = other?;
+    if let Ok(second) = tokio::time::timeout(SECOND_TIMEOUT, options.connect()).await {
+        let mut second = second?;
         // If sessions are shared, a connection sees the other's marker, or loses its own.
         for _ in 0..3 {
-            let mark = text(one, SET_MARKER).await?;
-            let seen = tokio::time::timeout(SECOND, text(&mut other, READ_MARKER)).await;
+            let mark = text(first, SET_MARKER).await?;
+            let seen = tokio::time::timeout(SECOND_TIMEOUT, text(&mut second, READ_MARKER)).await;
             let Ok(seen) = seen else { break };
             is_own &= seen.is_ok_and(|seen| seen != mark);
-            is_own &= text(one, READ_MARKER).await? == mark;
+            is_own &= text(first, READ_MARKER).await? == mark;
         }
-        drop(sqlx::Connection::close(other).await);
+        drop(sqlx::Connection::close(second).await);
     }
     if is_own {
-        one.execute(AssertSqlSafe(session.to_owned())).await?;
+        first.execute(AssertSqlSafe(session.to_owned())).await?;
     }
     Ok(is_own)
 }
@@ -110,11 +118,10 @@ mod tests {
 
     #[test]
     fn options_of_a_url_are_set_after_connecting() {
-        let (bare, set) = split_options(
-            "postgres://me@host/db?sslmode=require&options[search_path]=a%2Cb'c&\
-             options=-c%20work_mem%3D1MB%20--jit%3Doff",
-        );
-        assert_eq!(bare, "postgres://me@host/db?sslmode=require");
+        let url = "postgres://me@host/db?sslmode=require&options[search_path]=a%2Cb'c&\
+                   options=-c%20work_mem%3D1MB%20--jit%3Doff";
+        let bare = "postgres://me@host/db?sslmode=require";
+        assert_eq!(without_options(url), bare);
         let each = [
             ("search_path", "a,b''c"),
             ("work_mem", "1MB"),
@@ -122,10 +129,8 @@ mod tests {
         ];
         let all =
             each.map(|(name, value)| format!("; SELECT set_config('{name}', '{value}', false)"));
-        assert_eq!(set, all.concat());
-        assert_eq!(
-            split_options("postgres://host/db"),
-            ("postgres://host/db".into(), String::new())
-        );
+        assert_eq!(set_options(url), all.concat());
+        assert_eq!(without_options(bare), bare);
+        assert_eq!(set_options(bare), "");
     }
 }

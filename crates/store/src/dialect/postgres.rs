@@ -8,7 +8,9 @@ use sqlx::pool::PoolOptions;
 use sqlx::postgres::{PgConnectOptions, PgListener};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Pool, Postgres};
 
-use super::{CONNECTIONS, Dialect, File, malformed, migrations, open_error, pooler, watching};
+use super::{
+    Bucket, CONNECTIONS, Dialect, Migration, malformed, migrations, open_error, pooler, watching,
+};
 use crate::driver_error::{connect_advice, is_missing_database};
 use crate::lock_wait::STEP;
 use crate::{Access, Result, StoreError, TimeStep};
@@ -67,7 +69,7 @@ fn unknown_parameters(url: &str) -> Vec<String> {
 
 impl Dialect for Postgres {
     const BACKEND: &'static str = "postgres";
-    const MIGRATIONS: &'static [File] = migrations::POSTGRES;
+    const MIGRATIONS: &'static [Migration] = migrations::POSTGRES;
     // READ COMMITTED, the default, and not a stricter level: a statement that waited for a lock must see what the
     // previous holder committed.
     const BEGIN_WRITE: &'static str = "BEGIN";
@@ -132,30 +134,27 @@ impl Dialect for Postgres {
     // The planner's estimate, unless the table is small or was never analysed.
     const ESTIMATE_POSTS: &'static str = "SELECT CASE WHEN c.reltuples > 200000 THEN c.reltuples::bigint \
          ELSE (SELECT COUNT(*) FROM things) END FROM pg_class c WHERE c.oid = 'things'::regclass";
-    // Samples whole pages, because the server knows the number of pages. It could not sample single rows: the place of
-    // a row may be empty after an edit, and the number of rows per page is known only as of the last ANALYZE. Posts on
-    // one page were stored together and represent all posts less well than random posts, so twice as many are read.
-    const SAMPLE_POSTS: &'static str =
-        "FROM things TABLESAMPLE SYSTEM (LEAST(100, 200.0 / $3)) REPEATABLE (1)";
     const TOKEN: &'static str = "gen_random_uuid()::text";
     // CURRENT_TIMESTAMP is the start of the transaction, which may have waited for a lock since.
     const TIME: Option<&'static str> = Some("SELECT clock_timestamp()");
 
-    fn bucket(step: TimeStep) -> (&'static str, &'static str) {
-        match step {
-            TimeStep::Hour => (
-                "date_trunc('hour', p.created_at AT TIME ZONE 'UTC')",
-                "to_char(bucket, 'YYYY-MM-DD\"T\"HH24')",
-            ),
-            TimeStep::Day => (
-                "date_trunc('day', p.created_at AT TIME ZONE 'UTC')",
-                "to_char(bucket, 'YYYY-MM-DD')",
-            ),
-            TimeStep::Month => (
-                "date_trunc('month', p.created_at AT TIME ZONE 'UTC')",
-                "to_char(bucket, 'YYYY-MM')",
-            ),
+    fn bucket(column: &str, step: TimeStep) -> Bucket {
+        let (unit, format) = match step {
+            TimeStep::Hour => ("hour", "YYYY-MM-DD\"T\"HH24"),
+            TimeStep::Day => ("day", "YYYY-MM-DD"),
+            TimeStep::Month => ("month", "YYYY-MM"),
+        };
+        Bucket {
+            key: format!("date_trunc('{unit}', {column} AT TIME ZONE 'UTC')"),
+            text: format!("to_char(bucket, '{format}')"),
         }
+    }
+
+    // Samples whole pages, because the server knows the number of pages. It could not sample single rows: the place of
+    // a row may be empty after an edit, and the number of rows per page is known only as of the last ANALYZE. Posts on
+    // one page were stored together and represent all posts less well than random posts, so twice as many are read.
+    fn sample_posts(interval: i64) -> String {
+        format!("FROM things TABLESAMPLE SYSTEM (LEAST(100, 200.0 / {interval})) REPEATABLE (1)")
     }
 
     fn floor(number: &str) -> String {
@@ -194,14 +193,14 @@ impl Dialect for Postgres {
         };
         if is_pooled {
             drop(first);
-            let (bare, set) = pooler::split_options(url);
+            let bare = pooler::without_options(url);
             options = driver_options(&bare)?.extra_float_digits(None);
-            session.push_str(&set);
+            session.push_str(&pooler::set_options(url));
             first = options.connect().await;
             if let Ok(connection) = &mut first {
-                let mode = pooler::has_own_sessions(connection, &options, &session).await;
-                let is_ours = mode.map_err(open_error(url, "the server rejected a setting"))?;
-                if !is_ours {
+                let is_own = pooler::has_own_sessions(connection, &options, &session).await;
+                let hint = "the server rejected a setting";
+                if !is_own.map_err(|error| open_error(url, hint, error))? {
                     return Err(StoreError::Pooler(redact_url(url)));
                 }
             }
@@ -218,7 +217,7 @@ impl Dialect for Postgres {
                 if let Err(error) = created
                     && options.connect().await.is_err()
                 {
-                    return Err(open_error(url, NOT_CREATED)(error));
+                    return Err(open_error(url, NOT_CREATED, error));
                 }
             }
             Err(error) => return Err(connect_error(url, error)),
@@ -230,10 +229,10 @@ impl Dialect for Postgres {
                 let session = AssertSqlSafe(session.clone());
                 Box::pin(async move { connection.execute(session).await.map(drop) })
             });
-        pool.connect_with(options).await.map_err(open_error(
-            url,
-            "the server accepted one connection, but not the next",
-        ))
+        let hint = "the server accepted one connection, but not the next";
+        pool.connect_with(options)
+            .await
+            .map_err(|error| open_error(url, hint, error))
     }
 }
 
@@ -245,7 +244,7 @@ fn check_parameters(url: &str) -> Result<()> {
     if unknown.iter().any(is_about_tls) {
         let hint = "the server would be reached without TLS, because the driver ignores a parameter with `ssl` in its \
                     name: write `sslmode=require`, or a stricter mode";
-        return Err(malformed(url, hint)(sqlx::Error::WorkerCrashed));
+        return Err(malformed(url, hint));
     }
     if !unknown.is_empty() {
         tracing::warn!(
@@ -269,7 +268,7 @@ fn connect_error(url: &str, error: sqlx::Error) -> StoreError {
             "; in the password, write `@` as `%40`, `#` as `%23`, `/` as `%2F` and `?` as `%3F`",
         );
     }
-    open_error(url, hint)(error)
+    open_error(url, &hint, error)
 }
 
 /// Returns a statement that sets the lock timeout of a session.
@@ -300,7 +299,7 @@ fn parse_url(url: &str) -> Result<PgConnectOptions> {
         None
     };
     if let Some(hint) = hint {
-        return Err(malformed(url, hint)(sqlx::Error::WorkerCrashed));
+        return Err(malformed(url, hint));
     }
     let mut accepted = url.to_owned();
     // The parser rejects a user without a host, even if a parameter names the host or the folder of the socket.
@@ -318,7 +317,7 @@ fn parse_url(url: &str) -> Result<PgConnectOptions> {
         accepted.push_str("host=");
         accepted.push_str(host);
     }
-    PgConnectOptions::from_str(&accepted).map_err(|error| malformed(url, url_advice(&error))(error))
+    PgConnectOptions::from_str(&accepted).map_err(|error| malformed(url, url_advice(&error)))
 }
 
 /// Returns advice for a URL that cannot be parsed, without the driver's message, which quotes values.

@@ -12,7 +12,7 @@ use sqlx::pool::{PoolConnection, PoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, Pool, Sqlite, SqliteConnection};
 
-use super::{CONNECTIONS, Dialect, File, malformed, migrations, open_error, watching};
+use super::{Bucket, CONNECTIONS, Dialect, Migration, malformed, migrations, open_error, watching};
 use crate::driver_error::{
     is_busy, is_damaged, is_refused, known_failure, note_unlocked_read, reads_unlocked,
 };
@@ -31,10 +31,13 @@ const CACHE: &str = "-16384";
 pub(crate) const READER_CACHE: &str = "-32768";
 /// Number of 4 kB pages in the write-ahead log at which the log is copied into the file.
 const LOG_PAGES: &str = "8192";
+/// Advice for a URL that the driver cannot parse.
+const MALFORMED: &str = "the URL is malformed: parameters after `?` are mode, cache, immutable and vfs; in a name, \
+                         write `?` as `%3F`, `#` as `%23` and `%` as `%25`";
 
 impl Dialect for Sqlite {
     const BACKEND: &'static str = "sqlite";
-    const MIGRATIONS: &'static [File] = migrations::SQLITE;
+    const MIGRATIONS: &'static [Migration] = migrations::SQLITE;
     const BEGIN_WRITE: &'static str = "BEGIN IMMEDIATE";
     // A SQLite transaction sees the snapshot of its first read.
     const BEGIN_READ: &'static str = "BEGIN";
@@ -69,27 +72,35 @@ impl Dialect for Sqlite {
     const NUMBER_OF_SCORES: &'static str = "json_array_length(s.scores)";
     // Reads only the pages of the smallest index: 20 ms with 1,000,000 posts.
     const ESTIMATE_POSTS: &'static str = "SELECT COUNT(*) FROM things";
-    // Takes the row at a pseudo-random position in each range of `$3` row ids: a fixed position could match a pattern,
-    // such as the order of posts on a page. The prime number makes every position possible. The row ids of deleted
-    // posts match nothing.
-    const SAMPLE_POSTS: &'static str = "FROM things WHERE rowid IN ( \
-           WITH RECURSIVE each(at) AS (SELECT MIN(rowid) FROM things UNION ALL \
-             SELECT at + $3 FROM each WHERE at + $3 <= (SELECT MAX(rowid) FROM things)) \
-             SELECT at + at / $3 * 2147483647 % $3 FROM each)";
     const TOKEN: &'static str = "lower(hex(randomblob(8)))";
 
     fn file_id(options: &SqliteConnectOptions) -> Option<(u64, u64)> {
-        let found = std::fs::metadata(options.get_filename()).ok()?;
-        Some((found.dev(), found.ino()))
+        let file = std::fs::metadata(options.get_filename()).ok()?;
+        Some((file.dev(), file.ino()))
     }
 
-    fn bucket(step: TimeStep) -> (&'static str, &'static str) {
-        let key = match step {
-            TimeStep::Hour => "substr(p.created_at, 1, 13)",
-            TimeStep::Day => "substr(p.created_at, 1, 10)",
-            TimeStep::Month => "substr(p.created_at, 1, 7)",
+    fn bucket(column: &str, step: TimeStep) -> Bucket {
+        let length = match step {
+            TimeStep::Hour => "2026-11-22T13".len(),
+            TimeStep::Day => "2026-11-22".len(),
+            TimeStep::Month => "2026-11".len(),
         };
-        (key, "bucket")
+        Bucket {
+            key: format!("substr({column}, 1, {length})"),
+            text: "bucket".to_owned(),
+        }
+    }
+
+    // Takes the row at a pseudo-random position in each interval of row ids: a fixed position could match a pattern,
+    // such as the order of posts on a page. The prime number makes every position possible. The row ids of deleted
+    // posts match nothing.
+    fn sample_posts(interval: i64) -> String {
+        format!(
+            "FROM things WHERE rowid IN ( \
+               WITH RECURSIVE each(at) AS (SELECT MIN(rowid) FROM things UNION ALL \
+                 SELECT at + {interval} FROM each WHERE at + {interval} <= (SELECT MAX(rowid) FROM things)) \
+                 SELECT at + at / {interval} * 2147483647 % {interval} FROM each)"
+        )
     }
 
     fn floor(number: &str) -> String {
@@ -119,26 +130,22 @@ impl Dialect for Sqlite {
 
     async fn open(url: &str, access: Access) -> Result<Pool<Self>> {
         let options = SqliteConnectOptions::from_str(url)
-            .map_err(malformed(
-                url,
-                "the URL is malformed: parameters after `?` are mode, cache, immutable and vfs; in a name, write `?` \
-                 as `%3F`, `#` as `%23` and `%` as `%25`",
-            ))?
+            .map_err(|_| malformed(url, MALFORMED))?
             .busy_timeout(STEP)
             .foreign_keys(true);
         let path = options.get_filename().to_owned();
         if path.as_os_str().is_empty() {
             // SQLite would create a temporary database and delete it at the end.
-            let hint = "it names no file: write `sqlite:PATH`";
-            return Err(malformed(url, hint)(sqlx::Error::WorkerCrashed));
+            return Err(malformed(url, "it names no file: write `sqlite:PATH`"));
         }
-        if url.contains("immutable=1") || url.contains("immutable=true") {
+        if has_parameter(url, "immutable=1") || has_parameter(url, "immutable=true") {
             ASKED_UNLOCKED.store(true, Ordering::Relaxed);
         }
-        if access == Access::Create && !url.contains("memory") {
+        let is_in_memory = url.contains(":memory:") || has_parameter(url, "mode=memory");
+        if access == Access::Create && !is_in_memory {
             create_private(&path);
         }
-        let hint = open_advice(&path, access).to_owned();
+        let hint = open_advice(&path, access);
         // Statements are not logged, because they contain users' text and long lists of parameters.
         let options = with_access(options.disable_statement_logging(), url, access).await;
         let pool = PoolOptions::new()
@@ -172,9 +179,15 @@ impl Dialect for Sqlite {
         connected.map_err(|source| match known_failure(&source) {
             Some(failure) => failure,
             None if is_refused(&source) => StoreError::DiskError(source),
-            None => open_error(url, hint)(source),
+            None => open_error(url, hint, source),
         })
     }
+}
+
+/// Returns true if a URL has this parameter, such as `mode=ro`.
+fn has_parameter(url: &str, parameter: &str) -> bool {
+    let parameters = url.split_once('?').map_or("", |(_, parameters)| parameters);
+    parameters.split('&').any(|known| known == parameter)
 }
 
 /// Adds the settings of a reader or a writer.
@@ -191,7 +204,7 @@ async fn with_access(
             .pragma("query_only", "ON")
             .pragma("cache_size", "-4096"),
         // With `mode=ro`, SQLite would reject a change of the journal mode, so no writer pragmas are set.
-        _ if url.contains("mode=ro") => options.read_only(true),
+        _ if has_parameter(url, "mode=ro") => options.read_only(true),
         Access::Create | Access::Existing | Access::AnySchema => with_wal(options)
             .await
             .create_if_missing(access == Access::Create)
@@ -437,6 +450,17 @@ mod tests {
             .await
             .unwrap();
         tx.commit().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_new_file_is_private_whatever_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("memory.db");
+        let url = format!("sqlite:{}", file.display());
+        <Sqlite as Dialect>::open(&url, Access::Create)
+            .await
+            .unwrap();
+        assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o600);
     }
 
     #[test]

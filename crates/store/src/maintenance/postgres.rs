@@ -11,6 +11,8 @@ use crate::lock_wait::STEP;
 use crate::sql::{SqlStore, TABLES};
 use crate::{Result, StoreError};
 
+/// The operation in messages.
+const WHAT: &str = "rewrite the tables";
 /// A small table that a rewrite first uses to test for old snapshots.
 const SMALL: &str = "meta";
 /// Query for whether this user may rewrite the tables.
@@ -38,7 +40,6 @@ SELECT 'replication slot ' || slot_name FROM pg_replication_slots \
 impl SqlStore<Postgres> {
     /// See [`Store::rewrite`](crate::Store::rewrite).
     pub async fn rewrite(&self) -> Result<Rewritten> {
-        const WHAT: &str = "rewrite the tables";
         let due = self.meta(REWRITE_DUE).await?;
         let mut connection = self.pool.acquire().await.context(WHAT)?;
         // A short timeout, because other sessions queue behind the request for this lock.
@@ -53,7 +54,6 @@ impl SqlStore<Postgres> {
     }
 
     async fn rewrite_by(connection: &mut PgConnection, due: Option<String>) -> Result<Rewritten> {
-        const WHAT: &str = "rewrite the tables";
         // VACUUM silently skips the tables of other owners.
         let owns = sqlx::query_scalar(OWNS_TABLES);
         if !owns.fetch_one(&mut *connection).await.context(WHAT)? {
@@ -72,8 +72,8 @@ impl SqlStore<Postgres> {
         for table in TABLES {
             // FULL rewrites the table, FREEZE updates `relfrozenxid`, which shows whether old rows were kept, and
             // ANALYZE updates the planner's statistics.
-            let how = "FULL, FREEZE, ANALYZE";
-            if let Some(why) = Self::vacuum(connection, how, table, &now).await? {
+            let options = "FULL, FREEZE, ANALYZE";
+            if let Some(why) = Self::vacuum(connection, options, table, &now).await? {
                 return Ok(why);
             }
         }
@@ -94,8 +94,8 @@ impl SqlStore<Postgres> {
     ) -> Result<Option<Rewritten>> {
         let mut waited = Duration::ZERO;
         while let Some(why) = Self::vacuum(connection, "FULL, FREEZE", SMALL, now).await? {
-            let waits_on = waited < Duration::from_millis(REWRITE_TIMEOUT_MS.into());
-            if !waits_on || !matches!(why, Rewritten::OldSnapshotInUse { .. }) {
+            let is_over = waited >= Duration::from_millis(REWRITE_TIMEOUT_MS.into());
+            if is_over || !matches!(why, Rewritten::OldSnapshotInUse { .. }) {
                 return Ok(Some(why));
             }
             #[expect(
@@ -112,12 +112,11 @@ impl SqlStore<Postgres> {
     /// Vacuums a table. If rows that were deleted before the transaction `now` remain, returns why.
     async fn vacuum(
         connection: &mut PgConnection,
-        how: &str,
+        options: &str,
         table: &'static str,
         now: &str,
     ) -> Result<Option<Rewritten>> {
-        const WHAT: &str = "rewrite the tables";
-        let vacuum = sqlx::AssertSqlSafe(format!("VACUUM ({how}) {table}"));
+        let vacuum = sqlx::AssertSqlSafe(format!("VACUUM ({options}) {table}"));
         match sqlx::raw_sql(vacuum).execute(&mut *connection).await {
             Err(error) if is_busy(&error) => {
                 return Ok(Some(Rewritten::TableLocked { table }));

@@ -28,7 +28,7 @@ impl SqlStore<Sqlite> {
         let due = self.meta(REWRITE_DUE).await?;
         // If only the log remains, an earlier run has rewritten the file.
         if due.as_deref() != Some(LOG_IS_LEFT) {
-            let pages: (i64, i64) = sqlx::query_as(
+            let (used_pages, page_bytes): (i64, i64) = sqlx::query_as(
                 "SELECT page_count - freelist_count, page_size \
                    FROM pragma_page_count(), pragma_freelist_count(), pragma_page_size()",
             )
@@ -36,11 +36,11 @@ impl SqlStore<Sqlite> {
             .await
             .context(WHAT)?;
             // VACUUM writes only used pages, so free pages need no space.
-            let live = pages.0.unsigned_abs() * pages.1.unsigned_abs();
+            let used_bytes = used_pages.unsigned_abs() * page_bytes.unsigned_abs();
             if let Some(file) = self.file().await?
-                && let Some((needed, free)) = missing_space(&file, live)
+                && let Some(no_space) = missing_space(&file, used_bytes)
             {
-                return Ok(Rewritten::NoSpace { needed, free });
+                return Ok(no_space);
             }
             self.vacuum().await?;
             // Keeps the value of a purge that happened in the meantime.
@@ -65,10 +65,10 @@ impl SqlStore<Sqlite> {
         // The temporary copy is as large as the file, so it must not be in memory.
         let set = connection.execute("PRAGMA temp_store = FILE").await;
         set.context(WHAT)?;
-        let done = connection.execute("VACUUM").await;
+        let rewritten = connection.execute("VACUUM").await;
         // The connection goes back to the pool even if there was an error.
-        let back = connection.execute("PRAGMA temp_store = MEMORY").await;
-        done.and(back).context(WHAT).map(drop)
+        let reset = connection.execute("PRAGMA temp_store = MEMORY").await;
+        rewritten.and(reset).context(WHAT).map(drop)
     }
 
     /// See [`Store::checkpoint`](crate::Store::checkpoint).
@@ -76,6 +76,7 @@ impl SqlStore<Sqlite> {
         self.checkpoint_within(CHECKPOINT_TIMEOUT_MS).await
     }
 
+    /// Empties the log, after waiting for its readers at most this long. Returns false if a reader prevented that.
     async fn checkpoint_within(&self, timeout_ms: u32) -> Result<bool> {
         const WHAT: &str = "checkpoint the write-ahead log";
         let mut connection = self.pool.acquire().await.context(WHAT)?;
@@ -84,16 +85,16 @@ impl SqlStore<Sqlite> {
         let set = connection.execute(busy_timeout(timeout_ms.into())).await;
         set.context(WHAT)?;
         // Copies as much as possible in any case. `busy` is 1 if a reader prevented the log from being emptied.
-        let folded = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
+        let is_emptied = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
             .fetch_one(&mut *connection)
             .await
             .and_then(|row| row.try_get::<i64, _>(0))
             .map(|busy| busy == 0);
         // The connection goes back to the pool even if there was an error.
         let reset = connection.execute(busy_timeout(STEP.as_millis())).await;
-        let folded = folded.context(WHAT)?;
+        let is_emptied = is_emptied.context(WHAT)?;
         reset.context(WHAT)?;
-        if folded {
+        if is_emptied {
             sqlx::query("DELETE FROM meta WHERE key = $1 AND value = $2")
                 .bind(REWRITE_DUE)
                 .bind(LOG_IS_LEFT)
@@ -101,7 +102,7 @@ impl SqlStore<Sqlite> {
                 .await
                 .context(WHAT)?;
         }
-        Ok(folded)
+        Ok(is_emptied)
     }
 
     /// See [`Store::checkpoint_passive`](crate::Store::checkpoint_passive).
@@ -155,22 +156,22 @@ impl SqlStore<Sqlite> {
     }
 }
 
-/// Returns the needed and the free bytes if the disk lacks space for the write-ahead log, or for the copy in the
-/// temporary folder. `None` if there is enough space, or the system does not report it.
-fn missing_space(file: &Path, live: u64) -> Option<(u64, u64)> {
+/// Returns [`Rewritten::NoSpace`] if the disk lacks space for the write-ahead log, or for the copy in the temporary
+/// folder. `None` if there is enough space, or the system does not report it.
+fn missing_space(file: &Path, used_bytes: u64) -> Option<Rewritten> {
     let folder = match file.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
     let temporary = temporary_folder();
-    let log = live + live / LOG_OVERHEAD;
-    let device = |path: &Path| path.metadata().ok().map(|found| found.dev());
-    let shared = device(folder) == device(&temporary);
-    let needed = if shared { log + live } else { log };
-    let wanting = [(folder, needed), (&temporary, live)];
-    wanting.into_iter().find_map(|(place, needed)| {
-        let free = free_bytes(place)?;
-        (free < needed).then_some((needed, free))
+    let log = used_bytes + used_bytes / LOG_OVERHEAD;
+    let device = |path: &Path| path.metadata().ok().map(|metadata| metadata.dev());
+    let on_one_device = device(folder) == device(&temporary);
+    let needed = if on_one_device { log + used_bytes } else { log };
+    let needs = [(folder, needed), (&temporary, used_bytes)];
+    needs.into_iter().find_map(|(folder, needed)| {
+        let free = free_bytes(folder)?;
+        (free < needed).then_some(Rewritten::NoSpace { needed, free })
     })
 }
 
@@ -187,7 +188,7 @@ fn temporary_folder() -> PathBuf {
 }
 
 fn free_bytes(folder: &Path) -> Option<u64> {
-    let found = rustix::fs::statvfs(folder).ok()?;
+    let system = rustix::fs::statvfs(folder).ok()?;
     // `f_bavail`, not `f_bfree`, which includes blocks reserved for root.
-    Some(found.f_bavail.saturating_mul(found.f_frsize))
+    Some(system.f_bavail.saturating_mul(system.f_frsize))
 }

@@ -204,19 +204,15 @@ async fn run_statement(
 
 /// Returns the error for a statement that the server rejected or did not complete.
 fn incomplete_error(sql: &str, error: &sqlx::Error) -> StoreError {
-    match first_word(sql) {
-        _ if interruption_advice(error).is_some() => statement_error(error),
-        word if READING
-            .iter()
-            .any(|reading| word.eq_ignore_ascii_case(reading)) =>
-        {
-            statement_error(error)
-        }
-        _ => query_error(format_args!(
-            "`sql` only reads: pass one SELECT, VALUES, TABLE, WITH, EXPLAIN or SHOW statement ({})",
-            message(error)
-        )),
+    let word = first_word(sql);
+    let reads = READING.iter().any(|known| word.eq_ignore_ascii_case(known));
+    if reads || interruption_advice(error).is_some() {
+        return statement_error(error);
     }
+    query_error(format_args!(
+        "`sql` only reads: pass one SELECT, VALUES, TABLE, WITH, EXPLAIN or SHOW statement ({})",
+        message(error)
+    ))
 }
 
 /// The first words of statements that read.
@@ -239,16 +235,18 @@ fn first_word(sql: &str) -> &str {
     &sql[..end.unwrap_or(sql.len())]
 }
 
-/// Removes spaces and line comments at the start of a statement.
+/// Removes spaces and comments at the start of a statement.
 fn uncommented(sql: &str) -> &str {
     let mut rest = sql.trim_start();
-    while let Some(comment) = rest.strip_prefix("--") {
-        rest = comment
-            .split_once('\n')
-            .map_or("", |(_, rest)| rest)
-            .trim_start();
+    loop {
+        let end = match rest.get(..2) {
+            Some("--") => "\n",
+            Some("/*") => "*/",
+            _ => return rest,
+        };
+        let after = rest[2..].split_once(end).map_or("", |(_, after)| after);
+        rest = after.trim_start();
     }
-    rest
 }
 
 /// Runs one statement, after a cursor has verified that it reads. The cursor is closed unused, because the server does

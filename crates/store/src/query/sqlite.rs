@@ -81,7 +81,7 @@ fn run_statement(path: &Path, request: &QueryRequest, into: &PartSender) -> Resu
     check(&request.sql)?;
     let connection = open_restricted(path, &request.stop)?;
     // The restrictions are set before the statement is compiled, because that is when the authorizer runs.
-    let mut statement = the_only_one(&connection, &request.sql)?;
+    let mut statement = compile(&connection, &request.sql)?;
     match send_parts(&mut statement, request, into) {
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
             Ok(QueryEnd::Cancelled)
@@ -94,7 +94,7 @@ fn run_statement(path: &Path, request: &QueryRequest, into: &PartSender) -> Resu
 fn read_columns(path: &Path, reading: &ColumnQuery, into: &BatchSender) -> Result<QueryEnd> {
     check(&reading.statement.sql)?;
     let connection = open_restricted(path, &reading.stop)?;
-    let mut compiled = the_only_one(&connection, &reading.statement.sql)?;
+    let mut compiled = compile(&connection, &reading.statement.sql)?;
     send_batches(&mut compiled, &reading.statement, into)
 }
 
@@ -203,8 +203,9 @@ fn escaped(path: &Path) -> String {
     let bytes = path.as_os_str().as_encoded_bytes().iter();
     bytes
         .map(|byte| match byte {
-            b'/' | b'.' | b'-' | b'_' => char::from(*byte).to_string(),
-            byte if byte.is_ascii_alphanumeric() => char::from(*byte).to_string(),
+            byte if byte.is_ascii_alphanumeric() || b"/.-_".contains(byte) => {
+                char::from(*byte).to_string()
+            }
             byte => format!("%{byte:02X}"),
         })
         .collect()
@@ -261,7 +262,7 @@ fn is_secret(table: &str, column: &str) -> bool {
 }
 
 /// Compiles the statement; an error if another statement follows, or if it writes.
-fn the_only_one<'c>(connection: &'c Connection, sql: &str) -> Result<Statement<'c>> {
+fn compile<'c>(connection: &'c Connection, sql: &str) -> Result<Statement<'c>> {
     let mut statements = Batch::new(connection, sql);
     let mut next = || statements.next().map_err(|error| statement_error(&error));
     let statement = next()?.ok_or_else(|| query_error("there is no statement"))?;

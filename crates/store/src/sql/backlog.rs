@@ -51,12 +51,10 @@ impl<DB: Dialect> SqlStore<DB> {
         max_attempts: u32,
         now: Timestamp,
     ) -> Result<BacklogCounts> {
-        const WHAT: &str = "count the backlog";
-        let mut connection = self.pool.acquire().await.context(WHAT)?;
-        let now = self.database_time(&mut connection, at(now)).await?;
+        let now = self.database_time(at(now)).await?;
         // Posts under an expired lease do not count as claimed, because the next claim reclaims them. SUM over no rows
         // is NULL.
-        let row = sqlx::query::<DB>(
+        let counts: (i64, i64, i64) = sqlx::query_as::<DB, _>(
             "SELECT COUNT(*), \
                     COALESCE(SUM(CASE WHEN l.expires_at > $4 THEN 1 ELSE 0 END), 0), \
                     COALESCE(SUM(CASE WHEN b.attempts >= $3 OR b.crashes >= $5 THEN 1 ELSE 0 END), 0) \
@@ -68,18 +66,13 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(i64::from(max_attempts))
         .bind(now)
         .bind(max_crashes(max_attempts))
-        .fetch_one(&mut *connection)
+        .fetch_one(&self.pool)
         .await
-        .context(WHAT)?;
-        let number = |column: usize| {
-            row.try_get::<i64, _>(column)
-                .map(i64::unsigned_abs)
-                .context(WHAT)
-        };
-        let (all, claimed, parked) = (number(0)?, number(1)?, number(2)?);
+        .context("count the backlog")?;
+        let [posts, claimed, parked] = <[i64; 3]>::from(counts).map(i64::unsigned_abs);
         Ok(BacklogCounts {
             // Saturating, because a post may count as both claimed and parked if workers differ in `max_attempts`.
-            claimable: all.saturating_sub(claimed + parked),
+            claimable: posts.saturating_sub(claimed + parked),
             claimed,
             parked,
         })
@@ -121,6 +114,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .map(|done| DB::rows_affected(&done))
         .context("retry failed posts")
     }
+
     pub async fn failures(&self, max_attempts: u32) -> Result<Vec<Failure>> {
         sqlx::query::<DB>(
             "SELECT COALESCE(b.error, ''), COUNT(*) FROM backlog b JOIN current_target t \

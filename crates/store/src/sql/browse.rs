@@ -19,6 +19,7 @@ const TITLE: i64 = 400;
 const SIGHTINGS: i64 = 400;
 /// Maximum number of displayed posts with the same text.
 const SAME_TEXT: i64 = 20;
+const COUNT_POSTS: &str = "count posts";
 
 const OUTCOME: &str = "CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' WHEN c.label IS NOT NULL THEN 'label' END";
 
@@ -45,22 +46,20 @@ fn push_filter<DB: Dialect>(
     }
     select.push(format!("p.kind = '{}'", filter.kind));
     match &filter.outcome {
-        None => {}
-        Some(OutcomeFilter::Label(slug)) => {
-            select
-                .push(" AND NOT c.abstained AND c.label = ")
-                .push_bind(slug.clone());
-        }
-        Some(OutcomeFilter::Other) => drop(select.push(" AND c.other")),
-        Some(OutcomeFilter::Unsure) => drop(select.push(" AND c.abstained AND NOT c.other")),
-        Some(OutcomeFilter::Labelled) if has_label => drop(select.push(" AND NOT c.abstained")),
-        Some(OutcomeFilter::Labelled) => drop(select.push(format!(
+        None => &mut *select,
+        Some(OutcomeFilter::Label(slug)) => select
+            .push(" AND NOT c.abstained AND c.label = ")
+            .push_bind(slug.clone()),
+        Some(OutcomeFilter::Other) => select.push(" AND c.other"),
+        Some(OutcomeFilter::Unsure) => select.push(" AND c.abstained AND NOT c.other"),
+        Some(OutcomeFilter::Labelled) if has_label => select.push(" AND NOT c.abstained"),
+        Some(OutcomeFilter::Labelled) => select.push(format!(
             " AND EXISTS (SELECT 1 FROM classifications c WHERE {of_target} AND NOT c.abstained)"
-        ))),
-        Some(OutcomeFilter::Unlabelled) => drop(select.push(format!(
+        )),
+        Some(OutcomeFilter::Unlabelled) => select.push(format!(
             " AND NOT EXISTS (SELECT 1 FROM classifications c WHERE {of_target})"
-        ))),
-    }
+        )),
+    };
     if let Some(topic) = &filter.topic {
         select.push(" AND p.topic = ").push_bind(topic.clone());
     }
@@ -160,14 +159,14 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn count_posts(&self, kind: ThingKind) -> Result<PostCounts> {
-        let posts = format!("SELECT '', COUNT(*) FROM things WHERE kind = '{kind}'");
+        let posts = AssertSqlSafe(format!("SELECT COUNT(*) FROM things WHERE kind = '{kind}'"));
         let outcomes = "SELECT outcome, CAST(SUM(posts) AS BIGINT) FROM topic_daily GROUP BY outcome ORDER BY 2 DESC, 1";
         // With the condition, an index on topics suffices.
         let topics = format!(
             "SELECT topic, COUNT(*) FROM things WHERE kind = '{kind}' AND topic >= '' GROUP BY topic ORDER BY 2 DESC, 1"
         );
         Ok(PostCounts {
-            posts: self.counts(posts).await?[0].1,
+            posts: self.number(posts, COUNT_POSTS).await?.unsigned_abs(),
             outcomes: match kind {
                 ThingKind::Post => self.counts(outcomes.to_owned()).await?,
                 // Counting them would read every comment.
@@ -183,7 +182,7 @@ impl<DB: Dialect> SqlStore<DB> {
             Ok((row.try_get(0)?, posts.cast_unsigned()))
         };
         let counts = sqlx::query::<DB>(AssertSqlSafe(sql)).try_map(decode);
-        counts.fetch_all(&self.pool).await.context("count posts")
+        counts.fetch_all(&self.pool).await.context(COUNT_POSTS)
     }
 
     fn select_listed(target: Option<Target>) -> QueryBuilder<DB> {
@@ -278,14 +277,14 @@ impl<DB: Dialect> SqlStore<DB> {
             .fetch_all(&self.pool)
             .await
             .context("read the labels of a post")?;
-        let mut all = Vec::with_capacity(rows.len());
+        let mut verdicts = Vec::with_capacity(rows.len());
         for (target, mut verdict) in rows {
             verdict.scores = self.scores_of(target, fullname).await?;
-            all.push(verdict);
+            verdicts.push(verdict);
         }
         // The sort is stable, so the others remain newest first.
-        all.sort_by_key(|verdict| !verdict.is_current);
-        Ok(all)
+        verdicts.sort_by_key(|verdict: &Verdict| !verdict.is_current);
+        Ok(verdicts)
     }
 
     async fn scores_of(&self, target: Target, fullname: &str) -> Result<Vec<LabelScore>> {
@@ -342,14 +341,14 @@ impl<DB: Dialect> SqlStore<DB> {
     pub async fn change_marker(&self) -> Result<ChangeMarker> {
         // Counts the ended runs too: times may have a resolution of one second, so a run that ends in the same second
         // as another changes no time.
-        sqlx::query_as::<DB, _>(
+        sqlx::query::<DB>(
             "SELECT (SELECT MAX(id) FROM runs), (SELECT MAX(heartbeat_at) FROM runs), \
                     (SELECT MAX(finished_at) FROM runs), (SELECT COUNT(finished_at) FROM runs), \
                     (SELECT model_id FROM current_target), (SELECT label_set_id FROM current_target)",
         )
+        .try_map(row_as!(ChangeMarker: last_run, last_heartbeat, last_end, ended_runs, model, label_set))
         .fetch_one(&self.pool)
         .await
-        .map(|marks| ChangeMarker(Some(marks)))
         .context("read the last write")
     }
 }

@@ -49,8 +49,8 @@ impl<DB: Dialect> SqlStore<DB> {
         // An empty claim means that nothing is left. So if all claimed posts turn out to be labelled, or are parked,
         // the claim is retried. Each round reduces the number of claimable posts, so the loop ends.
         loop {
+            let now = self.database_time(at(now)).await?;
             let mut tx = self.begin().await?;
-            let now = self.database_time(&mut tx, at(now)).await?;
             // First, so that reclaimed posts can be part of this claim.
             Self::reclaim_expired(&mut tx, now).await?;
             let fewest =
@@ -69,34 +69,7 @@ impl<DB: Dialect> SqlStore<DB> {
             let lease = Self::begin_lease(&mut tx, claimant, now).await?;
             Self::assign_posts(&mut tx, target, max_attempts, crashes, limit, lease).await?;
             Self::drop_labelled(&mut tx, target, lease).await?;
-            let rows = sqlx::query::<DB>(
-                "SELECT p.fullname, p.text_hash, p.title, p.selftext FROM backlog b \
-                   JOIN things p ON p.fullname = b.fullname AND p.has_text \
-                  WHERE b.lease_id = $1 ORDER BY p.fullname",
-            )
-            .bind(lease)
-            .fetch_all(&mut *tx)
-            .await
-            .context(WHAT)?;
-            let mut posts = Vec::with_capacity(rows.len());
-            for row in &rows {
-                let fullname: Fullname = row.try_get(0).context(WHAT)?;
-                let title: String = row.try_get(2).context(WHAT)?;
-                let selftext: String = row.try_get(3).context(WHAT)?;
-                let text_hash = Self::text_hash(row, 1, &fullname)?;
-                let text = thing_text(&fullname, &title, &selftext);
-                // Logits are stored by text hash. With a wrong hash, they would be used for all posts that really have
-                // this hash.
-                if TextHash::new(&text) == text_hash {
-                    posts.push(ClaimedPost {
-                        fullname,
-                        text_hash,
-                        text,
-                    });
-                } else {
-                    Self::park(&mut tx, lease, &fullname, max_attempts).await?;
-                }
-            }
+            let posts = Self::assigned_posts(&mut tx, lease, max_attempts).await?;
             // A lease without posts would remain in the table until it expires.
             if posts.is_empty() {
                 Self::end_lease(&mut tx, lease).await?;
@@ -106,6 +79,42 @@ impl<DB: Dialect> SqlStore<DB> {
                 return Ok(Claim { lease, posts });
             }
         }
+    }
+
+    /// Returns the posts of a lease with their texts. Parks posts whose text does not match its hash: logits are stored
+    /// by text hash, so they would be used for all posts that really have this hash.
+    async fn assigned_posts(
+        tx: &mut Tx<DB>,
+        lease: Lease,
+        max_attempts: u32,
+    ) -> Result<Vec<ClaimedPost>> {
+        const WHAT: &str = "claim posts";
+        let rows = sqlx::query::<DB>(
+            "SELECT p.fullname, p.text_hash, p.title, p.selftext FROM backlog b \
+               JOIN things p ON p.fullname = b.fullname AND p.has_text \
+              WHERE b.lease_id = $1 ORDER BY p.fullname",
+        )
+        .bind(lease)
+        .fetch_all(&mut **tx)
+        .await
+        .context(WHAT)?;
+        let mut posts = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let (fullname, text_hash) = Self::fullname_and_hash(row, 0)?;
+            let title: String = row.try_get(2).context(WHAT)?;
+            let selftext: String = row.try_get(3).context(WHAT)?;
+            let text = thing_text(&fullname, &title, &selftext);
+            if TextHash::new(&text) == text_hash {
+                posts.push(ClaimedPost {
+                    fullname,
+                    text_hash,
+                    text,
+                });
+            } else {
+                Self::park(tx, lease, &fullname, max_attempts).await?;
+            }
+        }
+        Ok(posts)
     }
 
     /// Returns the lowest number of crashes among the claimable posts. Locks one of these posts, so that others cannot

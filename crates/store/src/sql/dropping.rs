@@ -5,20 +5,28 @@
 
 use sqlx::{AssertSqlSafe, QueryBuilder};
 
-use super::{ErrorContext, SqlStore, at, push_list};
+use super::{ErrorContext, SqlStore, Tx, at, push_list};
 use crate::dialect::Dialect;
 use crate::{Dependents, DropTarget, HypothesisId, ModelId, Result, StoreError};
 use topicmill_core::Timestamp;
 
 /// Labels deleted per transaction.
 const BATCH: i64 = 10_000;
+const DROP_LOGITS: &str = "drop logits";
 
 impl DropTarget {
-    /// Returns the column that refers to the label set or model, and its key.
-    fn column(self) -> (&'static str, i64) {
+    /// Returns the column that refers to the label set or model.
+    fn column(self) -> &'static str {
         match self {
-            Self::LabelSet(id) => ("label_set_id", id.0),
-            Self::Model(id) => ("model_id", id.0),
+            Self::LabelSet(_) => "label_set_id",
+            Self::Model(_) => "model_id",
+        }
+    }
+
+    fn key(self) -> i64 {
+        match self {
+            Self::LabelSet(id) => id.0,
+            Self::Model(id) => id.0,
         }
     }
 
@@ -35,7 +43,8 @@ impl DropTarget {
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn dependents(&self, what: DropTarget, now: Timestamp) -> Result<Dependents> {
         const WHAT: &str = "count dependent rows";
-        let (column, id) = what.column();
+        let column = what.column();
+        let now = self.database_time(at(now)).await?;
         let mut tx = self.begin().await?;
         // Deletes nothing: checks the privilege before some of the rows are gone.
         sqlx::query::<DB>("DELETE FROM label_sets WHERE 1 = 0")
@@ -52,7 +61,6 @@ impl<DB: Dialect> SqlStore<DB> {
             DropTarget::LabelSet(_) => "gold",
             DropTarget::Model(_) => "text_vectors",
         };
-        let now = self.database_time(&mut tx, at(now)).await?;
         let counts = format!(
             "SELECT (SELECT COUNT(*) FROM classifications WHERE {labels}), \
                     (SELECT COUNT(*) FROM current_target WHERE {column} = $1), \
@@ -63,7 +71,7 @@ impl<DB: Dialect> SqlStore<DB> {
         );
         let (labels, current, others, claimed): (i64, i64, i64, i64) =
             sqlx::query_as::<DB, _>(AssertSqlSafe(counts))
-                .bind(id)
+                .bind(what.key())
                 .bind(now)
                 .fetch_one(&mut *tx)
                 .await
@@ -83,13 +91,13 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub async fn drop_labels(&self, what: DropTarget) -> Result<u64> {
         const WHAT: &str = "drop labels";
-        let (column, id) = what.column();
+        let (column, key) = (what.column(), what.key());
         let mut tx = self.begin().await?;
         // Without its lease, a worker that has claimed posts under the dropped label set or model cannot write labels.
         sqlx::query::<DB>(AssertSqlSafe(format!(
             "DELETE FROM leases WHERE id IN (SELECT lease_id FROM backlog WHERE {column} = $1 AND lease_id IS NOT NULL)"
         )))
-        .bind(id)
+        .bind(key)
         .execute(&mut *tx)
         .await
         .context(WHAT)?;
@@ -97,7 +105,7 @@ impl<DB: Dialect> SqlStore<DB> {
         sqlx::query::<DB>(AssertSqlSafe(format!(
             "DELETE FROM backlog WHERE {column} = $1"
         )))
-        .bind(id)
+        .bind(key)
         .execute(&mut *tx)
         .await
         .context(WHAT)?;
@@ -106,7 +114,7 @@ impl<DB: Dialect> SqlStore<DB> {
                SELECT model_id, label_set_id, fullname FROM classifications WHERE {} LIMIT {BATCH})",
             what.labels()
         )))
-        .bind(id)
+        .bind(key)
         .execute(&mut *tx)
         .await
         .map(|done| DB::rows_affected(&done))
@@ -121,34 +129,40 @@ impl<DB: Dialect> SqlStore<DB> {
         hypotheses: &[HypothesisId],
         first: u8,
     ) -> Result<u64> {
-        const WHAT: &str = "drop logits";
         let mut tx = self.begin().await?;
         let mut deleted = 0;
-        for table in ["pair_logits", "text_vectors"] {
-            if table == "text_vectors" && model.is_none() {
-                continue;
+        if let Some(model) = model {
+            for table in ["pair_logits", "text_vectors"] {
+                let mut delete =
+                    QueryBuilder::<DB>::new(format!("DELETE FROM {table} WHERE model_id = "));
+                delete.push_bind(model);
+                deleted += Self::delete_texts_of_byte(&mut tx, delete, first).await?;
             }
-            let mut delete =
-                QueryBuilder::<DB>::new(format!("DELETE FROM {table} WHERE model_id "));
-            match model {
-                Some(model) => delete.push("= ").push_bind(model),
-                None => delete.push("IN (SELECT id FROM models)"),
-            };
-            // Hashes are uniformly distributed over their first byte.
-            let bounds = [first, first.saturating_add(1)].map(|byte| [byte]);
-            delete.push(" AND text_hash >= ").push_bind(&bounds[0][..]);
-            if first < u8::MAX {
-                delete.push(" AND text_hash < ").push_bind(&bounds[1][..]);
-            }
-            if model.is_none() {
-                delete.push(" AND hypothesis_id IN (");
-                push_list(&mut delete, hypotheses.iter().copied());
-            }
-            let done = delete.build().execute(&mut *tx).await.context(WHAT)?;
-            deleted += DB::rows_affected(&done);
+        } else {
+            let mut delete = QueryBuilder::<DB>::new(
+                "DELETE FROM pair_logits WHERE model_id IN (SELECT id FROM models) AND hypothesis_id IN (",
+            );
+            push_list(&mut delete, hypotheses.iter().copied());
+            deleted += Self::delete_texts_of_byte(&mut tx, delete, first).await?;
         }
-        tx.commit().await.context(WHAT)?;
+        tx.commit().await.context(DROP_LOGITS)?;
         Ok(deleted)
+    }
+
+    /// Completes and runs a DELETE: only for the texts whose hash begins with the byte `first`. Hashes are uniformly
+    /// distributed over their first byte.
+    async fn delete_texts_of_byte(
+        tx: &mut Tx<DB>,
+        mut delete: QueryBuilder<DB>,
+        first: u8,
+    ) -> Result<u64> {
+        delete.push(" AND text_hash >= ").push_bind(&[first][..]);
+        if let Some(next) = first.checked_add(1) {
+            delete.push(" AND text_hash < ").push_bind(&[next][..]);
+        }
+        let done = delete.build().execute(&mut **tx).await;
+        done.map(|done| DB::rows_affected(&done))
+            .context(DROP_LOGITS)
     }
 
     pub async fn drop_rest(&self, what: DropTarget, hypotheses: &[HypothesisId]) -> Result<()> {
@@ -164,9 +178,8 @@ impl<DB: Dialect> SqlStore<DB> {
             DropTarget::LabelSet(_) => "DELETE FROM label_sets WHERE id = $1",
             DropTarget::Model(_) => "DELETE FROM models WHERE id = $1",
         };
-        let (_, id) = what.column();
-        let deleted = sqlx::query::<DB>(delete).bind(id).execute(&mut *tx).await;
-        deleted.context(WHAT)?;
+        let delete = sqlx::query::<DB>(delete).bind(what.key());
+        delete.execute(&mut *tx).await.context(WHAT)?;
         tx.commit().await.context(WHAT)
     }
 }

@@ -5,30 +5,25 @@ use std::collections::HashMap;
 use sqlx::{QueryBuilder, Row};
 
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
-use crate::dialect::Dialect;
-use crate::gold::{FrameCell, Grouping};
+use crate::dialect::{Bucket, Dialect};
+use crate::gold::{FrameCell, FrameQuery, Grouping};
 use crate::{Result, Target, TimeStep};
-use topicmill_core::{Fullname, TextHash, ThingKind, Timestamp};
+use topicmill_core::{Fullname, TextHash, Timestamp};
 
-/// Returns the SQL for the groups of posts `p`: the grouping key, and its text, computed from that key as `bucket`.
-fn group_sql<DB: Dialect>(by: Option<Grouping>) -> (String, &'static str) {
-    match by.map(Grouping::name) {
-        None => ("CAST(NULL AS TEXT)".to_owned(), "bucket"),
-        Some("collected") => {
-            let (key, text) = DB::bucket(TimeStep::Day);
-            (key.replace("created_at", "collected_at"), text)
+/// Returns the SQL for the groups of posts `p`.
+fn bucket_of<DB: Dialect>(by: Option<Grouping>) -> Bucket {
+    let key = match by {
+        Some(Grouping::COLLECTED) => return DB::bucket("p.collected_at", TimeStep::Day),
+        Some(Grouping::MONTH) => return DB::bucket("p.created_at", TimeStep::Month),
+        Some(flag @ (Grouping::OVER_18 | Grouping::IS_SELF)) => {
+            format!("CASE WHEN p.{} THEN 'yes' ELSE 'no' END", flag.name())
         }
-        Some(Grouping::MONTH) => {
-            let (key, text) = DB::bucket(TimeStep::Month);
-            (key.to_owned(), text)
-        }
-        Some(flag @ ("over_18" | "is_self")) => (
-            format!("CASE WHEN p.{flag} THEN 'yes' ELSE 'no' END"),
-            "bucket",
-        ),
         // An empty flair is none.
-        Some(column) => (format!("NULLIF(p.{column}, '')"), "bucket"),
-    }
+        Some(column) => format!("NULLIF(p.{}, '')", column.name()),
+        None => "CAST(NULL AS TEXT)".to_owned(),
+    };
+    let text = "bucket".to_owned();
+    Bucket { key, text }
 }
 
 /// Pushes an expression for the wave of a post `p`: the number of `cuts` before or at which it was first stored, or one
@@ -61,62 +56,54 @@ fn push_wave<DB: Dialect>(
     select.push(" END AS BIGINT)");
 }
 
+fn wave_index(wave: i64) -> usize {
+    usize::try_from(wave).expect("`push_wave` numbers waves from 0")
+}
+
 impl<DB: Dialect> SqlStore<DB> {
-    pub async fn frame(
-        &self,
-        kind: ThingKind,
-        target: Target,
-        (cuts, drawn): (&[Timestamp], &[Option<Timestamp>]),
-        by: Option<Grouping>,
-        posts: Option<&[Fullname]>,
-        period: Option<(Timestamp, Timestamp)>,
-    ) -> Result<Vec<FrameCell>> {
-        let chunks: Vec<Option<&[Fullname]>> = match posts {
-            None => vec![None],
-            Some(posts) => posts.chunks(ROWS_A_STATEMENT).map(Some).collect(),
-        };
-        let (key, text) = group_sql::<DB>(by);
-        let cell = |row: DB::Row| {
-            let (wave, posts): (i64, i64) = (row.try_get(0)?, row.try_get(5)?);
-            Ok(FrameCell {
-                wave: usize::try_from(wave).expect("a position in the list"),
-                subreddit: row.try_get(1)?,
-                topic: row.try_get(2)?,
-                group: row.try_get(3)?,
-                label: row.try_get(4)?,
-                posts: posts.unsigned_abs(),
-            })
+    pub async fn frame(&self, query: &FrameQuery<'_>) -> Result<Vec<FrameCell>> {
+        let Some(posts) = query.posts else {
+            return self.frame_cells(query).await;
         };
         let mut cells = Vec::new();
-        for chunk in chunks {
-            let mut select = QueryBuilder::<DB>::new("SELECT wave, subreddit, topic, ");
-            select.push(format!(
-                "{text}, outcome, COUNT(*) FROM (SELECT {key} AS bucket, "
-            ));
-            push_wave(&mut select, cuts, drawn);
-            select.push(format!(
-                " AS wave, p.subreddit, p.topic, \
-                 CASE WHEN c.abstained THEN NULL ELSE c.label END AS outcome \
-                   FROM things p JOIN classifications c ON c.fullname = p.fullname AND c.text_hash = p.text_hash \
-                  WHERE p.kind = '{kind}' AND c.model_id = ",
-            ));
-            select
-                .push_bind(target.model)
-                .push(" AND c.label_set_id = ");
-            select.push_bind(target.label_set);
-            if let Some((since, until)) = period {
-                select.push(" AND p.created_at >= ").push_bind(since);
-                select.push(" AND p.created_at < ").push_bind(until);
-            }
-            if let Some(chunk) = chunk {
-                select.push(" AND p.fullname IN (");
-                push_list(&mut select, chunk.iter().map(Fullname::as_str));
-            }
-            select.push(") AS labelled GROUP BY wave, subreddit, topic, bucket, outcome");
-            let counted = select.build().try_map(cell).fetch_all(&self.pool).await;
-            cells.extend(counted.context("count the posts of the sampling frame")?);
+        for chunk in posts.chunks(ROWS_A_STATEMENT) {
+            let posts = Some(chunk);
+            cells.extend(self.frame_cells(&FrameQuery { posts, ..*query }).await?);
         }
         Ok(cells)
+    }
+
+    async fn frame_cells(&self, query: &FrameQuery<'_>) -> Result<Vec<FrameCell>> {
+        let Bucket { key, text } = bucket_of::<DB>(query.by);
+        let mut select = QueryBuilder::<DB>::new(format!(
+            "SELECT wave, subreddit, topic, {text}, outcome, COUNT(*) FROM (SELECT {key} AS bucket, "
+        ));
+        push_wave(&mut select, query.cuts, query.drawn);
+        select.push(format!(
+            " AS wave, p.subreddit, p.topic, \
+             CASE WHEN c.abstained THEN NULL ELSE c.label END AS outcome \
+               FROM things p JOIN classifications c ON c.fullname = p.fullname AND c.text_hash = p.text_hash \
+              WHERE p.kind = '{}' AND c.model_id = ",
+            query.kind
+        ));
+        select.push_bind(query.target.model);
+        select.push(" AND c.label_set_id = ");
+        select.push_bind(query.target.label_set);
+        if let Some((since, until)) = query.period {
+            select.push(" AND p.created_at >= ").push_bind(since);
+            select.push(" AND p.created_at < ").push_bind(until);
+        }
+        if let Some(posts) = query.posts {
+            select.push(" AND p.fullname IN (");
+            push_list(&mut select, posts.iter().map(Fullname::as_str));
+        }
+        select.push(") AS labelled GROUP BY wave, subreddit, topic, bucket, outcome");
+        select
+            .build()
+            .try_map(row_as!(FrameCell: wave(wave_index), subreddit, topic, group, label, posts(i64::unsigned_abs)))
+            .fetch_all(&self.pool)
+            .await
+            .context("count the posts of the sampling frame")
     }
 
     pub async fn is_text_deleted_before(&self, time: Timestamp) -> Result<bool> {
@@ -134,12 +121,11 @@ impl<DB: Dialect> SqlStore<DB> {
         by: Grouping,
         posts: &[Fullname],
     ) -> Result<HashMap<Fullname, Option<String>>> {
-        let (key, text) = group_sql::<DB>(Some(by));
+        let Bucket { key, text } = bucket_of::<DB>(Some(by));
         let mut groups = HashMap::new();
         for chunk in posts.chunks(ROWS_A_STATEMENT) {
-            let mut select = QueryBuilder::<DB>::new("SELECT fullname, ");
-            select.push(format!(
-                "{text} FROM (SELECT p.fullname, {key} AS bucket FROM things p WHERE p.fullname IN ("
+            let mut select = QueryBuilder::<DB>::new(format!(
+                "SELECT fullname, {text} FROM (SELECT p.fullname, {key} AS bucket FROM things p WHERE p.fullname IN ("
             ));
             push_list(&mut select, chunk.iter().map(Fullname::as_str));
             select.push(") AS grouped");
@@ -158,7 +144,7 @@ impl<DB: Dialect> SqlStore<DB> {
         const WHAT: &str = "find the posts that the review page would draw";
         // As in `posts_to_review`, the two NOTs make SQLite use the index of text hashes.
         let rows = sqlx::query::<DB>(
-            "SELECT c.text_hash, p.collected_at, c.fullname FROM classifications c JOIN things p \
+            "SELECT c.fullname, c.text_hash, p.collected_at FROM classifications c JOIN things p \
                  ON p.fullname = c.fullname AND p.text_hash = c.text_hash \
               WHERE c.text_hash <= $3 AND NOT c.model_id <> $1 AND NOT c.label_set_id <> $2 AND p.has_text \
                 AND p.kind = 'post' \
@@ -173,11 +159,8 @@ impl<DB: Dialect> SqlStore<DB> {
         .await
         .context(WHAT)?;
         let post = |row: DB::Row| {
-            let fullname = row.try_get(2).context(WHAT)?;
-            Ok((
-                Self::text_hash(&row, 0, &fullname)?,
-                row.try_get(1).context(WHAT)?,
-            ))
+            let (_, hash) = Self::fullname_and_hash(&row, 0)?;
+            Ok((hash, row.try_get(2).context(WHAT)?))
         };
         rows.into_iter().map(post).collect()
     }

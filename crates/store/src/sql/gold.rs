@@ -105,10 +105,8 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut select = QueryBuilder::<DB>::new(
             "SELECT p.fullname, p.text_hash FROM things p WHERE p.fullname IN (",
         );
-        push_list(
-            &mut select,
-            answers.iter().map(|answer| answer.fullname.as_str()),
-        );
+        let posts = answers.iter().map(|answer| answer.fullname.as_str());
+        push_list(&mut select, posts);
         select.push(" ORDER BY p.fullname ").push(DB::SHARE_POSTS);
         let pairs = select.build_query_as().fetch_all(&mut **tx).await;
         pairs
@@ -120,10 +118,8 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut select = QueryBuilder::<DB>::new(
             "SELECT fullname, annotator, label FROM gold WHERE fullname IN (",
         );
-        push_list(
-            &mut select,
-            answers.iter().map(|answer| answer.fullname.as_str()),
-        );
+        let posts = answers.iter().map(|answer| answer.fullname.as_str());
+        push_list(&mut select, posts);
         let rows: Vec<(String, String, Option<String>)> = select
             .build_query_as()
             .fetch_all(&mut **tx)
@@ -189,33 +185,32 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn answers(&self) -> Result<Vec<StoredGold>> {
-        self.answers_where(None).await
+        self.read_answers(Self::select_answers()).await
     }
 
     pub async fn answers_about(&self, post: &Fullname) -> Result<Vec<StoredGold>> {
-        self.answers_where(Some(("g.fullname = ", post.as_str())))
-            .await
+        let mut select = Self::select_answers();
+        select.push(" WHERE g.fullname = ").push_bind(post.as_str());
+        self.read_answers(select).await
     }
 
     pub async fn answers_by(&self, annotator: &str) -> Result<Vec<StoredGold>> {
-        self.answers_where(Some(("g.annotator = ", annotator)))
-            .await
+        let mut select = Self::select_answers();
+        select.push(" WHERE g.annotator = ").push_bind(annotator);
+        self.read_answers(select).await
     }
 
-    async fn answers_where(&self, only: Option<(&str, &str)>) -> Result<Vec<StoredGold>> {
-        const WHAT: &str = "read answers";
-        let mut select = QueryBuilder::<DB>::new(
+    fn select_answers() -> QueryBuilder<DB> {
+        QueryBuilder::new(
             "SELECT g.fullname, g.annotator, g.label, g.label_set_id, g.chosen, g.source, g.answered_at, \
                     g.in_random_sample, g.text_hash = p.text_hash, g.text_hash, g.note, p.collected_at, p.created_at, \
                     p.text_purged_at \
                FROM gold g JOIN things p ON p.fullname = g.fullname",
-        );
-        if let Some((column, value)) = only {
-            select
-                .push(" WHERE ")
-                .push(column)
-                .push_bind(value.to_owned());
-        }
+        )
+    }
+
+    async fn read_answers(&self, mut select: QueryBuilder<DB>) -> Result<Vec<StoredGold>> {
+        const WHAT: &str = "read answers";
         select.push(" ORDER BY g.fullname, g.answered_at, g.annotator");
         let rows = select.build().fetch_all(&self.pool).await.context(WHAT)?;
         let stored = |row: DB::Row| {
@@ -393,8 +388,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     fn review_post(row: DB::Row) -> Result<ReviewPost> {
         const WHAT: &str = "read posts to review";
-        let fullname = row.try_get(9).context(WHAT)?;
-        let text_hash = Self::text_hash(&row, 10, &fullname)?;
+        let (fullname, text_hash) = Self::fullname_and_hash(&row, 9)?;
         row_as!(ReviewPost: subreddit, title, selftext, url, permalink, created_at, label, score, abstained;
             fullname = fullname; text_hash = text_hash)(row)
         .context(WHAT)

@@ -10,6 +10,11 @@ use crate::dialect::Dialect;
 use crate::{Result, TopicKeywords};
 use topicmill_core::Timestamp;
 
+fn strings(Json(values): Json<Vec<Value>>) -> Vec<String> {
+    let strings = values.iter().filter_map(Value::as_str);
+    strings.map(str::to_owned).collect()
+}
+
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn record_keywords(
         &self,
@@ -19,14 +24,15 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<bool> {
         const WHAT: &str = "record the keywords of a topic";
         loop {
-            let all = self.keywords().await?;
-            let last = all.iter().rfind(|row| row.topic == topic);
+            let rows = self.keywords().await?;
+            let last = rows.iter().rfind(|row| row.topic == topic);
             if last.map_or(&[][..], |row| &row.keywords) == keywords {
                 return Ok(false);
             }
             // This change is after the last one, whatever the clock says.
-            let after_last = last.map(|row| row.since.as_datetime() + TimeDelta::seconds(1));
-            let since = after_last.map_or(now, |after| now.max(after.into()));
+            let since = last.map_or(now, |row| {
+                now.max((row.since.as_datetime() + TimeDelta::seconds(1)).into())
+            });
             let inserted = sqlx::query::<DB>(
                 "INSERT INTO topic_keywords (topic, since, keywords) VALUES ($1, $2, $3) \
                  ON CONFLICT (topic, since) DO NOTHING",
@@ -37,10 +43,10 @@ impl<DB: Dialect> SqlStore<DB> {
             .execute(&self.pool)
             .await
             .context(WHAT)?;
-            // If not, another run has recorded other keywords in the meantime.
             if DB::rows_affected(&inserted) > 0 {
                 break;
             }
+            // Another run has recorded keywords in the meantime, so they are compared again.
         }
         sqlx::query_scalar::<DB, _>("SELECT EXISTS (SELECT 1 FROM posts WHERE topic = $1)")
             .bind(topic)
@@ -50,15 +56,8 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn keywords(&self) -> Result<Vec<TopicKeywords>> {
-        let decode = |row: DB::Row| {
-            let Json(keywords): Json<Vec<Value>> = row.try_get(2)?;
-            let keywords = keywords.iter().filter_map(Value::as_str);
-            row_as!(TopicKeywords: topic, since; keywords = keywords.map(str::to_owned).collect())(
-                row,
-            )
-        };
         sqlx::query::<DB>("SELECT topic, since, keywords FROM topic_keywords ORDER BY topic, since")
-            .try_map(decode)
+            .try_map(row_as!(TopicKeywords: topic, since, keywords(strings)))
             .fetch_all(&self.pool)
             .await
             .context("read the keywords of topics")

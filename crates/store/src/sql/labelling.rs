@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, QueryBuilder, Row};
 
-use super::stored_posts::BULK_ROWS;
+use super::stored_posts::{Attempt, BULK_ROWS};
 use super::{ErrorContext, POSTS_A_STATEMENT, SqlStore, Tx, at, push_list};
 use crate::bulk::{Insert, Keys, Values};
 use crate::dialect::Dialect;
@@ -25,40 +25,40 @@ const DAY: i64 = 86_400;
 
 /// A result whose post still has the scored text and is locked until the transaction ends. The post's day and topic are
 /// copied to its label for the views that compute counts.
-struct Locked<'c> {
-    done: &'c Classified,
+struct LockedPost<'c> {
+    result: &'c Classified,
     /// Days since 1970.
     day: i64,
     topic: Option<String>,
 }
 
-impl Locked<'_> {
+impl LockedPost<'_> {
     fn fullname(&self) -> &str {
-        self.done.fullname.as_str()
+        self.result.fullname.as_str()
     }
 }
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub async fn save_labels(&self, write: &LabelWrite, done: &[Classified]) -> Result<Written> {
+    pub async fn save_labels(&self, write: &LabelWrite, results: &[Classified]) -> Result<Written> {
         // In order of fullname, as in all writers.
-        let mut sorted: Vec<&Classified> = done.iter().collect();
-        sorted.sort_unstable_by(|one, two| one.fullname.cmp(&two.fullname));
-        match self.try_save_labels(write, &sorted, true).await {
+        let mut sorted: Vec<&Classified> = results.iter().collect();
+        sorted.sort_unstable_by(|a, b| a.fullname.cmp(&b.fullname));
+        match self.try_save_labels(write, &sorted, Attempt::First).await {
             // Another worker has since stored logits for one of the texts.
             Err(error) if is_duplicate_key(&error) => {
-                self.try_save_labels(write, &sorted, false).await
+                self.try_save_labels(write, &sorted, Attempt::AfterDuplicateKey)
+                    .await
             }
             written => written,
         }
     }
 
-    /// Stores labels in order of fullname. With `bulk`, many logits are inserted by the fastest method, which fails if
-    /// one of them is already stored.
+    /// Stores labels in order of fullname.
     async fn try_save_labels(
         &self,
         write: &LabelWrite,
         sorted: &[&Classified],
-        bulk: bool,
+        attempt: Attempt,
     ) -> Result<Written> {
         let begun = self.pool.begin_with(DB::BEGIN_LABELS).await;
         let mut tx = begun.context("begin a transaction")?;
@@ -82,18 +82,18 @@ impl<DB: Dialect> SqlStore<DB> {
             // those that are labelled, or that are still in the backlog because they are leased.
             let dequeued = Self::dequeue(&mut tx, write, &posts).await?;
             if write.lease.is_some() {
-                posts.retain(|post| dequeued.contains(&post.done.fullname));
+                posts.retain(|post| dequeued.contains(&post.result.fullname));
             } else {
                 let others = Self::leased_or_labelled(&mut tx, write.target, &posts).await?;
-                posts.retain(|post| !others.contains(&post.done.fullname));
+                posts.retain(|post| !others.contains(&post.result.fullname));
             }
             if posts.is_empty() {
                 continue;
             }
             for post in &posts {
-                stored.add(post.done.scores.outcome);
+                stored.add(post.result.scores.outcome);
             }
-            Self::insert_logits(&mut tx, write.logits_model, &posts, bulk).await?;
+            Self::insert_logits(&mut tx, write.logits_model, &posts, attempt).await?;
             Self::insert_vectors(&mut tx, write.logits_model, &posts).await?;
             Self::upsert_labels(&mut tx, write, &slugs, &posts).await?;
         }
@@ -118,32 +118,33 @@ impl<DB: Dialect> SqlStore<DB> {
     /// vectors are written for it.
     async fn lock_unchanged_posts<'c>(
         tx: &mut Tx<DB>,
-        done: &[&'c Classified],
-    ) -> Result<Vec<Locked<'c>>> {
+        results: &[&'c Classified],
+    ) -> Result<Vec<LockedPost<'c>>> {
         const WHAT: &str = "lock posts with unchanged text";
         let mut select = QueryBuilder::<DB>::new(
             "SELECT p.fullname, p.text_hash, p.created_at, p.topic FROM things p WHERE p.fullname IN (",
         );
-        push_list(&mut select, done.iter().map(|one| one.fullname.as_str()));
+        let names = results.iter().map(|result| result.fullname.as_str());
+        push_list(&mut select, names);
         select.push(" ORDER BY p.fullname ").push(DB::SHARE_POSTS);
         let rows = select.build().fetch_all(&mut **tx).await.context(WHAT)?;
-        let results: HashMap<&str, &'c Classified> = done
+        let by_name: HashMap<&str, &'c Classified> = results
             .iter()
-            .map(|one| (one.fullname.as_str(), *one))
+            .map(|result| (result.fullname.as_str(), *result))
             .collect();
         let decode = |row: &DB::Row| -> Result<_, sqlx::Error> {
             let (fullname, text_hash): (String, Vec<u8>) = (row.try_get(0)?, row.try_get(1)?);
             let created_at: DateTime<Utc> = row.try_get(2)?;
-            let post = Locked {
-                done: results[fullname.as_str()],
+            let post = LockedPost {
+                result: by_name[fullname.as_str()],
                 day: created_at.timestamp().div_euclid(DAY),
                 topic: row.try_get(3)?,
             };
-            Ok((post.done.text_hash.as_bytes() == text_hash).then_some(post))
+            Ok((post.result.text_hash.as_bytes() == text_hash).then_some(post))
         };
         let unchanged = rows.iter().filter_map(|row| decode(row).transpose());
-        let mut locked: Vec<Locked<'c>> = unchanged.collect::<Result<_, _>>().context(WHAT)?;
-        locked.sort_unstable_by(|one, two| one.fullname().cmp(two.fullname()));
+        let mut locked: Vec<LockedPost<'c>> = unchanged.collect::<Result<_, _>>().context(WHAT)?;
+        locked.sort_unstable_by(|a, b| a.fullname().cmp(b.fullname()));
         Ok(locked)
     }
 
@@ -161,7 +162,7 @@ impl<DB: Dialect> SqlStore<DB> {
     async fn dequeue(
         tx: &mut Tx<DB>,
         write: &LabelWrite,
-        posts: &[Locked<'_>],
+        posts: &[LockedPost<'_>],
     ) -> Result<HashSet<Fullname>> {
         let mut delete = QueryBuilder::<DB>::new("DELETE FROM backlog WHERE model_id = ");
         delete
@@ -173,7 +174,7 @@ impl<DB: Dialect> SqlStore<DB> {
             None => delete.push(" AND lease_id IS NULL"),
         };
         delete.push(" AND fullname IN (");
-        push_list(&mut delete, posts.iter().map(Locked::fullname));
+        push_list(&mut delete, posts.iter().map(LockedPost::fullname));
         delete.push(" RETURNING fullname");
         let dequeued = delete.build_query_scalar().fetch_all(&mut **tx).await;
         dequeued
@@ -185,7 +186,7 @@ impl<DB: Dialect> SqlStore<DB> {
     async fn leased_or_labelled(
         tx: &mut Tx<DB>,
         target: Target,
-        posts: &[Locked<'_>],
+        posts: &[LockedPost<'_>],
     ) -> Result<HashSet<Fullname>> {
         let Target { model, label_set } = target;
         let mut select = QueryBuilder::<DB>::new(format!(
@@ -196,23 +197,23 @@ impl<DB: Dialect> SqlStore<DB> {
                            AND b.label_set_id = {label_set} AND b.fullname = p.fullname) IS NOT NULL) \
                 AND p.fullname IN ("
         ));
-        push_list(&mut select, posts.iter().map(Locked::fullname));
+        push_list(&mut select, posts.iter().map(LockedPost::fullname));
         let posts = select.build_query_scalar().fetch_all(&mut **tx).await;
         posts
             .map(HashSet::from_iter)
             .context("read leased and labelled posts")
     }
 
-    /// Stores the logits that were computed for these labels. For `bulk`, see [`Self::try_save_labels`].
+    /// Stores the logits that were computed for these labels.
     async fn insert_logits(
         tx: &mut Tx<DB>,
         model: ModelId,
-        posts: &[Locked<'_>],
-        bulk: bool,
+        posts: &[LockedPost<'_>],
+        attempt: Attempt,
     ) -> Result<()> {
         let logits = posts.iter().flat_map(|post| {
-            let logits = post.done.logits.iter();
-            logits.map(|one| (&post.done.text_hash, one.hypothesis, &one.logits))
+            let logits = post.result.logits.iter();
+            logits.map(|new| (&post.result.text_hash, new.hypothesis, &new.logits))
         });
         let mut rows: Vec<(&TextHash, HypothesisId, &PairLogits)> = logits.collect();
         // In PostgreSQL, an insert waits for another transaction that inserts the same key. The same order in all
@@ -236,7 +237,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 ("contradiction", real(|logits| logits.contradiction)),
                 ("neutral", real(|logits| logits.neutral)),
             ],
-            keys: if DB::BULK_LOGITS && bulk && rows.len() >= BULK_ROWS {
+            keys: if DB::BULK_LOGITS && attempt == Attempt::First && rows.len() >= BULK_ROWS {
                 Keys::New
             } else {
                 KEEP_STORED
@@ -247,10 +248,14 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Stores the vectors that were computed for these labels.
-    async fn insert_vectors(tx: &mut Tx<DB>, model: ModelId, posts: &[Locked<'_>]) -> Result<()> {
+    async fn insert_vectors(
+        tx: &mut Tx<DB>,
+        model: ModelId,
+        posts: &[LockedPost<'_>],
+    ) -> Result<()> {
         let vectors = posts.iter().filter_map(|post| {
-            let vector = post.done.vector.as_ref()?;
-            Some((&post.done.text_hash, vector.as_bytes()))
+            let vector = post.result.vector.as_ref()?;
+            Some((&post.result.text_hash, vector.as_bytes()))
         });
         let mut rows: Vec<(&TextHash, &[u8])> = vectors.collect();
         rows.sort_unstable_by_key(|(hash, _)| **hash);
@@ -276,7 +281,7 @@ impl<DB: Dialect> SqlStore<DB> {
         tx: &mut Tx<DB>,
         write: &LabelWrite,
         slugs: &[String],
-        posts: &[Locked<'_>],
+        posts: &[LockedPost<'_>],
     ) -> Result<()> {
         let &LabelWrite {
             target,
@@ -286,8 +291,8 @@ impl<DB: Dialect> SqlStore<DB> {
             ..
         } = write;
         let n = posts.len();
-        let results = posts.iter().map(|post| post.done);
-        let scores = results.clone().map(|done| &done.scores);
+        let results = posts.iter().map(|post| post.result);
+        let scores = results.clone().map(|result| &result.scores);
         let real = |of: fn(&Scores) -> f64| {
             Values::Real(scores.clone().map(|scores| Some(of(scores))).collect())
         };
@@ -303,7 +308,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 ("label_set_id", Values::repeat(target.label_set.0, n)),
             ]
         };
-        let hashes = results.map(|done| done.text_hash.as_bytes());
+        let hashes = results.map(|result| result.text_hash.as_bytes());
         let labels = scores
             .clone()
             .map(|scores| Some(slugs[scores.best].as_str()));

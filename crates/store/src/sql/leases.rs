@@ -43,9 +43,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn renew(&self, lease_id: Lease, now: Timestamp, lease: Duration) -> Result<bool> {
-        const WHAT: &str = "renew a lease";
-        let mut connection = self.pool.acquire().await.context(WHAT)?;
-        let now = self.database_time(&mut connection, at(now)).await?;
+        let now = self.database_time(at(now)).await?;
         // An expired lease is renewed too: its row exists until another worker reclaims it, and only the row counts. A
         // delayed renewal must not undo a later one. An expiry far in the future was written before the clock was set
         // back, so it is replaced.
@@ -57,10 +55,10 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(lease_id)
         .bind(now + lease)
         .bind(now + lease * 2)
-        .execute(&mut *connection)
+        .execute(&self.pool)
         .await
         .map(|done| DB::rows_affected(&done) == 1)
-        .context(WHAT)
+        .context("renew a lease")
     }
 
     /// Locks a lease before any post, so that it is neither reclaimed nor ended while its posts are written. Returns
@@ -130,12 +128,9 @@ impl<DB: Dialect> SqlStore<DB> {
     // The foreign key sets `lease_id` of its posts to NULL, so that they are claimable at once, without a crash or an
     // attempt.
     pub async fn release(&self, lease_id: Lease) -> Result<()> {
-        sqlx::query::<DB>("DELETE FROM leases WHERE id = $1")
-            .bind(lease_id)
-            .execute(&self.pool)
-            .await
-            .map(drop)
-            .context("release a lease")
+        let mut tx = self.begin().await?;
+        Self::end_lease(&mut tx, lease_id).await?;
+        tx.commit().await.context("release a lease")
     }
 
     pub async fn lease_holders(&self) -> Result<Vec<(Lease, String)>> {

@@ -61,10 +61,11 @@ impl<DB: Dialect> SqlStore<DB> {
                        WHERE text_purged_at IS NULL AND NOT context_purged AND fullname IN (";
         let names = posts.iter().map(|post| post.as_str()).collect();
         let text = |row: &DB::Row| {
-            let fullname: Fullname = row.try_get(0).context(WHAT)?;
+            let (fullname, text_hash) = Self::fullname_and_hash(row, 0)?;
             let body: String = row.try_get(3).context(WHAT)?;
             Ok(StoredText {
-                text_hash: Self::text_hash(row, 1, &fullname)?,
+                fullname,
+                text_hash,
                 title: row.try_get(2).context(WHAT)?,
                 // `[removed]` would be the most common word in removed posts.
                 body: if is_placeholder(&body) {
@@ -72,7 +73,6 @@ impl<DB: Dialect> SqlStore<DB> {
                 } else {
                     body
                 },
-                fullname,
             })
         };
         let rows = self.rows_in(select, names, WHAT).await?;
@@ -85,7 +85,7 @@ impl<DB: Dialect> SqlStore<DB> {
         texts: &[TextHash],
     ) -> Result<Vec<Option<Vec<f64>>>> {
         const WHAT: &str = "read the scores of texts";
-        let mut found: HashMap<Vec<u8>, Vec<f64>> = HashMap::new();
+        let mut by_hash: HashMap<Vec<u8>, Vec<f64>> = HashMap::new();
         // The condition on all hashes is that of the index.
         let select = format!(
             "SELECT c.text_hash, CAST(k.scores AS TEXT) FROM classifications c JOIN packed_scores k \
@@ -104,23 +104,18 @@ impl<DB: Dialect> SqlStore<DB> {
                 row: hex(&hash),
                 detail: error.to_string(),
             })?;
-            found.insert(hash, scores);
+            by_hash.insert(hash, scores);
         }
-        let scores = texts.iter().map(|text| found.get(text.as_bytes()));
+        let scores = texts.iter().map(|text| by_hash.get(text.as_bytes()));
         Ok(scores.map(Option::<&_>::cloned).collect())
     }
 
     pub async fn text_hashes(&self, posts: &[Fullname]) -> Result<Vec<(Fullname, TextHash)>> {
-        const WHAT: &str = "find posts";
         let select = "SELECT fullname, text_hash FROM things WHERE fullname IN (";
         let names = posts.iter().map(Fullname::as_str).collect();
-        let hash = |row: &DB::Row| {
-            let fullname: Fullname = row.try_get(0).context(WHAT)?;
-            let hash = Self::text_hash(row, 1, &fullname)?;
-            Ok((fullname, hash))
-        };
-        let rows = self.rows_in(select, names, WHAT).await?;
-        rows.iter().map(hash).collect()
+        let rows = self.rows_in(select, names, "find posts").await?;
+        let pairs = rows.iter().map(|row| Self::fullname_and_hash(row, 0));
+        pairs.collect()
     }
 
     pub async fn collection_topics(

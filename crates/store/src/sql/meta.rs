@@ -3,9 +3,9 @@
 use sqlx::AssertSqlSafe;
 
 use super::{ErrorContext, SqlStore, Tx};
-use crate::Result;
 use crate::dialect::Dialect;
 use crate::maintenance::REWRITE_DUE;
+use crate::{Result, StoreError};
 
 /// Stores the value `$2` under the key `$1`.
 pub(super) const SET_META: &str = "INSERT INTO meta (key, value) VALUES ($1, $2) \
@@ -46,5 +46,17 @@ impl<DB: Dialect> SqlStore<DB> {
             .fetch_optional(&self.pool)
             .await
             .context("read a value")
+    }
+
+    pub async fn author_key(&self) -> Result<String> {
+        self.meta("author_key")
+            .await?
+            // A row policy of roles.sql hides the key from users who may not store posts.
+            .ok_or_else(|| {
+                StoreError::Denied(
+                    "permission denied for the key of author hashes, which purging by author needs"
+                        .to_owned(),
+                )
+            })
     }
 }

@@ -4,12 +4,16 @@
 //! `RETURNING`. The differences are in [`Dialect`]. This file contains the code that the statements share. `opening.rs`
 //! opens databases. The statements are in one file per concern.
 
-/// Returns a function that decodes a row into a struct, with the listed fields in the order of the columns.
+/// Returns a function that decodes a row into a struct, with the listed fields in the order of the columns. A function
+/// in parentheses converts the value of its field.
 macro_rules! row_as {
-    ($kind:ident: $($field:ident),+ $(; $other:ident = $value:expr)*) => {
+    ($kind:ident: $($field:ident $(($convert:path))?),+ $(; $other:ident = $value:expr)*) => {
         |row: DB::Row| -> Result<$kind, sqlx::Error> {
             let mut columns = 0..;
-            $(let $field = row.try_get(columns.next().expect("the range is endless"))?;)+
+            $(
+                let $field = row.try_get(columns.next().expect("the range is endless"))?;
+                $(let $field = $convert($field);)?
+            )+
             Ok($kind { $($field,)+ $($other: $value,)* })
         }
     };
@@ -48,8 +52,9 @@ mod watermarks;
 
 use std::sync::Arc;
 
+use sqlx::types::Json;
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{AssertSqlSafe, Encode, Pool, QueryBuilder, Row, Transaction, Type};
+use sqlx::{AssertSqlSafe, Encode, Pool, QueryBuilder, Row, SqlSafeStr, Transaction, Type};
 
 pub(super) use self::opening::TABLES;
 use self::post_rows::json_array;
@@ -104,6 +109,10 @@ fn at(time: Timestamp) -> DateTime<Utc> {
 
 fn count(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+fn from_json<T>(Json(value): Json<T>) -> T {
+    value
 }
 
 /// Pushes the values and the closing parenthesis of an `IN (` that was just pushed.
@@ -174,14 +183,19 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(rows)
     }
 
-    /// Decodes the hash of a post's text.
-    pub(super) fn text_hash(row: &DB::Row, column: usize, fullname: &Fullname) -> Result<TextHash> {
-        let hash: Vec<u8> = row.try_get(column).context("read the hash of a text")?;
-        TextHash::try_from(hash.as_slice()).map_err(|_| StoreError::Corrupt {
-            table: "things",
-            row: fullname.to_string(),
-            detail: "`text_hash` does not have 16 bytes".into(),
-        })
+    /// Decodes a post's fullname in the column `first`, and the hash of its text in the next one.
+    fn fullname_and_hash(row: &DB::Row, first: usize) -> Result<(Fullname, TextHash)> {
+        const WHAT: &str = "read the hash of a text";
+        let fullname: Fullname = row.try_get(first).context(WHAT)?;
+        let hash: Vec<u8> = row.try_get(first + 1).context(WHAT)?;
+        match TextHash::try_from(hash.as_slice()) {
+            Ok(hash) => Ok((fullname, hash)),
+            Err(_) => Err(StoreError::Corrupt {
+                table: "things",
+                row: fullname.to_string(),
+                detail: "`text_hash` does not have 16 bytes".into(),
+            }),
+        }
     }
 
     pub async fn info(&self) -> Result<Info> {
@@ -192,9 +206,8 @@ impl<DB: Dialect> SqlStore<DB> {
             .context(WHAT)?;
         let mut rows = Vec::with_capacity(TABLES.len());
         for table in TABLES {
-            let sql = AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));
-            let count = sqlx::query_scalar::<DB, _>(sql).fetch_one(&self.pool).await;
-            rows.push((table.to_owned(), count.context(WHAT)?));
+            let count = AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));
+            rows.push((table.to_owned(), self.number(count, WHAT).await?));
         }
         Ok(Info {
             backend: DB::BACKEND,
@@ -207,7 +220,7 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    async fn number(&self, sql: &'static str, what: &'static str) -> Result<i64> {
+    pub(super) async fn number(&self, sql: impl SqlSafeStr, what: &'static str) -> Result<i64> {
         sqlx::query_scalar::<DB, _>(sql)
             .fetch_one(&self.pool)
             .await
@@ -216,17 +229,13 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Returns the time for leases and quotas. This is the time of the database's clock, because the clocks of machines
     /// differ, or `now` if the database has none.
-    async fn database_time(
-        &self,
-        connection: &mut DB::Connection,
-        now: DateTime<Utc>,
-    ) -> Result<DateTime<Utc>> {
+    async fn database_time(&self, now: DateTime<Utc>) -> Result<DateTime<Utc>> {
         let time = match DB::TIME {
             Some(time) if !self.uses_caller_time => time,
             _ => return Ok(now),
         };
         sqlx::query_scalar::<DB, _>(time)
-            .fetch_one(connection)
+            .fetch_one(&self.pool)
             .await
             .context("read the server's clock")
     }

@@ -153,16 +153,16 @@ impl<DB: Dialect> SqlStore<DB> {
             let fullname: Fullname = row.try_get(3)?;
             Ok((fullname, row_as!(Prediction: label, score, abstained)(row)?))
         };
-        let rows = sqlx::query::<DB>(
+        sqlx::query::<DB>(
             "SELECT x.label, x.score, x.abstained, x.fullname FROM cross_fitted x \
                JOIN things p ON p.fullname = x.fullname AND p.text_hash = x.text_hash WHERE x.label_set_id = $1",
         )
         .bind(label_set)
         .try_map(decode)
         .fetch_all(&self.pool)
-        .await;
-        let rows = rows.context("read the labels of cross-fitting")?;
-        Ok(rows.into_iter().collect())
+        .await
+        .map(HashMap::from_iter)
+        .context("read the labels of cross-fitting")
     }
 
     pub async fn ensure_hypotheses(&self, texts: &[String]) -> Result<Vec<HypothesisId>> {

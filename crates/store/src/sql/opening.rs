@@ -8,7 +8,7 @@ use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::{AssertSqlSafe, Connection};
 
 use super::{ErrorContext, SqlStore};
-use crate::dialect::{Dialect, File, migrator_from};
+use crate::dialect::{Dialect, Migration, migrator_from};
 use crate::lock_wait::repeat;
 use crate::{Access, Result, StoreError};
 use topicmill_core::redact_url;
@@ -60,7 +60,7 @@ const OTHER_RELATIONS: [&str; 14] = [
 ];
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub(crate) async fn open(url: &str, access: Access, more: &[File]) -> Result<Self> {
+    pub(crate) async fn open(url: &str, access: Access, more: &[Migration]) -> Result<Self> {
         Self::try_open(url, access, more)
             .await
             .map_err(|error| match error {
@@ -72,7 +72,7 @@ impl<DB: Dialect> SqlStore<DB> {
             })
     }
 
-    async fn try_open(url: &str, access: Access, more: &[File]) -> Result<Self> {
+    async fn try_open(url: &str, access: Access, more: &[Migration]) -> Result<Self> {
         let migrator = migrator_from(DB::MIGRATIONS.iter().chain(more).copied());
         // Read before the file is opened, so that a file that is replaced in between is noticed.
         let options = url.parse::<<DB::Connection as Connection>::Options>().ok();
@@ -183,7 +183,9 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Returns the latest schema version of this program.
     pub(crate) fn latest() -> i64 {
-        DB::MIGRATIONS.last().map_or(0, |(version, ..)| *version)
+        DB::MIGRATIONS
+            .last()
+            .map_or(0, |migration| migration.version)
     }
 
     /// Returns true if the first migration of the database differs from this program's.

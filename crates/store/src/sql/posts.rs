@@ -6,12 +6,12 @@ use sqlx::AssertSqlSafe;
 
 use super::claims::HASH_MISMATCH;
 use super::post_rows::{ON_KNOWN_POST, ON_SEEN_AGAIN, Row, json_array, posts_insert};
-use super::stored_posts::{BULK_ROWS, RETURNING, StoredPost};
+use super::stored_posts::{Attempt, BULK_ROWS, RETURNING, StoredPost};
 use super::{ErrorContext, SqlStore, Tx, at, yields_to_stored};
 use crate::bulk::{Insert, Keys, Values};
 use crate::dialect::Dialect;
 use crate::driver_error::is_duplicate_key;
-use crate::{ImportState, Page, Result, StoreError, Upserted};
+use crate::{ImportState, Page, Result, Upserted};
 use topicmill_core::{Fullname, Listing, ReadyPost};
 
 /// Posts to store, classified by comparison with the stored ones.
@@ -86,6 +86,21 @@ fn distinct_rounds<'r>(rows: &[Row<'r>]) -> Vec<Vec<Row<'r>>> {
     rounds
 }
 
+/// Returns a post as it is stored, if that is not as it was read: a comment with the title of its post, or a crosspost
+/// without the text that retention deleted from the post that it shows.
+fn altered_post(
+    row: &Row<'_>,
+    titles: &HashMap<String, String>,
+    textless: &HashSet<String>,
+) -> Option<ReadyPost> {
+    let post = row.post.reply.post.as_ref();
+    if let Some(title) = post.and_then(|post| titles.get(post.as_str())) {
+        return Some(row.post.with_text(title, &row.post.selftext));
+    }
+    let is_textless = row.shown().is_some_and(|shown| textless.contains(shown));
+    is_textless.then(|| row.post.with_text(&row.post.title, ""))
+}
+
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn save_pages(
         &self,
@@ -103,30 +118,32 @@ impl<DB: Dialect> SqlStore<DB> {
         rows.dedup_by(|older, newer| {
             older.post.fullname == newer.post.fullname && std::ptr::eq(older.page, newer.page)
         });
-        match self.try_save_pages(pages, &rows, state, true).await {
-            // Another writer has since stored one of the new posts. The retry is not in bulk, because other writers may
-            // store more of the posts before the retry.
+        let attempt = Attempt::First;
+        match self.try_save_pages(pages, &rows, state, attempt).await {
+            // Another writer has since stored one of the new posts.
             Err(error) if is_duplicate_key(&error) => {
-                self.try_save_pages(pages, &rows, state, false).await
+                let attempt = Attempt::AfterDuplicateKey;
+                self.try_save_pages(pages, &rows, state, attempt).await
             }
             saved => saved,
         }
     }
 
-    /// Stores pages, whose posts are `rows`, sorted by fullname. For `bulk`, see [`Self::upsert_posts`].
+    /// Stores pages, whose posts are `rows`, sorted by fullname.
     async fn try_save_pages(
         &self,
         pages: &[Page<'_>],
         rows: &[Row<'_>],
         state: Option<&ImportState>,
-        bulk: bool,
+        attempt: Attempt,
     ) -> Result<Upserted> {
         let mut tx = self.begin().await?;
         let mut upserted = Upserted::default();
         let mut seen = Vec::new();
-        for round in distinct_rounds(rows) {
-            let stored = self.store_round(&mut tx, round, bulk, &mut upserted);
-            seen.push(stored.await?);
+        for mut round in distinct_rounds(rows) {
+            let stored = self.store_round(&mut tx, &mut round, attempt, &mut upserted);
+            let new = stored.await?;
+            seen.push((round, new));
         }
         // Sightings follow all posts, because all writers lock posts in order, but not rows of `sightings`.
         for (round, new) in &seen {
@@ -146,18 +163,18 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(upserted)
     }
 
-    /// Stores distinct posts, and rejects those that must not be stored again. Returns the others, with the new posts
-    /// among them that were inserted in bulk.
-    async fn store_round<'r>(
+    /// Removes the posts that must not be stored again from a round of distinct posts, and stores the others. Returns
+    /// the new posts that were inserted in bulk.
+    async fn store_round(
         &self,
         tx: &mut Tx<DB>,
-        mut round: Vec<Row<'r>>,
-        bulk: bool,
+        round: &mut Vec<Row<'_>>,
+        attempt: Attempt,
         upserted: &mut Upserted,
-    ) -> Result<(Vec<Row<'r>>, HashSet<Fullname>)> {
-        let reported = Self::purge_reported(tx, &round).await?;
+    ) -> Result<HashSet<Fullname>> {
+        let reported = Self::purge_reported(tx, round).await?;
         // Tombstones are locked before posts, in the same order as in a purge.
-        let purged = Self::tombstoned(tx, &round).await?;
+        let purged = Self::tombstoned(tx, round).await?;
         // Posts that show a purged post are rejected too. One of these may already be stored, because its parent was
         // unknown when it was stored.
         let refused: Vec<Row<'_>> = round
@@ -170,45 +187,34 @@ impl<DB: Dialect> SqlStore<DB> {
         upserted.unchanged += late.kept;
         let parents: Vec<&str> = round.iter().filter_map(Row::shown).collect();
         let textless = Self::without_text(tx, &parents).await?;
-        let titles = self.titles_of_posts(tx, &round).await?;
-        let altered = |row: &Row<'_>| {
-            let post = row.post.reply.post.as_ref().map(Fullname::as_str);
-            match post.and_then(|post| titles.get(post)) {
-                Some(title) => Some(row.post.with_text(title, &row.post.selftext)),
-                None if row.shown().is_some_and(|shown| textless.contains(shown)) => {
-                    Some(row.post.with_text(&row.post.title, ""))
-                }
-                None => None,
-            }
-        };
-        let altered: Vec<Option<ReadyPost>> = round.iter().map(altered).collect();
-        let mut stored: Vec<Row<'_>> = round.clone();
-        for (row, altered) in stored.iter_mut().zip(&altered) {
+        let titles = self.titles_of_posts(tx, round).await?;
+        let altered: Vec<Option<ReadyPost>> = round
+            .iter()
+            .map(|row| altered_post(row, &titles, &textless))
+            .collect();
+        let mut rows = round.clone();
+        for (row, altered) in rows.iter_mut().zip(&altered) {
             row.post = altered.as_ref().unwrap_or(row.post);
         }
-        let new = Self::upsert_posts(tx, &stored, &textless, bulk, upserted).await?;
-        Ok((round, new))
+        Self::upsert_posts(tx, &rows, &textless, attempt, upserted).await
     }
 
     /// Upserts distinct posts. Returns the new posts that were inserted in bulk.
-    ///
-    /// With `bulk`, many new posts are inserted by the fastest method, which fails with a duplicate key if another
-    /// writer stores one of them at the same time.
     async fn upsert_posts(
         tx: &mut Tx<DB>,
         rows: &[Row<'_>],
         textless: &HashSet<String>,
-        bulk: bool,
+        attempt: Attempt,
         upserted: &mut Upserted,
     ) -> Result<HashSet<Fullname>> {
         const STORE: &str = "store posts";
         // Locked and read before the upsert, because afterwards the previous text is unknown.
         let fullnames: Vec<&str> = rows.iter().map(|row| row.post.fullname.as_str()).collect();
-        let known = Self::stored_among(tx, &fullnames, bulk).await?;
+        let known = Self::stored_among(tx, &fullnames, attempt).await?;
         let plan = UpsertPlan::new(&known, rows, textless);
         let mut new: HashSet<Fullname> = HashSet::new();
         let mut others = rows.to_vec();
-        if bulk && plan.new.len() >= BULK_ROWS {
+        if attempt == Attempt::First && plan.new.len() >= BULK_ROWS {
             let insert = posts_insert(&plan.new, Keys::New);
             DB::insert(&mut *tx, insert).await.context(STORE)?;
             new.extend(plan.new.iter().map(|row| row.post.fullname.clone()));
@@ -363,17 +369,5 @@ impl<DB: Dialect> SqlStore<DB> {
                 .context("store sightings")?;
         }
         Ok(())
-    }
-
-    pub async fn author_key(&self) -> Result<String> {
-        self.meta("author_key")
-            .await?
-            // A row policy of roles.sql hides the key from users who may not store posts.
-            .ok_or_else(|| {
-                StoreError::Denied(
-                    "permission denied for the key of author hashes, which purging by author needs"
-                        .to_owned(),
-                )
-            })
     }
 }

@@ -11,6 +11,13 @@ use crate::maintenance::REWRITE_DUE;
 use crate::{Checked, Purged, Result, RunId};
 use topicmill_core::{Fullname, PurgeReason, Timestamp};
 
+/// An output of models that is stored by the hash of a text.
+#[derive(Clone, Copy)]
+enum TextOutput {
+    Logits,
+    Vectors,
+}
+
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn purge(&self, run: RunId, checked: &Checked, now: Timestamp) -> Result<Purged> {
         let mut tx = self.begin().await?;
@@ -20,33 +27,22 @@ impl<DB: Dialect> SqlStore<DB> {
             .map(|(fullname, reason)| (fullname.as_str(), *reason))
             .collect();
         Self::lock_tombstones(&mut tx).await?;
-        let showing = Self::showing(&mut tx, &gone, &checked.crossposts).await?;
-        let shown = gone.keys().copied().chain(showing.iter().copied());
+        let reported = Self::reported_crossposts(&mut tx, &gone, &checked.crossposts).await?;
+        let parents = gone.keys().copied().chain(reported.iter().copied());
         // The lock on tombstones prevents others from storing another crosspost afterwards.
-        let mut crossposts = Self::crossposts_of(&mut tx, shown).await?;
-        crossposts.extend(showing.into_iter().map(str::to_owned));
-        let crosspost_names = crossposts.iter().map(String::as_str);
-        let stay = checked.visible.iter().chain(&checked.author_deleted);
+        let mut crossposts = Self::crossposts_of(&mut tx, parents).await?;
+        crossposts.extend(reported.into_iter().map(str::to_owned));
         // Locks all posts of this transaction at once, in order of fullname. The order would differ if posts were
         // locked by chunk, or purged posts before others.
-        let all = gone.keys().copied().chain(crosspost_names);
-        Self::lock_posts(&mut tx, all.chain(stay.map(Fullname::as_str))).await?;
+        let kept = checked.visible.iter().chain(&checked.author_deleted);
+        let posts = gone
+            .keys()
+            .copied()
+            .chain(crossposts.iter().map(String::as_str))
+            .chain(kept.map(Fullname::as_str));
+        Self::lock_posts(&mut tx, posts).await?;
         let purged = Self::purge_posts(&mut tx, run, &gone, crossposts, now).await?;
-        let note = if checked.by_archive {
-            "archive_checked_at = $2"
-        } else {
-            "removed_at = NULL, checked_at = $2"
-        };
-        let update = format!(
-            "UPDATE things SET {note} WHERE fullname IN {}",
-            DB::IN_JSON_ARRAY
-        );
-        sqlx::query::<DB>(AssertSqlSafe(update))
-            .bind(json_array(checked.visible.iter().map(Fullname::as_str)))
-            .bind(now)
-            .execute(&mut *tx)
-            .await
-            .context("store which posts are visible")?;
+        Self::record_visible(&mut tx, checked, now).await?;
         let authors = "UPDATE things SET author = NULL WHERE author IS NOT NULL AND fullname IN";
         let posts = checked.author_deleted.iter().map(Fullname::as_str);
         let what = "delete authors with deleted accounts";
@@ -58,6 +54,26 @@ impl<DB: Dialect> SqlStore<DB> {
         }
         tx.commit().await.context("purge posts")?;
         Ok(purged)
+    }
+
+    /// Stores the time of the check of visible posts.
+    async fn record_visible(tx: &mut Tx<DB>, checked: &Checked, now: Timestamp) -> Result<()> {
+        let changes = if checked.by_archive {
+            "archive_checked_at = $2"
+        } else {
+            "removed_at = NULL, checked_at = $2"
+        };
+        let update = format!(
+            "UPDATE things SET {changes} WHERE fullname IN {}",
+            DB::IN_JSON_ARRAY
+        );
+        sqlx::query::<DB>(AssertSqlSafe(update))
+            .bind(json_array(checked.visible.iter().map(Fullname::as_str)))
+            .bind(now)
+            .execute(&mut **tx)
+            .await
+            .map(drop)
+            .context("store which posts are visible")
     }
 
     /// Deletes locked posts and their crossposts with everything derived from them, and writes tombstones.
@@ -101,22 +117,16 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn count_without_author(&self) -> Result<u64> {
-        sqlx::query_scalar::<DB, i64>("SELECT COUNT(*) FROM things WHERE author IS NULL")
-            .fetch_one(&self.pool)
-            .await
-            .map(i64::unsigned_abs)
-            .context("count posts without an author")
+        let select = "SELECT COUNT(*) FROM things WHERE author IS NULL";
+        let posts = self.number(select, "count posts without an author").await;
+        posts.map(i64::unsigned_abs)
     }
 
     pub async fn count_purged(&self) -> Result<u64> {
-        sqlx::query_scalar::<DB, i64>(
-            "SELECT (SELECT COUNT(*) FROM tombstones) \
-                  + (SELECT COUNT(*) FROM things WHERE text_purged_at IS NOT NULL)",
-        )
-        .fetch_one(&self.pool)
-        .await
-        .map(i64::unsigned_abs)
-        .context("count purged posts")
+        let select = "SELECT (SELECT COUNT(*) FROM tombstones) \
+                           + (SELECT COUNT(*) FROM things WHERE text_purged_at IS NOT NULL)";
+        let posts = self.number(select, "count purged posts").await;
+        posts.map(i64::unsigned_abs)
     }
 
     pub async fn count_tombstones(&self, posts: &[Fullname]) -> Result<u64> {
@@ -140,23 +150,23 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("count the gold labels of purged posts")
     }
 
-    /// Returns the crossposts of purged posts, according to Reddit's response.
-    async fn showing<'c>(
+    /// Returns the crossposts of posts that are gone or purged, according to Reddit's response.
+    async fn reported_crossposts<'c>(
         tx: &mut Tx<DB>,
         gone: &BTreeMap<&str, PurgeReason>,
-        shows: &'c [(Fullname, Vec<Fullname>)],
+        crossposts: &'c [(Fullname, Vec<Fullname>)],
     ) -> Result<BTreeSet<&'c str>> {
-        if shows.is_empty() {
+        if crossposts.is_empty() {
             return Ok(BTreeSet::new());
         }
         let select = "SELECT fullname FROM tombstones WHERE fullname IN";
-        let parents = shows.iter().flat_map(|(_, parents)| parents);
+        let parents = crossposts.iter().flat_map(|(_, parents)| parents);
         let parents = parents.map(Fullname::as_str);
         let purged = Self::select_posts(tx, select, parents, "look up purged posts").await?;
         let purged: BTreeSet<String> = purged.into_iter().collect();
         let is_purged =
             |name: &Fullname| purged.contains(name.as_str()) || gone.contains_key(name.as_str());
-        Ok(shows
+        Ok(crossposts
             .iter()
             .filter(|(_, parents)| parents.iter().any(is_purged))
             .map(|(name, _)| name.as_str())
@@ -167,17 +177,17 @@ impl<DB: Dialect> SqlStore<DB> {
     /// Returns the number of texts.
     async fn record_parents(
         tx: &mut Tx<DB>,
-        shows: &[(Fullname, Vec<Fullname>)],
+        crossposts: &[(Fullname, Vec<Fullname>)],
         now: Timestamp,
     ) -> Result<u64> {
         const WHAT: &str = "store the parents of crossposts";
-        let mut late = Vec::new();
-        for (name, parents) in shows {
+        let mut textless = Vec::new();
+        for (name, parents) in crossposts {
             // The first parent is the post whose text the crosspost shows.
             let Some(parent) = parents.first() else {
                 continue;
             };
-            let learned = sqlx::query::<DB>(
+            let updated = sqlx::query::<DB>(
                 "UPDATE things SET crosspost_parent = $2 \
                   WHERE fullname = $1 AND COALESCE(crosspost_parent, '') <> $2",
             )
@@ -186,21 +196,23 @@ impl<DB: Dialect> SqlStore<DB> {
             .execute(&mut **tx)
             .await
             .context(WHAT)?;
-            if DB::rows_affected(&learned) == 0 {
+            if DB::rows_affected(&updated) == 0 {
                 continue;
             }
-            let taken = sqlx::query::<DB>(
+            let purged_parent = sqlx::query::<DB>(
                 "SELECT 1 FROM things WHERE fullname = $1 AND text_purged_at IS NOT NULL",
             )
             .bind(parent.as_str())
             .fetch_optional(&mut **tx)
             .await
             .context(WHAT)?;
-            if taken.is_some() {
-                late.push(name.as_str());
+            if purged_parent.is_some() {
+                textless.push(name.as_str());
             }
         }
-        Self::delete_texts(tx, &late, false, now).await
+        let deleted = Self::delete_texts(tx, &textless, now).await?;
+        Self::delete_vectors(tx, &textless).await?;
+        Ok(deleted)
     }
 
     /// Deletes crossposts of purged posts and writes tombstones for the ones that were stored. Returns how many.
@@ -282,11 +294,9 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Removes posts from the backlog, even if they are leased.
     pub(super) async fn dequeue_all(tx: &mut Tx<DB>, fullnames: &[&str]) -> Result<()> {
-        let (delete, posts) = (
-            "DELETE FROM backlog WHERE fullname IN",
-            fullnames.iter().copied(),
-        );
-        Self::change_posts(tx, delete, posts, "remove posts from the backlog")
+        let delete = "DELETE FROM backlog WHERE fullname IN";
+        let what = "remove posts from the backlog";
+        Self::change_posts(tx, delete, fullnames.iter().copied(), what)
             .await
             .map(drop)
     }
@@ -337,23 +347,23 @@ impl<DB: Dialect> SqlStore<DB> {
     /// Deletes the logits and vectors of texts that no labelled post has any more. An unlabelled post with such a text
     /// is scored again.
     pub(super) async fn delete_unused_logits(tx: &mut Tx<DB>, texts: &[&[u8]]) -> Result<()> {
-        Self::delete_unused(tx, ("pair_logits", ""), texts).await?;
+        Self::delete_unused(tx, TextOutput::Logits, texts).await?;
         Self::delete_unused_vectors(tx, texts).await
     }
 
-    /// Deletes the vectors of texts that no labelled post has any more. Retention deletes vectors but not logits,
-    /// because vectors reveal more about a text.
+    /// Deletes the vectors of texts that no labelled post has any more.
     pub(super) async fn delete_unused_vectors(tx: &mut Tx<DB>, texts: &[&[u8]]) -> Result<()> {
-        Self::delete_unused(tx, ("text_vectors", "AND p.has_text"), texts).await
+        Self::delete_unused(tx, TextOutput::Vectors, texts).await
     }
 
-    /// Deletes the rows of texts from a table unless a labelled post that meets a condition still has the text. Uses
-    /// the index on labels: an index on the posts' hashes would cost one more page write for each stored post.
-    async fn delete_unused(
-        tx: &mut Tx<DB>,
-        (table, condition): (&str, &str),
-        texts: &[&[u8]],
-    ) -> Result<()> {
+    /// Deletes an output for texts that no labelled post has any more. Uses the index on labels: an index on the posts'
+    /// hashes would cost one more page write for each stored post.
+    async fn delete_unused(tx: &mut Tx<DB>, output: TextOutput, texts: &[&[u8]]) -> Result<()> {
+        let (table, condition) = match output {
+            TextOutput::Logits => ("pair_logits", ""),
+            // Retention deletes vectors but not logits, because vectors reveal more about a text.
+            TextOutput::Vectors => ("text_vectors", "AND p.has_text"),
+        };
         for chunk in texts.chunks(ROWS_A_STATEMENT) {
             // `model_id IN (SELECT …)` does not change the result, but lets both databases search the primary key,
             // which starts with the model, instead of reading the whole table.

@@ -19,8 +19,8 @@ const MIN_MAX_WAIT: Duration = Duration::from_mins(10);
 /// Maximum time to block all requests.
 const MAX_THROTTLE: Duration = Duration::from_hours(1);
 
-/// Reserves a request. `$2` is now, `$3` the interval, `$4` the burst minus one request, `$5` and `$6` the latest
-/// plausible `next_at` and `held_until`, `$7` the latest acceptable time.
+/// Reserves a request of the quota `$1`. `$2` is now, `$3` the interval, `$4` the burst minus one request, `$5` and
+/// `$6` the latest plausible `next_at` and `held_until`, `$7` the latest acceptable time.
 const RESERVE: &str = "\
 INSERT INTO quotas (id, next_at, held_until) VALUES ($1, $2 + $3, 0) \
     ON CONFLICT (id) DO UPDATE SET next_at = $3 + \
@@ -29,9 +29,9 @@ INSERT INTO quotas (id, next_at, held_until) VALUES ($1, $2 + $3, 0) \
    AND (quotas.held_until <= $7 OR quotas.held_until > $6) \
 RETURNING next_at, held_until";
 
-const LOOK: &str = "SELECT next_at, held_until FROM quotas WHERE id = $1";
+const READ_STATE: &str = "SELECT next_at, held_until FROM quotas WHERE id = $1";
 
-/// Blocks all requests. `$2` is now, `$3` the end of the block, `$4` the latest plausible time.
+/// Blocks all requests of the quota `$1`. `$2` is now, `$3` the end of the block, `$4` the latest plausible time.
 const THROTTLE: &str = "\
 INSERT INTO quotas (id, next_at, held_until) VALUES ($1, $2, $3) \
     ON CONFLICT (id) DO UPDATE SET held_until = $3 \
@@ -45,9 +45,7 @@ impl<DB: Dialect> SqlStore<DB> {
         now: DateTime<Utc>,
     ) -> Result<QuotaReservation> {
         const WHAT: &str = "reserve a request of the shared quota";
-        let mut connection = self.pool.acquire().await.context(WHAT)?;
-        let now = self.database_time(&mut connection, now).await?;
-        let now = now.timestamp_micros();
+        let now = self.database_time(now).await?.timestamp_micros();
         let interval = micros(terms.interval);
         let burst = micros(terms.interval * terms.burst.saturating_sub(1));
         let max_wait = micros(terms.max_wait);
@@ -78,7 +76,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 .bind(max_next_at)
                 .bind(max_held_until)
                 .bind(now + max_wait)
-                .fetch_all(&mut *connection)
+                .fetch_all(&self.pool)
                 .await
                 .context(WHAT)?;
             if let Some((next_at, held_until)) = reserved.pop() {
@@ -86,9 +84,9 @@ impl<DB: Dialect> SqlStore<DB> {
                 return Ok(reservation(next_at - interval, held_until));
             }
             // The statement changed nothing, so the next possible time is too late. A second query reads that time.
-            let (next_at, held_until): (i64, i64) = sqlx::query_as::<DB, _>(LOOK)
+            let (next_at, held_until): (i64, i64) = sqlx::query_as::<DB, _>(READ_STATE)
                 .bind(id)
-                .fetch_one(&mut *connection)
+                .fetch_one(&self.pool)
                 .await
                 .context(WHAT)?;
             let rejected = reservation(next_at, held_until);
@@ -100,20 +98,17 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn throttle_quota(&self, id: &str, wait: Duration, now: DateTime<Utc>) -> Result<()> {
-        const WHAT: &str = "throttle the shared quota";
-        let mut connection = self.pool.acquire().await.context(WHAT)?;
-        let now = self.database_time(&mut connection, now).await?;
-        let now = now.timestamp_micros();
+        let now = self.database_time(now).await?.timestamp_micros();
         sqlx::query::<DB>(THROTTLE)
             .bind(id)
             .bind(now)
             // Bounded, so that one wrong `Retry-After` cannot stop all processes for days.
             .bind(now + micros(wait.min(MAX_THROTTLE)))
             .bind(now + micros(MAX_THROTTLE))
-            .execute(&mut *connection)
+            .execute(&self.pool)
             .await
             .map(drop)
-            .context(WHAT)
+            .context("throttle the shared quota")
     }
 }
 

@@ -11,17 +11,25 @@ use topicmill_core::{Fullname, SourceKind, Timestamp};
 /// Posts from the sample Reddit are checked with the sample Reddit, and all others with Reddit itself or the archive.
 const SAMPLE: SourceKind = SourceKind::Sample;
 
-/// Returns the column with the time of the last check with a source, and the key of the last reconciliation with it.
-const fn checks_with(source: SourceKind) -> (&'static str, &'static str) {
+/// Returns the column with the time of the last check with a source.
+const fn checked_column(source: SourceKind) -> &'static str {
     match source {
-        SourceKind::ArcticShift => ("archive_checked_at", "archive_reconciled_at"),
-        _ => ("checked_at", "reconciled_at"),
+        SourceKind::ArcticShift => "archive_checked_at",
+        _ => "checked_at",
+    }
+}
+
+/// Returns the key in `meta` of the time of the last reconciliation with a source.
+const fn reconciled_key(source: SourceKind) -> &'static str {
+    match source {
+        SourceKind::ArcticShift => "archive_reconciled_at",
+        _ => "reconciled_at",
     }
 }
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn count_due(&self, due: Due) -> Result<u64> {
-        let (checked_at, _) = checks_with(due.source);
+        let checked_at = checked_column(due.source);
         sqlx::query_scalar::<DB, i64>(AssertSqlSafe(format!(
             "SELECT COUNT(*) FROM things WHERE (source = '{SAMPLE}') = $1 AND created_at < $3 \
                 AND ({checked_at} IS NULL OR {checked_at} < $2)"
@@ -36,7 +44,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn posts_due(&self, due: Due, limit: u32) -> Result<Vec<Fullname>> {
-        let (checked_at, _) = checks_with(due.source);
+        let checked_at = checked_column(due.source);
         // Two index scans instead of sorting all posts that are due: at a million posts, less than 20 ms a request
         // instead of 1 to 5 s.
         sqlx::query_scalar::<DB, _>(AssertSqlSafe(format!(
@@ -71,9 +79,9 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn note_reconciled(&self, due: Due, as_of: Timestamp) -> Result<bool> {
-        let (checked_at, key) = checks_with(due.source);
+        let (checked_at, key) = (checked_column(due.source), reconciled_key(due.source));
         // Times in this form sort as text.
-        let text = at(as_of).format("%Y-%m-%dT%H:%M:%S+00:00").to_string();
+        let time = at(as_of).format("%Y-%m-%dT%H:%M:%S+00:00").to_string();
         let done = sqlx::query::<DB>(AssertSqlSafe(format!(
             "INSERT INTO meta (key, value) SELECT '{key}', $1 WHERE NOT EXISTS ( \
                SELECT 1 FROM things WHERE ({checked_at} IS NULL OR {checked_at} < $2) AND created_at < $4 \
@@ -81,7 +89,7 @@ impl<DB: Dialect> SqlStore<DB> {
              ON CONFLICT (key) DO UPDATE SET value = CASE WHEN meta.value > excluded.value \
                THEN meta.value ELSE excluded.value END"
         )))
-        .bind(text.as_str())
+        .bind(time.as_str())
         .bind(due.before)
         .bind(due.source == SAMPLE)
         .bind(due.created_before)
@@ -92,7 +100,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn reconciled_at(&self, source: SourceKind) -> Result<Option<Timestamp>> {
-        let (_, key) = checks_with(source);
+        let key = reconciled_key(source);
         let parse = |text: String| {
             DateTime::parse_from_rfc3339(&text)
                 .map(|time| time.to_utc().into())

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::{ErrorContext, SqlStore, Tx};
-use crate::dialect::Dialect;
+use crate::dialect::{Bucket, Dialect};
 use crate::report::{
     PeriodCell, PostOutcome, ReportCell, ReportQuery, ReportSums, SamplePost, ScoreBin,
     SkippedSubreddits, SubredditSpan, TimeStep, TwoPeriods, Watermark,
@@ -32,6 +32,11 @@ const QUOTABLE: &str = "p.has_text AND NOT p.over_18 \
 /// Columns of a label `c`: the slug, and the code of the outcome; see [`PostOutcome::from_code`].
 const SCORED: &str = "CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, \
      CAST(CASE WHEN c.other THEN 1 WHEN c.abstained THEN 2 ELSE 0 END AS BIGINT) AS outcome";
+
+/// Converts the bin of a score; a score of 1 belongs to the last one.
+fn bin_index(bin: i64) -> usize {
+    usize::try_from(bin.clamp(0, BINS - 1)).expect("it is not negative")
+}
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn report_sums(&self, query: &ReportQuery) -> Result<ReportSums> {
@@ -87,7 +92,7 @@ impl<DB: Dialect> SqlStore<DB> {
         query: &ReportQuery,
         step: TimeStep,
     ) -> Result<Vec<ReportCell>, sqlx::Error> {
-        let (key, text) = DB::bucket(step);
+        let Bucket { key, text } = DB::bucket("p.created_at", step);
         let select = format!(
             "SELECT {text} AS time, topic, label, outcome, COUNT(*), COALESCE(SUM(score), 0.0) FROM ( \
                SELECT {key} AS bucket, p.topic AS topic, \
@@ -103,22 +108,15 @@ impl<DB: Dialect> SqlStore<DB> {
             kind = query.kind,
         );
         let target = query.target.unwrap_or(Target::NONE);
-        let cell = |row: DB::Row| {
-            Ok(ReportCell {
-                time: row.try_get(0)?,
-                topic: row.try_get(1)?,
-                label: row.try_get(2)?,
-                outcome: PostOutcome::from_code(row.try_get(3)?),
-                posts: row.try_get::<i64, _>(4)?.cast_unsigned(),
-                score_sum: row.try_get(5)?,
-            })
-        };
         sqlx::query::<DB>(AssertSqlSafe(select))
             .bind(query.since)
             .bind(query.until)
             .bind(target.model)
             .bind(target.label_set)
-            .try_map(cell)
+            .try_map(
+                row_as!(ReportCell: time, topic, label, outcome(PostOutcome::from_code),
+                posts(i64::unsigned_abs), score_sum),
+            )
             .fetch_all(&mut **tx)
             .await
     }
@@ -171,22 +169,16 @@ impl<DB: Dialect> SqlStore<DB> {
               GROUP BY later, subreddit, label, outcome",
             by = DB::POSTS_IN_ORDER,
         );
-        let cell = |row: DB::Row| {
-            Ok(PeriodCell {
-                is_later: row.try_get(0)?,
-                subreddit: row.try_get(1)?,
-                label: row.try_get(2)?,
-                outcome: PostOutcome::from_code(row.try_get(3)?),
-                posts: row.try_get::<i64, _>(4)?.cast_unsigned(),
-            })
-        };
         sqlx::query::<DB>(AssertSqlSafe(select))
             .bind(periods.from)
             .bind(periods.until)
             .bind(periods.split)
             .bind(target.model)
             .bind(target.label_set)
-            .try_map(cell)
+            .try_map(
+                row_as!(PeriodCell: is_later, subreddit, label, outcome(PostOutcome::from_code),
+                posts(i64::unsigned_abs)),
+            )
             .fetch_all(&self.pool)
             .await
             .context("count the posts of two periods")
@@ -208,22 +200,15 @@ impl<DB: Dialect> SqlStore<DB> {
             bin = DB::floor(&format!("c.score * {BINS}")),
         );
         let target = query.target.unwrap_or(Target::NONE);
-        let bin = |row: DB::Row| {
-            let bin: i64 = row.try_get(2)?;
-            Ok(ScoreBin {
-                label: row.try_get(0)?,
-                outcome: PostOutcome::from_code(row.try_get(1)?),
-                // A score of 1 belongs to the last bin.
-                bin: usize::try_from(bin.clamp(0, BINS - 1)).expect("it is not negative"),
-                posts: row.try_get::<i64, _>(3)?.cast_unsigned(),
-            })
-        };
         sqlx::query::<DB>(AssertSqlSafe(select))
             .bind(query.since)
             .bind(query.until)
             .bind(target.model)
             .bind(target.label_set)
-            .try_map(bin)
+            .try_map(
+                row_as!(ScoreBin: label, outcome(PostOutcome::from_code), bin(bin_index),
+                posts(i64::unsigned_abs)),
+            )
             .fetch_all(&mut **tx)
             .await
     }

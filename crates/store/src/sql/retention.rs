@@ -38,25 +38,26 @@ impl<DB: Dialect> SqlStore<DB> {
         Self::lock_posts(&mut tx, old.iter().map(String::as_str)).await?;
         let old: Vec<&str> = old.iter().map(String::as_str).collect();
         let unlabelled = Self::count_unlabelled(&mut tx, &old).await?;
-        let posts = Self::delete_texts(&mut tx, &old, texts.keep_vectors, now).await?;
+        let posts = Self::delete_texts(&mut tx, &old, now).await?;
         if posts > 0 {
             Self::mark_rewrite_due(&mut tx).await?;
-            if texts.keep_vectors {
+        }
+        if texts.keep_vectors {
+            if posts > 0 {
                 let noted = Self::set_unique_meta(&mut tx, VECTORS_KEPT).await;
                 noted.context("record that vectors were kept")?;
             }
+        } else {
+            Self::delete_vectors(&mut tx, &old).await?;
         }
         tx.commit().await.context(WHAT)?;
         Ok(PurgedTexts { posts, unlabelled })
     }
 
     pub async fn count_posts_with_text(&self) -> Result<u64> {
-        self.number(
-            "SELECT COUNT(*) FROM things WHERE text_purged_at IS NULL AND kind = 'post'",
-            "count posts with text",
-        )
-        .await
-        .map(i64::unsigned_abs)
+        let select = "SELECT COUNT(*) FROM things WHERE text_purged_at IS NULL AND kind = 'post'";
+        let posts = self.number(select, "count posts with text").await;
+        posts.map(i64::unsigned_abs)
     }
 
     pub async fn count_texts_after(&self, time: Timestamp) -> Result<u64> {
@@ -87,12 +88,10 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("count texts without a label")
     }
 
-    /// Deletes the text, links and author of posts, and their vectors unless `keep_vectors` is set. Returns the number
-    /// of posts that still had text.
+    /// Deletes the text, links and author of posts. Returns the number of posts that still had text.
     pub(super) async fn delete_texts(
         tx: &mut Tx<DB>,
         fullnames: &[&str],
-        keep_vectors: bool,
         now: Timestamp,
     ) -> Result<u64> {
         let mut purged = 0;
@@ -111,14 +110,18 @@ impl<DB: Dialect> SqlStore<DB> {
                 .map(|done| DB::rows_affected(&done))
                 .context("purge post text")?;
             Self::delete_titles(tx, chunk).await?;
-            if keep_vectors {
-                continue;
-            }
+        }
+        Ok(purged)
+    }
+
+    /// Deletes the vectors of posts whose text was deleted, unless a labelled post still has the text.
+    pub(super) async fn delete_vectors(tx: &mut Tx<DB>, fullnames: &[&str]) -> Result<()> {
+        for chunk in fullnames.chunks(POSTS_A_STATEMENT) {
             // The hash remains in the row, because it shows which text the label belongs to.
             let hashes = Self::hashes(tx, "things", chunk).await?;
             let hashes: Vec<&[u8]> = hashes.iter().map(Vec::as_slice).collect();
             Self::delete_unused_vectors(tx, &hashes).await?;
         }
-        Ok(purged)
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@ use sqlx::types::Json;
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, Row};
 
-use super::{ErrorContext, SqlStore, at};
+use super::{ErrorContext, SqlStore, at, from_json};
 use crate::dialect::Dialect;
 use crate::{Result, RunId, RunRow, UnfinishedRun};
 use topicmill_core::{RunStatus, Stage, Timestamp};
@@ -27,8 +27,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn database_now(&self, now: Timestamp) -> Result<Timestamp> {
-        let mut connection = self.pool.acquire().await.context("read the clock")?;
-        Ok(self.database_time(&mut connection, at(now)).await?.into())
+        Ok(self.database_time(at(now)).await?.into())
     }
 
     pub async fn begin_run(&self, stage: Stage, worker: &str, now: Timestamp) -> Result<RunId> {
@@ -142,14 +141,11 @@ impl<DB: Dialect> SqlStore<DB> {
         )
         .bind(stage.map(Stage::as_str))
         .bind(i64::from(limit))
-        .try_map(Self::run_row)
+        .try_map(
+            row_as!(RunRow: id, stage, status, started_at, finished_at, error, counts(from_json)),
+        )
         .fetch_all(&self.pool)
         .await
         .context("read the latest runs")
-    }
-
-    fn run_row(row: DB::Row) -> Result<RunRow, sqlx::Error> {
-        let Json(counts) = row.try_get(6)?;
-        row_as!(RunRow: id, stage, status, started_at, finished_at, error; counts = counts)(row)
     }
 }

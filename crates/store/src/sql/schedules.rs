@@ -10,7 +10,7 @@ use serde_json::Value;
 use sqlx::types::Json;
 use sqlx::{AssertSqlSafe, Row};
 
-use super::{ErrorContext, SqlStore, at};
+use super::{ErrorContext, SqlStore, at, from_json};
 use crate::dialect::Dialect;
 use crate::schedules::{
     ClaimedScheduledRun, RunningScheduledRun, ScheduleState, ScheduledRunClaimant, ScheduledRunEnd,
@@ -22,40 +22,38 @@ use topicmill_core::{MAX_CLOCK_SETBACK, ScheduledRunStatus, Timestamp};
 /// Condition for every write by the lease holder.
 const UNDER_LEASE: &str = " WHERE id = $1 AND fencing_token = $2 AND status = 'running'";
 /// Columns that a claim returns.
-const CLAIMED: &str = " RETURNING id, fencing_token, due_at, started_at, outcomes";
+const CLAIMED: &str = " RETURNING due_at, started_at, outcomes, id, fencing_token";
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn schedule_state(&self, name: &str, now: Timestamp) -> Result<ScheduleState> {
         const WHAT: &str = "read the state of a schedule";
-        let mut connection = self.pool.acquire().await.context(WHAT)?;
-        let now = self.database_time(&mut connection, at(now)).await?;
+        let now = self.database_time(at(now)).await?;
         // Ignores rows that a process with a wrong clock wrote.
         let latest = sqlx::query_scalar::<DB, Option<Timestamp>>(
             "SELECT MAX(due_at) FROM scheduled_runs WHERE schedule = $1 AND due_at <= $2",
         )
         .bind(name)
         .bind(Timestamp::from(now + MAX_CLOCK_SETBACK))
-        .fetch_one(&mut *connection)
+        .fetch_one(&self.pool)
         .await
         .context(WHAT)?;
         let running = |row: DB::Row| {
-            let (worker, until): (String, Timestamp) = (row.try_get(3)?, row.try_get(4)?);
-            Ok(RunningScheduledRun {
-                lease: Self::scheduled_run_lease(&row)?,
-                due_at: row.try_get(2)?,
-                is_expired: Self::is_expired(&worker, until.as_datetime(), now),
-                worker,
-                lease_until: until,
-                outcomes: row.try_get::<Json<Vec<Value>>, _>(5)?.0,
-            })
+            let lease = ScheduledRunLease {
+                id: row.try_get(4)?,
+                token: row.try_get(5)?,
+            };
+            let run = row_as!(RunningScheduledRun: due_at, worker, lease_until, outcomes(from_json); lease = lease;
+                is_expired = false)(row)?;
+            let is_expired = Self::is_expired(&run.worker, run.lease_until.as_datetime(), now);
+            Ok(RunningScheduledRun { is_expired, ..run })
         };
         let running = sqlx::query::<DB>(
-            "SELECT id, fencing_token, due_at, worker, lease_until, outcomes FROM scheduled_runs \
+            "SELECT due_at, worker, lease_until, outcomes, id, fencing_token FROM scheduled_runs \
               WHERE schedule = $1 AND status = 'running'",
         )
         .bind(name)
         .try_map(running)
-        .fetch_optional(&mut *connection)
+        .fetch_optional(&self.pool)
         .await
         .context(WHAT)?;
         Ok(ScheduleState {
@@ -72,9 +70,7 @@ impl<DB: Dialect> SqlStore<DB> {
         claimant: &ScheduledRunClaimant<'_>,
         now: Timestamp,
     ) -> Result<Option<ClaimedScheduledRun>> {
-        const WHAT: &str = "start a scheduled run";
-        let mut connection = self.pool.acquire().await.context(WHAT)?;
-        let now = self.database_time(&mut connection, at(now)).await?;
+        let now = self.database_time(at(now)).await?;
         // Of several processes, the first one inserts the row; a second run in progress also conflicts.
         let insert = format!(
             "INSERT INTO scheduled_runs (schedule, due_at, status, worker, lease_until, started_at) \
@@ -86,11 +82,11 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(claimant.worker)
             .bind(Timestamp::from(now + claimant.lease))
             .bind(Timestamp::from(now))
-            .try_map(|row| Self::claimed_scheduled_run(&row))
-            .fetch_all(&mut *connection)
+            .try_map(Self::claimed_scheduled_run)
+            .fetch_all(&self.pool)
             .await
             .map(|mut claimed| claimed.pop())
-            .context(WHAT)
+            .context("start a scheduled run")
     }
 
     pub async fn skip_scheduled_run(
@@ -118,9 +114,7 @@ impl<DB: Dialect> SqlStore<DB> {
         claimant: &ScheduledRunClaimant<'_>,
         now: Timestamp,
     ) -> Result<Option<ClaimedScheduledRun>> {
-        const WHAT: &str = "reclaim a scheduled run";
-        let mut connection = self.pool.acquire().await.context(WHAT)?;
-        let now = self.database_time(&mut connection, at(now)).await?;
+        let now = self.database_time(at(now)).await?;
         // The lease must not have been renewed since it was read.
         let update = format!(
             "UPDATE scheduled_runs SET fencing_token = fencing_token + 1, worker = $3, lease_until = $4{UNDER_LEASE} \
@@ -132,27 +126,19 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(claimant.worker)
             .bind(Timestamp::from(now + claimant.lease))
             .bind(held.lease_until.max(now.into()))
-            .try_map(|row| Self::claimed_scheduled_run(&row))
-            .fetch_all(&mut *connection)
+            .try_map(Self::claimed_scheduled_run)
+            .fetch_all(&self.pool)
             .await
             .map(|mut claimed| claimed.pop())
-            .context(WHAT)
+            .context("reclaim a scheduled run")
     }
 
-    fn claimed_scheduled_run(row: &DB::Row) -> Result<ClaimedScheduledRun, sqlx::Error> {
-        Ok(ClaimedScheduledRun {
-            lease: Self::scheduled_run_lease(row)?,
-            due_at: row.try_get(2)?,
-            started_at: row.try_get(3)?,
-            outcomes: row.try_get::<Json<Vec<Value>>, _>(4)?.0,
-        })
-    }
-
-    fn scheduled_run_lease(row: &DB::Row) -> Result<ScheduledRunLease, sqlx::Error> {
-        Ok(ScheduledRunLease {
-            id: row.try_get(0)?,
-            token: row.try_get(1)?,
-        })
+    fn claimed_scheduled_run(row: DB::Row) -> Result<ClaimedScheduledRun, sqlx::Error> {
+        let lease = ScheduledRunLease {
+            id: row.try_get(3)?,
+            token: row.try_get(4)?,
+        };
+        row_as!(ClaimedScheduledRun: due_at, started_at, outcomes(from_json); lease = lease)(row)
     }
 
     pub async fn renew_scheduled_run(
@@ -161,9 +147,7 @@ impl<DB: Dialect> SqlStore<DB> {
         duration: Duration,
         now: Timestamp,
     ) -> Result<bool> {
-        const WHAT: &str = "renew the lease on a scheduled run";
-        let mut connection = self.pool.acquire().await.context(WHAT)?;
-        let now = self.database_time(&mut connection, at(now)).await?;
+        let now = self.database_time(at(now)).await?;
         // As in `renew`, a delayed renewal does not shorten the lease.
         let update = format!(
             "UPDATE scheduled_runs SET lease_until = \
@@ -174,10 +158,10 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(lease.token)
             .bind(Timestamp::from(now + duration))
             .bind(Timestamp::from(now + duration * 2))
-            .execute(&mut *connection)
+            .execute(&self.pool)
             .await
             .map(|done| DB::rows_affected(&done) > 0)
-            .context(WHAT)
+            .context("renew the lease on a scheduled run")
     }
 
     pub async fn record_stages(
@@ -202,9 +186,7 @@ impl<DB: Dialect> SqlStore<DB> {
         end: &ScheduledRunEnd,
         now: Timestamp,
     ) -> Result<bool> {
-        const WHAT: &str = "record the end of a scheduled run";
-        let mut connection = self.pool.acquire().await.context(WHAT)?;
-        let now = self.database_time(&mut connection, at(now)).await?;
+        let now = self.database_time(at(now)).await?;
         let update = format!(
             "UPDATE scheduled_runs SET status = $3, outcomes = $4, error = $5, finished_at = $6, \
              lease_until = NULL{UNDER_LEASE}"
@@ -216,10 +198,10 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(Json(end.outcomes.as_slice()))
             .bind(end.error.as_deref())
             .bind(Timestamp::from(now))
-            .execute(&mut *connection)
+            .execute(&self.pool)
             .await
             .map(|done| DB::rows_affected(&done) > 0)
-            .context(WHAT)
+            .context("record the end of a scheduled run")
     }
 
     pub async fn link_run(&self, run: RunId, scheduled_run: i64) -> Result<()> {

@@ -10,8 +10,8 @@ use super::claims::max_crashes;
 use super::{ErrorContext, SqlStore, at, count};
 use crate::dialect::Dialect;
 use crate::{
-    ArchiveState, LabelSetId, LabellingEstimate, LabellingState, LastRun, ModelId, NewestPost,
-    RecentLabelCount, Result, StageRuns, Target,
+    ArchiveState, LabellingEstimate, LabellingState, LastRun, NewestPost, RecentLabelCount, Result,
+    StageRuns, Target,
 };
 use topicmill_core::{RunStatus, SECOND_READING, SourceKind, Stage, Timestamp};
 
@@ -50,22 +50,23 @@ impl<DB: Dialect> SqlStore<DB> {
         max_attempts: u32,
         now: Timestamp,
     ) -> Result<LabellingState> {
-        let (target, names) = self.named_target().await?;
-        // The condition is true: the statement must use each of its parameters.
-        let counts = self
-            .count_outcomes(target, now, 0, "FROM things WHERE $3 = 0")
-            .await?;
+        let current = self.named_target().await?;
+        let target = current.target;
+        let counts = self.count_outcomes(target, now, "FROM things").await?;
         let backlog = self.count_backlog(target, max_attempts, now).await?;
-        let waiting = (count(backlog.claimed), count(backlog.parked));
-        self.state(names, counts, waiting).await
+        let held_back = HeldBack {
+            claimed: count(backlog.claimed),
+            parked: count(backlog.parked),
+        };
+        self.complete_state(current, counts, held_back).await
     }
 
-    /// Completes the counts of outcomes, and of claimed and parked posts.
-    async fn state(
+    /// Adds the values that are read in the same way for counts and estimates.
+    async fn complete_state(
         &self,
-        [model, label_set, label_set_hash]: [Option<String>; 3],
+        current: NamedTarget,
         counts: OutcomeCounts,
-        (claimed, parked): (i64, i64),
+        held_back: HeldBack,
     ) -> Result<LabellingState> {
         Ok(LabellingState {
             posts: counts.posts,
@@ -75,15 +76,15 @@ impl<DB: Dialect> SqlStore<DB> {
             other: counts.other,
             unsure: counts.unsure,
             unlabelled: counts.unlabelled,
-            parked,
-            claimed,
+            parked: held_back.parked,
+            claimed: held_back.claimed,
             without_text: counts.without_text,
             unchecked: counts.unchecked,
             reconciled_at: self.reconciled_at(SourceKind::Reddit).await?,
             oldest_unlabelled: counts.oldest_unlabelled,
-            model,
-            label_set,
-            label_set_hash,
+            model: current.model,
+            label_set: current.label_set,
+            label_set_hash: current.label_set_hash,
         })
     }
 
@@ -94,14 +95,15 @@ impl<DB: Dialect> SqlStore<DB> {
         max_attempts: u32,
         now: Timestamp,
     ) -> Result<LabellingState> {
-        let (target, names) = self.named_target().await?;
-        let each = (posts / SAMPLE).max(1);
-        let sample = self
-            .count_outcomes(target, now, each, DB::SAMPLE_POSTS)
-            .await?;
+        let current = self.named_target().await?;
+        let target = current.target;
+        let sampled = DB::sample_posts((posts / SAMPLE).max(1));
+        let sample = self.count_outcomes(target, now, &sampled).await?;
         // The sample would miss a few new posts among a million, but users look for them.
-        let newest = "FROM things WHERE text_purged_at IS NULL ORDER BY collected_at DESC LIMIT $3";
-        let newest = self.count_outcomes(target, now, NEWEST, newest).await?;
+        let newest = format!(
+            "FROM things WHERE text_purged_at IS NULL ORDER BY collected_at DESC LIMIT {NEWEST}"
+        );
+        let newest = self.count_outcomes(target, now, &newest).await?;
         let backlog = sqlx::query_scalar::<DB, i64>(
             "SELECT COUNT(*) FROM (SELECT 1 FROM backlog WHERE model_id = $1 AND label_set_id = $2 LIMIT $3) waiting",
         )
@@ -111,7 +113,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .fetch_one(&self.pool)
         .await
         .context("estimate the progress of labelling")?;
-        let waiting = self.claimed_and_parked(target, max_attempts, now).await?;
+        let held_back = self.count_held_back(target, max_attempts, now).await?;
         let of_all = |part: i64| scaled(part, sample.posts, posts);
         // Each of the three can miss posts that another one includes, so the largest is taken.
         let unlabelled = of_all(sample.unlabelled)
@@ -130,32 +132,38 @@ impl<DB: Dialect> SqlStore<DB> {
             unchecked: of_all(sample.unchecked),
             oldest_unlabelled: oldest.into_iter().flatten().min(),
         };
-        self.state(names, counts, waiting).await
+        self.complete_state(current, counts, held_back).await
     }
 
-    /// Returns the current target with the names of its model and label set, and the label set's hash.
-    async fn named_target(&self) -> Result<(Target, [Option<String>; 3])> {
-        let named: Option<(ModelId, LabelSetId, String, String, String)> = sqlx::query_as::<DB, _>(
-            "SELECT t.model_id, t.label_set_id, m.name, s.name, s.hash FROM current_target t \
+    async fn named_target(&self) -> Result<NamedTarget> {
+        let decode = |row: DB::Row| {
+            let target = Target {
+                model: row.try_get(3)?,
+                label_set: row.try_get(4)?,
+            };
+            row_as!(NamedTarget: model, label_set, label_set_hash; target = target)(row)
+        };
+        let current = sqlx::query::<DB>(
+            "SELECT m.name, s.name, s.hash, m.id, s.id FROM current_target t \
                JOIN models m ON m.id = t.model_id JOIN label_sets s ON s.id = t.label_set_id",
         )
+        .try_map(decode)
         .fetch_optional(&self.pool)
         .await
         .context("read the current label set")?;
-        Ok(match named {
-            None => (Target::NONE, [None, None, None]),
-            Some((model, label_set, name, set, hash)) => {
-                (Target { model, label_set }, [name, set, hash].map(Some))
-            }
-        })
+        Ok(current.unwrap_or(NamedTarget {
+            target: Target::NONE,
+            model: None,
+            label_set: None,
+            label_set_hash: None,
+        }))
     }
 
-    /// Counts the outcomes of the posts that `from` selects. `number` is the `$3` parameter of `from`.
+    /// Counts the outcomes of the posts that a FROM clause selects.
     async fn count_outcomes(
         &self,
         target: Target,
         now: Timestamp,
-        number: i64,
         from: &str,
     ) -> Result<OutcomeCounts> {
         let select = format!(
@@ -163,7 +171,7 @@ impl<DB: Dialect> SqlStore<DB> {
                     COUNT(CASE WHEN c.abstained AND NOT c.other THEN 1 END), \
                     COUNT(CASE WHEN c.fullname IS NULL AND p.has_text THEN 1 END), \
                     COUNT(CASE WHEN c.fullname IS NULL AND NOT p.has_text THEN 1 END), \
-                    COUNT(CASE WHEN COALESCE(p.checked_at, p.archive_checked_at) IS NULL AND p.created_at < $4 THEN 1 END), \
+                    COUNT(CASE WHEN COALESCE(p.checked_at, p.archive_checked_at) IS NULL AND p.created_at < $3 THEN 1 END), \
                     MIN(CASE WHEN c.fullname IS NULL AND p.has_text THEN p.collected_at END) \
                FROM (SELECT fullname, text_hash, has_text, checked_at, archive_checked_at, created_at, collected_at {from}) p \
                LEFT JOIN classifications c ON c.model_id = $1 AND c.label_set_id = $2 \
@@ -172,7 +180,6 @@ impl<DB: Dialect> SqlStore<DB> {
         sqlx::query::<DB>(AssertSqlSafe(select))
             .bind(target.model)
             .bind(target.label_set)
-            .bind(number)
             .bind(at(now) - SECOND_READING)
             .try_map(
                 row_as!(OutcomeCounts: posts, labelled, other, unsure, unlabelled, without_text, unchecked,
@@ -184,17 +191,15 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Counts the claimed and the parked posts of a backlog, using only indexes.
-    async fn claimed_and_parked(
+    async fn count_held_back(
         &self,
         target: Target,
         max_attempts: u32,
         now: Timestamp,
-    ) -> Result<(i64, i64)> {
-        const WHAT: &str = "count claimed and parked posts";
-        let mut connection = self.pool.acquire().await.context(WHAT)?;
-        let now = self.database_time(&mut connection, at(now)).await?;
+    ) -> Result<HeldBack> {
+        let now = self.database_time(at(now)).await?;
         // Counts posts without and with crashes separately, because the index on claimable posts is ordered by crashes.
-        sqlx::query_as::<DB, _>(
+        sqlx::query::<DB>(
             "SELECT (SELECT COUNT(*) FROM leases l JOIN backlog b ON b.lease_id = l.id \
                       WHERE l.expires_at > $3 AND b.model_id = $1 AND b.label_set_id = $2), \
                     (SELECT COUNT(*) FROM backlog b WHERE b.model_id = $1 AND b.label_set_id = $2 \
@@ -207,9 +212,10 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(now)
         .bind(i64::from(max_attempts))
         .bind(max_crashes(max_attempts))
-        .fetch_one(&mut *connection)
+        .try_map(row_as!(HeldBack: claimed, parked))
+        .fetch_one(&self.pool)
         .await
-        .context(WHAT)
+        .context("count claimed and parked posts")
     }
 
     pub async fn newest_post(&self, latest: Timestamp) -> Result<NewestPost> {
@@ -232,13 +238,6 @@ impl<DB: Dialect> SqlStore<DB> {
         newer: u32,
         older: u32,
     ) -> Result<Vec<RecentLabelCount>> {
-        let decode = |row: DB::Row| {
-            Ok(RecentLabelCount {
-                label: row.try_get(0)?,
-                newer: row.try_get::<i64, _>(1)?.cast_unsigned(),
-                older: row.try_get::<i64, _>(2)?.cast_unsigned(),
-            })
-        };
         sqlx::query::<DB>(
             "SELECT outcome, COUNT(CASE WHEN place <= $1 THEN 1 END), COUNT(CASE WHEN place > $1 THEN 1 END) FROM ( \
                SELECT CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome, \
@@ -251,7 +250,7 @@ impl<DB: Dialect> SqlStore<DB> {
         )
         .bind(i64::from(newer))
         .bind(i64::from(newer) + i64::from(older))
-        .try_map(decode)
+        .try_map(row_as!(RecentLabelCount: label, newer(i64::unsigned_abs), older(i64::unsigned_abs)))
         .fetch_all(&self.pool)
         .await
         .context("read the labels of the newest posts")
@@ -372,6 +371,20 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("read the labelling rate")?;
         Ok(rate.filter(|rate| *rate > 0.0))
     }
+}
+
+/// The current target; [`Target::NONE`] without names if no post is labelled.
+struct NamedTarget {
+    target: Target,
+    model: Option<String>,
+    label_set: Option<String>,
+    label_set_hash: Option<String>,
+}
+
+/// Counts of the posts in the backlog that cannot be claimed.
+struct HeldBack {
+    claimed: i64,
+    parked: i64,
 }
 
 /// Counts of outcomes.

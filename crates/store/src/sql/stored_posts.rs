@@ -15,6 +15,16 @@ use crate::dialect::Dialect;
 /// larger than this, and listing pages are smaller.
 pub(super) const BULK_ROWS: usize = 200;
 
+/// An attempt to store rows, some of which may be new.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attempt {
+    /// Inserts many new rows in bulk, which fails with a duplicate key if another writer stores one of them at the same
+    /// time.
+    First,
+    /// Inserts nothing in bulk, because other writers may store more of the rows in the meantime.
+    AfterDuplicateKey,
+}
+
 /// Columns that are not part of the post's content, or are covered by the text hash.
 const NOT_CONTENT: &str = "fullname title selftext source text_hash collected_at updated_at removed_at checked_at \
                            archive_checked_at";
@@ -66,14 +76,13 @@ impl StoredPost {
 
 impl<DB: Dialect> SqlStore<DB> {
     /// Selects and locks the rows among `fullnames` that are already stored, ordered by fullname to avoid deadlocks.
-    /// With `may_look`, an index lookup first checks whether all posts are new. `may_look` must be false after the
-    /// server has rejected a post as a duplicate.
+    /// The first attempt to store many posts only does that if an index lookup finds any of them.
     pub(super) async fn stored_among(
         tx: &mut Tx<DB>,
         fullnames: &[&str],
-        may_look: bool,
+        attempt: Attempt,
     ) -> Result<HashMap<String, StoredPost>> {
-        if may_look
+        if attempt == Attempt::First
             && fullnames.len() >= BULK_ROWS
             && let [first, .., last] = fullnames
             && Self::all_new(tx, first, last).await?

@@ -32,6 +32,23 @@ impl<DB: Dialect> SqlStore<DB> {
                 .fetch_all(&mut *tx)
                 .await
                 .context(WHAT)?;
+            if rows.is_empty() {
+                sqlx::query::<DB>(SET_META)
+                    .bind("text_rule")
+                    .bind(rule.as_str())
+                    .execute(&mut *tx)
+                    .await
+                    .context(WHAT)?;
+                tx.commit().await.context(WHAT)?;
+                if changed > 0 {
+                    tracing::info!(
+                        posts = changed,
+                        rule,
+                        "the rule that builds the text of posts has changed, so these posts are labelled again"
+                    );
+                }
+                return Ok(changed);
+            }
             let (mut before, mut edited) = (Vec::new(), Vec::new());
             for (fullname, old, title, selftext) in &rows {
                 let hash = TextHash::new(&thing_text(fullname, title, selftext));
@@ -54,25 +71,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 after = fullname.to_string();
             }
             Self::delete_results_of_edits(&mut tx, &edited, &before).await?;
-            if rows.is_empty() {
-                sqlx::query::<DB>(SET_META)
-                    .bind("text_rule")
-                    .bind(rule.as_str())
-                    .execute(&mut *tx)
-                    .await
-                    .context(WHAT)?;
-            }
             tx.commit().await.context(WHAT)?;
-            if rows.is_empty() {
-                if changed > 0 {
-                    tracing::info!(
-                        posts = changed,
-                        rule,
-                        "the rule that builds the text of posts has changed, so these posts are labelled again"
-                    );
-                }
-                return Ok(changed);
-            }
         }
     }
 }

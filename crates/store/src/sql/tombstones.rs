@@ -23,15 +23,15 @@ impl<DB: Dialect> SqlStore<DB> {
     /// tombstone if Reddit itself returns the post again.
     pub(super) async fn tombstoned(tx: &mut Tx<DB>, rows: &[Row<'_>]) -> Result<HashSet<String>> {
         // Ordered, to avoid deadlocks; locked, so that no purge happens in between.
-        let known = format!(
+        let select = format!(
             "SELECT fullname, reason FROM tombstones WHERE fullname IN {} ORDER BY fullname {}",
             DB::IN_JSON_ARRAY,
             DB::FOR_UPDATE
         );
         // Includes the posts that crossposts show, so that a purged post does not return inside another one.
-        let among = json_array(rows.iter().flat_map(Row::names));
-        let tombstones: Vec<(String, String)> = sqlx::query_as::<DB, _>(AssertSqlSafe(known))
-            .bind(among)
+        let names = json_array(rows.iter().flat_map(Row::names));
+        let tombstones: Vec<(String, String)> = sqlx::query_as::<DB, _>(AssertSqlSafe(select))
+            .bind(names)
             .fetch_all(&mut **tx)
             .await
             .context("look up purged posts")?;
@@ -44,33 +44,28 @@ impl<DB: Dialect> SqlStore<DB> {
             .filter(|row| row.post.source.is_live() && row.post.removal.is_none())
             .map(|row| (row.post.fullname.as_str(), row.shown()))
             .collect();
-        let (mut kept, mut lifted) = (HashSet::new(), Vec::new());
+        let (mut purged, mut restored) = (HashSet::new(), Vec::new());
         for (fullname, reason) in tombstones {
-            let is_lifted = reason.parse().is_ok_and(PurgeReason::is_reversible);
-            if is_lifted && visible.contains_key(fullname.as_str()) {
-                lifted.push(fullname);
+            let is_reversible = reason.parse().is_ok_and(PurgeReason::is_reversible);
+            if is_reversible && visible.contains_key(fullname.as_str()) {
+                restored.push(fullname);
             } else {
-                kept.insert(fullname);
+                purged.insert(fullname);
             }
         }
-        let shows_purged_post = |name: &str, kept: &HashSet<String>| {
-            let shown = visible.get(name).copied().flatten();
-            shown.is_some_and(|shown| kept.contains(shown))
-        };
         // A crosspost remains purged as long as the post that it shows is purged.
-        while let Some(place) = lifted
-            .iter()
-            .position(|name| shows_purged_post(name, &kept))
-        {
-            let fullname = lifted.swap_remove(place);
-            kept.insert(fullname);
+        while let Some(n) = restored.iter().position(|name: &String| {
+            let shown = visible[name.as_str()];
+            shown.is_some_and(|shown| purged.contains(shown))
+        }) {
+            purged.insert(restored.swap_remove(n));
         }
-        if !lifted.is_empty() {
+        if !restored.is_empty() {
             let delete = "DELETE FROM tombstones WHERE fullname IN";
-            let lifted = lifted.iter().map(String::as_str);
-            Self::change_posts(tx, delete, lifted, "remove tombstones").await?;
+            let restored = restored.iter().map(String::as_str);
+            Self::change_posts(tx, delete, restored, "remove tombstones").await?;
         }
-        Ok(kept)
+        Ok(purged)
     }
 
     /// Purges stored posts that their rows report as deleted or removed, with their crossposts. Returns the number of
@@ -99,13 +94,8 @@ impl<DB: Dialect> SqlStore<DB> {
             .collect();
         Self::lock_tombstones(tx).await?;
         let crossposts = Self::crossposts_of(tx, gone.keys().copied()).await?;
-        Self::lock_posts(
-            tx,
-            gone.keys()
-                .copied()
-                .chain(crossposts.iter().map(String::as_str)),
-        )
-        .await?;
+        let crosspost_names = crossposts.iter().map(String::as_str);
+        Self::lock_posts(tx, gone.keys().copied().chain(crosspost_names)).await?;
         let purged = Self::purge_posts(tx, page.run, &gone, crossposts, page.now).await?;
         Self::mark_rewrite_due(tx).await?;
         Ok(purged)
@@ -129,25 +119,27 @@ impl<DB: Dialect> SqlStore<DB> {
         let Some(Row { page, .. }) = late.values().next() else {
             return Ok(LateCrossposts::default());
         };
-        let stored = format!(
+        let select = format!(
             "SELECT fullname, source FROM things WHERE fullname IN {}",
             DB::IN_JSON_ARRAY
         );
-        let stored: Vec<(String, String)> = sqlx::query_as::<DB, _>(AssertSqlSafe(stored))
+        let stored: Vec<(String, String)> = sqlx::query_as::<DB, _>(AssertSqlSafe(select))
             .bind(json_array(late.keys().copied()))
             .fetch_all(&mut **tx)
             .await
             .context("look up crossposts of purged posts")?;
-        let (kept, gone): (Vec<_>, Vec<_>) = stored
-            .into_iter()
-            .partition(|(fullname, source)| yields_to_stored(late[fullname.as_str()].post, source));
-        let fullname = |(fullname, _): (String, String)| fullname;
-        let kept: Vec<String> = kept.into_iter().map(fullname).collect();
+        let (mut kept, mut gone) = (Vec::new(), Vec::new());
+        for (fullname, source) in stored {
+            if yields_to_stored(late[fullname.as_str()].post, &source) {
+                kept.push(fullname);
+            } else {
+                gone.push(fullname);
+            }
+        }
         let mut purged = 0;
         if !gone.is_empty() {
             // The lock prevents others from storing one of them in the meantime without seeing the tombstone.
             Self::lock_tombstones(tx).await?;
-            let gone: Vec<String> = gone.into_iter().map(fullname).collect();
             let mut crossposts = Self::crossposts_of(tx, gone.iter().map(String::as_str)).await?;
             crossposts.extend(gone);
             Self::lock_posts(tx, crossposts.iter().map(String::as_str)).await?;
@@ -190,11 +182,11 @@ impl<DB: Dialect> SqlStore<DB> {
         if !self.reads_titles || posts.is_empty() {
             return Ok(HashMap::new());
         }
-        let stored = format!(
+        let select = format!(
             "SELECT fullname, title FROM things WHERE kind = 'post' AND fullname IN {}",
             DB::IN_JSON_ARRAY
         );
-        let stored: Vec<(String, String)> = sqlx::query_as::<DB, _>(AssertSqlSafe(stored))
+        let stored: Vec<(String, String)> = sqlx::query_as::<DB, _>(AssertSqlSafe(select))
             .bind(json_array(posts.iter().copied()))
             .fetch_all(&mut **tx)
             .await

@@ -27,7 +27,7 @@ impl<DB: Dialect> SqlStore<DB> {
         hypotheses: &[HypothesisId],
     ) -> Result<Vec<Option<LabelVector>>> {
         const WHAT: &str = "read the vectors of labels";
-        let mut found: HashMap<HypothesisId, LabelVector> = HashMap::new();
+        let mut vectors: HashMap<HypothesisId, LabelVector> = HashMap::new();
         let select = format!(
             "SELECT hypothesis_id, vector FROM label_vectors WHERE model_id = {model} AND hypothesis_id IN ("
         );
@@ -36,9 +36,9 @@ impl<DB: Dialect> SqlStore<DB> {
             let bytes: Vec<u8> = row.try_get(1).context(WHAT)?;
             let vector = LabelVector::from_bytes(&bytes);
             let vector = vector.ok_or_else(|| no_vector("label_vectors", id.to_string()))?;
-            found.insert(id, vector);
+            vectors.insert(id, vector);
         }
-        Ok(hypotheses.iter().map(|id| found.remove(id)).collect())
+        Ok(hypotheses.iter().map(|id| vectors.remove(id)).collect())
     }
 
     pub async fn save_label_vectors(
@@ -87,17 +87,17 @@ impl<DB: Dialect> SqlStore<DB> {
         texts: &[TextHash],
     ) -> Result<Vec<Option<TextVector>>> {
         const WHAT: &str = "read the vectors of texts";
-        let index: HashMap<&[u8], usize> = texts.iter().map(TextHash::as_bytes).zip(0..).collect();
-        let mut found = vec![None; texts.len()];
+        let text_index = index_of_texts(texts);
+        let mut vectors = vec![None; texts.len()];
         let select = format!(
             "SELECT text_hash, vector FROM text_vectors WHERE model_id = {model} AND text_hash IN ("
         );
         let hashes = texts.iter().map(TextHash::as_bytes).collect();
         for row in self.rows_in(&select, hashes, WHAT).await? {
             let hash: Vec<u8> = row.try_get(0).context(WHAT)?;
-            found[index[hash.as_slice()]] = Some(Self::text_vector(&row, 1, &hash)?);
+            vectors[text_index[hash.as_slice()]] = Some(Self::text_vector(&row, 1, &hash)?);
         }
-        Ok(found)
+        Ok(vectors)
     }
 
     /// Decodes the vector of a text.
@@ -115,13 +115,14 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<Vec<Vec<Option<PairLogits>>>> {
         const WHAT: &str = "read stored logits";
         // The database returns pairs in any order, and not every pair is stored.
-        let position: HashMap<HypothesisId, usize> = hypotheses.iter().copied().zip(0..).collect();
-        let index: HashMap<&[u8], usize> = texts.iter().map(TextHash::as_bytes).zip(0..).collect();
-        let mut found = vec![vec![None; hypotheses.len()]; texts.len()];
+        let mut stored = vec![vec![None; hypotheses.len()]; texts.len()];
         // `IN ()` is invalid in PostgreSQL.
         if hypotheses.is_empty() {
-            return Ok(found);
+            return Ok(stored);
         }
+        let text_index = index_of_texts(texts);
+        let hypothesis_index: HashMap<HypothesisId, usize> =
+            hypotheses.iter().copied().zip(0..).collect();
         let ids: Vec<String> = hypotheses.iter().map(HypothesisId::to_string).collect();
         // `+ 0` makes the database search once per text instead of once per pair. A text may have logits for more
         // hypotheses than these. An NLI model's pair without `contradiction` is unusable, so it is computed again.
@@ -135,15 +136,15 @@ impl<DB: Dialect> SqlStore<DB> {
         let hashes = texts.iter().map(TextHash::as_bytes).collect();
         for row in self.rows_in(&select, hashes, WHAT).await? {
             let hash: Vec<u8> = row.try_get(0).context(WHAT)?;
-            let compared: HypothesisId = row.try_get(1).context(WHAT)?;
+            let hypothesis: HypothesisId = row.try_get(1).context(WHAT)?;
             let logits = PairLogits {
                 entailment: row.try_get(2).context(WHAT)?,
                 contradiction: row.try_get(3).context(WHAT)?,
                 neutral: row.try_get(4).context(WHAT)?,
             };
-            found[index[hash.as_slice()]][position[&compared]] = Some(logits);
+            stored[text_index[hash.as_slice()]][hypothesis_index[&hypothesis]] = Some(logits);
         }
-        Ok(found)
+        Ok(stored)
     }
 
     pub async fn unlabelled_vectors(
@@ -152,7 +153,6 @@ impl<DB: Dialect> SqlStore<DB> {
         after: &str,
         limit: u32,
     ) -> Result<Vec<UnlabelledText>> {
-        const WHAT: &str = "read the vectors of unlabelled texts";
         // Omits leased posts. The cross join makes SQLite scan the posts; otherwise it would read every vector for each
         // page.
         let rows = sqlx::query::<DB>(AssertSqlSafe(format!(
@@ -168,10 +168,9 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(i64::from(limit))
         .fetch_all(&self.pool)
         .await
-        .context(WHAT)?;
+        .context("read the vectors of unlabelled texts")?;
         let text = |row: &DB::Row| {
-            let fullname: Fullname = row.try_get(0).context("read an unlabelled text")?;
-            let text_hash = Self::text_hash(row, 1, &fullname)?;
+            let (fullname, text_hash) = Self::fullname_and_hash(row, 0)?;
             Ok(UnlabelledText {
                 vector: Self::text_vector(row, 2, text_hash.as_bytes())?,
                 fullname,
@@ -187,7 +186,6 @@ impl<DB: Dialect> SqlStore<DB> {
         after: &str,
         limit: u32,
     ) -> Result<Vec<(Fullname, TextHash)>> {
-        const WHAT: &str = "read unlabelled posts without text";
         let rows = sqlx::query::<DB>(AssertSqlSafe(format!(
             "SELECT p.fullname, p.text_hash FROM things p WHERE p.text_purged_at IS NOT NULL AND {UNLABELLED} \
               ORDER BY p.fullname LIMIT $4"
@@ -198,14 +196,14 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(i64::from(limit))
         .fetch_all(&self.pool)
         .await
-        .context(WHAT)?;
-        let post = |row: &DB::Row| {
-            let fullname: Fullname = row.try_get(0).context(WHAT)?;
-            let text_hash = Self::text_hash(row, 1, &fullname)?;
-            Ok((fullname, text_hash))
-        };
-        rows.iter().map(post).collect()
+        .context("read unlabelled posts without text")?;
+        let pairs = rows.iter().map(|row| Self::fullname_and_hash(row, 0));
+        pairs.collect()
     }
+}
+
+fn index_of_texts(texts: &[TextHash]) -> HashMap<&[u8], usize> {
+    texts.iter().map(TextHash::as_bytes).zip(0..).collect()
 }
 
 fn no_vector(table: &'static str, row: String) -> StoreError {

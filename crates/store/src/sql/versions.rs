@@ -16,7 +16,7 @@ use crate::{
     WorkEstimate,
 };
 use topicmill_core::reddit::thing_text;
-use topicmill_core::{Fitted, Fullname, Label, LabelSet, TextHash, short_hash};
+use topicmill_core::{Fitted, Label, LabelSet, TextHash, short_hash};
 
 /// Returns the error for a label set whose fit cannot be read, with the commands that drop the label set.
 pub(super) fn damaged_fit(id: LabelSetId, name: &str, hash: &str, error: &str) -> StoreError {
@@ -174,12 +174,11 @@ impl<DB: Dialect> SqlStore<DB> {
         let hashes: Vec<TextHash> = texts.iter().map(|text| TextHash::new(text)).collect();
         let select = "SELECT hash, id FROM hypotheses WHERE hash IN (";
         let keys = hashes.iter().map(TextHash::as_bytes).collect();
-        let rows = self.rows_in(select, keys, WHAT).await?;
-        let id = |row: &DB::Row| Ok((row.try_get(0)?, row.try_get(1)?));
-        let found: Result<HashMap<Vec<u8>, HypothesisId>, sqlx::Error> =
-            rows.iter().map(id).collect();
-        let found = found.context(WHAT)?;
-        let id = |hash: &TextHash| found.get(hash.as_bytes()).copied();
+        let mut ids: HashMap<Vec<u8>, HypothesisId> = HashMap::new();
+        for row in self.rows_in(select, keys, WHAT).await? {
+            ids.insert(row.try_get(0).context(WHAT)?, row.try_get(1).context(WHAT)?);
+        }
+        let id = |hash: &TextHash| ids.get(hash.as_bytes()).copied();
         Ok(hashes.iter().map(id).collect())
     }
 
@@ -218,10 +217,10 @@ impl<DB: Dialect> SqlStore<DB> {
             unlabelled(target),
             stored.join(", ")
         );
-        let row = sqlx::query_as::<DB, _>(AssertSqlSafe(select))
+        let counts: (i64, i64, i64, i64) = sqlx::query_as::<DB, _>(AssertSqlSafe(select))
             .fetch_one(&self.pool)
-            .await;
-        let counts: (i64, i64, i64, i64) = row.context("estimate the work")?;
+            .await
+            .context("estimate the work")?;
         let [texts, posts, pairs_stored, posts_without_inference] =
             <[i64; 4]>::from(counts).map(i64::unsigned_abs);
         Ok(Cost {
@@ -288,10 +287,9 @@ impl<DB: Dialect> SqlStore<DB> {
             .await;
         let rows = rows.context(WHAT)?;
         let decode = |row: &DB::Row| {
-            let (title, selftext): (String, String) =
-                (row.try_get(2).context(WHAT)?, row.try_get(3).context(WHAT)?);
-            let fullname: Fullname = row.try_get(0).context(WHAT)?;
-            let hash = Self::text_hash(row, 1, &fullname)?;
+            let (fullname, hash) = Self::fullname_and_hash(row, 0)?;
+            let title: String = row.try_get(2).context(WHAT)?;
+            let selftext: String = row.try_get(3).context(WHAT)?;
             Ok((hash, thing_text(&fullname, &title, &selftext)))
         };
         Ok(WorkEstimate {
@@ -369,13 +367,13 @@ impl<DB: Dialect> SqlStore<DB> {
             }))
         };
         let decode = |row: &DB::Row| -> Result<ComparedPost> {
-            let fullname: Fullname = row.try_get(0).context(WHAT)?;
+            let (fullname, text_hash) = Self::fullname_and_hash(row, 0)?;
             Ok(ComparedPost {
-                text_hash: Self::text_hash(row, 1, &fullname)?,
+                fullname,
+                text_hash,
                 title: row.try_get(2).context(WHAT)?,
                 labels: [label(row, 3).context(WHAT)?, label(row, 6).context(WHAT)?],
                 has_text: row.try_get(9).context(WHAT)?,
-                fullname,
             })
         };
         rows.iter().map(decode).collect()

@@ -1,6 +1,6 @@
 //! Stores and reads watermarks and import positions.
 
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
 
 use super::{ErrorContext, SqlStore, Tx, count};
 use crate::dialect::Dialect;
@@ -35,29 +35,15 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn import_state(&self, file: &str, selection: &str) -> Result<Option<ImportState>> {
-        let decode = |row: DB::Row| {
-            let number = |column: usize| row.try_get::<i64, _>(column).map(i64::unsigned_abs);
-            Ok(ImportState {
-                file: file.to_owned(),
-                selection: selection.to_owned(),
-                name: row.try_get(0)?,
-                byte_offset: number(1)?,
-                rows: number(2)?,
-                left_out: number(3)?,
-                posts: number(4)?,
-                rejected: number(5)?,
-                run: row.try_get(6)?,
-                updated_at: row.try_get(7)?,
-                finished_at: row.try_get(8)?,
-            })
-        };
         sqlx::query::<DB>(
-            "SELECT name, byte_offset, rows_read, left_out, posts, rejected, COALESCE(run_id, 0), updated_at, \
-                    finished_at FROM imports WHERE file = $1 AND selection = $2",
+            "SELECT file, selection, name, byte_offset, rows_read, left_out, posts, rejected, COALESCE(run_id, 0), \
+                    updated_at, finished_at FROM imports WHERE file = $1 AND selection = $2",
         )
         .bind(file)
         .bind(selection)
-        .try_map(decode)
+        .try_map(row_as!(ImportState: file, selection, name, byte_offset(i64::unsigned_abs),
+            rows(i64::unsigned_abs), left_out(i64::unsigned_abs), posts(i64::unsigned_abs),
+            rejected(i64::unsigned_abs), run, updated_at, finished_at))
         .fetch_optional(&self.pool)
         .await
         .context("read the import position")
@@ -104,9 +90,7 @@ impl<DB: Dialect> SqlStore<DB> {
         topic: &str,
         subreddit: &str,
     ) -> Result<Option<Timestamp>> {
-        let select = "SELECT newest_created_at FROM watermarks \
-                       WHERE source = $1 AND topic = $2 AND subreddit = $3";
-        let newest = self.time_of_watermark(select, source, topic, subreddit);
+        let newest = self.time_of_watermark("newest_created_at", source, topic, subreddit);
         newest.await.context("read the watermark")
     }
 
@@ -116,20 +100,21 @@ impl<DB: Dialect> SqlStore<DB> {
         topic: &str,
         subreddit: &str,
     ) -> Result<Option<Timestamp>> {
-        let select =
-            "SELECT read_from FROM watermarks WHERE source = $1 AND topic = $2 AND subreddit = $3";
-        let from = self.time_of_watermark(select, source, topic, subreddit);
-        from.await.context("read since when posts were read")
+        let read_from = self.time_of_watermark("read_from", source, topic, subreddit);
+        read_from.await.context("read since when posts were read")
     }
 
     async fn time_of_watermark(
         &self,
-        select: &'static str,
+        column: &str,
         source: SourceKind,
         topic: &str,
         subreddit: &str,
     ) -> Result<Option<Timestamp>, sqlx::Error> {
-        let time: Option<Option<Timestamp>> = sqlx::query_scalar::<DB, _>(select)
+        let select = format!(
+            "SELECT {column} FROM watermarks WHERE source = $1 AND topic = $2 AND subreddit = $3"
+        );
+        let time: Option<Option<Timestamp>> = sqlx::query_scalar::<DB, _>(AssertSqlSafe(select))
             .bind(source.as_str())
             .bind(topic)
             .bind(subreddit)

@@ -69,28 +69,26 @@ fn put_row(builder: &mut BatchBuilder<'_>, statement: &ColumnStatement, row: &Pg
             continue;
         }
         let bytes = raw.as_bytes().map_err(query_error)?;
-        let type_name = raw.type_info();
-        match (kind, type_name.name(), bytes) {
-            (ColumnKind::Text, "TEXT" | "VARCHAR" | "NAME", bytes) => {
+        let type_info = raw.type_info();
+        match (kind, type_info.name(), <[u8; 8]>::try_from(bytes)) {
+            (ColumnKind::Text, "TEXT" | "VARCHAR" | "NAME", _) => {
                 builder.put(ColumnCell::Text(&String::from_utf8_lossy(bytes)))
             }
-            (ColumnKind::Hex, "BYTEA", bytes) => builder.put_hex(bytes),
-            (ColumnKind::Vector, "BYTEA", bytes) => builder.put_vector(bytes),
-            (ColumnKind::Boolean, "BOOL", [is]) => builder.put(ColumnCell::Boolean(*is != 0)),
-            (kind, name, bytes) => match (kind, name, <[u8; 8]>::try_from(bytes)) {
-                (ColumnKind::Integer, "INT8", Ok(bytes)) => {
-                    builder.put(ColumnCell::Integer(i64::from_be_bytes(bytes)))
-                }
-                (ColumnKind::Number, "FLOAT8", Ok(bytes)) => {
-                    builder.put(ColumnCell::Number(f64::from_be_bytes(bytes)))
-                }
-                (ColumnKind::Time, "TIMESTAMPTZ", Ok(bytes)) => {
-                    let micros = i64::from_be_bytes(bytes);
-                    // `div_euclid` rounds times before 2000 down, as for SQLite.
-                    builder.put(ColumnCell::Time(micros.div_euclid(1_000) + MILLIS_OF_2000))
-                }
-                _ => Err(builder.wrong(name)),
-            },
+            (ColumnKind::Hex, "BYTEA", _) => builder.put_hex(bytes),
+            (ColumnKind::Vector, "BYTEA", _) => builder.put_vector(bytes),
+            (ColumnKind::Boolean, "BOOL", _) => builder.put(ColumnCell::Boolean(bytes != [0_u8])),
+            (ColumnKind::Integer, "INT8", Ok(bytes)) => {
+                builder.put(ColumnCell::Integer(i64::from_be_bytes(bytes)))
+            }
+            (ColumnKind::Number, "FLOAT8", Ok(bytes)) => {
+                builder.put(ColumnCell::Number(f64::from_be_bytes(bytes)))
+            }
+            (ColumnKind::Time, "TIMESTAMPTZ", Ok(bytes)) => {
+                let micros = i64::from_be_bytes(bytes);
+                // `div_euclid` rounds times before 2000 down, as for SQLite.
+                builder.put(ColumnCell::Time(micros.div_euclid(1_000) + MILLIS_OF_2000))
+            }
+            (_, name, _) => Err(builder.wrong(name)),
         }?;
     }
     if statement.list == 0 {
