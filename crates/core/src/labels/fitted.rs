@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::vectors::log_sum_exp;
+use crate::numeric::log_sum_exp;
 
 /// The largest scale and bias of a correction: far above any that a fit finds, and small enough for finite scores.
 /// The message of [`FittedError::OutOfRange`] names it.
