@@ -20,7 +20,7 @@ use crate::run::{Run, StageError};
 use crate::telemetry::nonzero;
 use topicmill_core::{
     AuthorPolicy, Fullname, Listing, MAX_CLOCK_SKEW, Outcome, ReadyPost, ThingKind, Timestamp,
-    Topic, TopicReport, subreddit_of_path,
+    Topic, TopicReport,
 };
 use topicmill_sources::error::SourceError;
 use topicmill_sources::page::{ListingPage, PAGE_LIMIT, Rejected};
@@ -149,7 +149,7 @@ fn log_report(report: &TopicReport) {
     for (name, why) in &report.skipped {
         tracing::info!(%topic, "r/{name} is {why}: trying the next subreddit");
     }
-    let (posts, comments) = match subreddit_of_path(subreddit).1 {
+    let (posts, comments) = match report.kind() {
         ThingKind::Post => (Some(report.posts), None),
         ThingKind::Comment => (None, Some(report.posts)),
     };
