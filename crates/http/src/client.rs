@@ -7,6 +7,7 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use reqwest::{Client, RequestBuilder, redirect};
 
+use super::base_url::Destination;
 use super::error::HttpError;
 use super::proxy::check_proxies;
 use super::quota::{Quota, QuotaError};
@@ -108,7 +109,7 @@ pub fn install_tls() {
 }
 
 impl PoliteClient {
-    /// Creates a client, which sends nothing yet. With `on_this_machine`, the client uses no proxy and no CA
+    /// Creates a client, which sends nothing yet. For requests to this machine, it uses no proxy and no CA
     /// certificates.
     ///
     /// # Errors
@@ -116,7 +117,7 @@ impl PoliteClient {
     pub fn new(
         site: Site,
         settings: &ClientSettings,
-        on_this_machine: bool,
+        destination: Destination,
         clock: SharedClock,
     ) -> Result<Self, HttpError> {
         install_tls();
@@ -127,11 +128,10 @@ impl PoliteClient {
             .connect_timeout(settings.timeouts.connect)
             .read_timeout(settings.timeouts.read)
             .timeout(settings.timeouts.total);
-        if on_this_machine {
+        match destination {
             // The built-in sample Reddit must work with a proxy configured and without CA certificates.
-            builder = builder.no_proxy().tls_certs_only([]);
-        } else {
-            check_proxies()?;
+            Destination::Local => builder = builder.no_proxy().tls_certs_only([]),
+            Destination::Remote => check_proxies()?,
         }
         let meter = Arc::<Meter>::default();
         let wait_budget = settings.wait_budget;

@@ -29,8 +29,8 @@ use topicmill_core::{
     Fullname, Outcome, Post, RejectReason, SECOND_READING, SourceKind, ThingKind, Timestamp,
 };
 use topicmill_http::{
-    ClientSettings, HttpResponse, Payload, PoliteClient, Purpose, RetryDecision, RetryableFailure,
-    append_path, base_url, is_loopback, retry_after,
+    ClientSettings, Destination, HttpResponse, Payload, PoliteClient, Purpose, RetryDecision,
+    RetryableFailure, append_path, base_url, retry_after,
 };
 
 /// Maximum number of posts in a request by id.
@@ -82,8 +82,9 @@ impl ArcticShift {
             USER_AGENT.clone_into(&mut client.user_agent);
         }
         client.tries = TRIES;
-        let (site, local) = (site_for(SourceKind::ArcticShift), is_loopback(&api_url));
-        let http = PoliteClient::new(site, &client, local, clock.clone())?;
+        let site = site_for(SourceKind::ArcticShift);
+        let destination = Destination::of(&[&api_url]);
+        let http = PoliteClient::new(site, &client, destination, clock.clone())?;
         // The number of smaller pages is reported even if it remains 0.
         http.meter().count_smaller(0);
         Ok(Self {
