@@ -16,7 +16,7 @@ use serde::de::Error;
 use serde_json::value::RawValue;
 
 use super::error::SourceError;
-use super::judge::Judge;
+use super::judge::{Judge, Refusal};
 use super::listing::{ListingError, NOT_AN_OBJECT, decode_thread, parse_fields};
 use super::lookup::{FoundPosts, PostStates};
 use super::page::{
@@ -294,11 +294,11 @@ impl ArcticShift {
         };
         judge.decide(response, decode, |_, status, _| match status {
             300..=399 | 404 | 451 => None,
-            401 | 403 => Some((
+            401 | 403 => Some(Refusal::new(
                 Outcome::EdgeBlocked,
-                "it blocks this program or this network".to_owned(),
+                "it blocks this program or this network",
             )),
-            _ => Some((
+            _ => Some(Refusal::new(
                 Outcome::Server,
                 format!("the request was rejected: `{message}`"),
             )),
