@@ -139,7 +139,7 @@ impl Import {
             is_dump: self.is_dump(),
             filter: self.filter(&pipeline.topics)?,
             columns: parse_assignments("--map", "COLUMN", &self.columns, column)?,
-            given: parse_assignments("--set", "VALUE", &self.defaults, default)?,
+            defaults: parse_assignments("--set", "VALUE", &self.defaults, default)?,
         };
         // Unreadable files are rejected before anything is stored.
         let mut bytes = 0;

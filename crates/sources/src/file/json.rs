@@ -48,7 +48,7 @@ impl JsonPosts {
             },
             decoder: Decoder {
                 columns: options.columns.clone(),
-                given: options.given.clone(),
+                defaults: options.defaults.clone(),
                 ..Decoder::default()
             },
             inner: 0,
@@ -167,7 +167,7 @@ impl PostRows for JsonPosts {
 #[derive(Default)]
 struct Decoder {
     columns: Vec<Column>,
-    given: Vec<DefaultValue>,
+    defaults: Vec<DefaultValue>,
     /// The layout of the first post whose fields may have other names.
     layout: Option<Layout>,
     /// The fields of `columns` that a post has had so far.
@@ -193,7 +193,7 @@ impl Decoder {
             Ok((fields, Some(layout)))
         };
         let (mut fields, layout) = parse_record(json, parse, &mut self.nulls)?;
-        for DefaultValue { field, value } in &self.given {
+        for DefaultValue { field, value } in &self.defaults {
             fields.with_post(|post| post.set_default(field, value));
         }
         if let Some((name, subreddit)) = &self.thread {
