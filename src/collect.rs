@@ -389,7 +389,7 @@ impl<'a> TopicReader<'a> {
     ///
     /// If this machine's clock was ahead, a post with a wrong date may have moved the watermark into the future, where
     /// it would prevent any further reading. In that case, the newest post stored before that post is used instead.
-    async fn known(&self) -> Result<Option<Timestamp>> {
+    async fn watermark(&self) -> Result<Option<Timestamp>> {
         let (posts, kind, path) = (self.run.store.posts(), self.source.kind(), &self.path);
         let known = posts.watermark(kind, &self.topic.slug, path).await?;
         let latest = (self.run.clock.now() + MAX_CLOCK_SKEW).into();
@@ -481,11 +481,4 @@ pub(crate) async fn record_keywords(
         }
     }
     Ok(())
-}
-
-/// Decrements the number of wanted posts and returns true, or returns false if it is 0.
-fn take(wanted: &mut u32) -> bool {
-    let is_wanted = *wanted > 0;
-    *wanted = wanted.saturating_sub(1);
-    is_wanted
 }
