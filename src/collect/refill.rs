@@ -148,13 +148,17 @@ impl Refill<'_> {
         // Other stored posts get their updates, but keep their topic.
         let known = stored_among(run, authors.prepare(unmatched)).await?;
         done.left_out += (unmatched_count - known.len()) as u64;
-        done.posts += (placed.len() + known.len()) as u64;
-        let mut posts = by_topic(placed, authors);
-        posts.push(TopicPosts {
+        let mut groups = by_topic(placed, authors);
+        groups.push(TopicPosts {
             topic: None,
             posts: known,
         });
-        done.stored += store_by_topic(run, self.source.kind(), posts, None).await?;
+        let posts = groups.iter().flat_map(|group| &group.posts);
+        let comments = posts.clone().filter(|post| post.fullname.is_comment());
+        let (posts, comments) = (posts.count() as u64, comments.count() as u64);
+        done.stored += store_by_topic(run, self.source.kind(), groups, None).await?;
+        done.posts += posts;
+        done.comments += comments;
         Ok(())
     }
 }
