@@ -274,8 +274,11 @@ impl<'a> TopicReader<'a> {
         let Paging::Archive(archive) = self.source.paging() else {
             return false;
         };
-        if !error.is_transient() || error.outcome() != Outcome::RateLimited {
-            return error.is_transient();
+        if !error.is_transient() {
+            return false;
+        }
+        if error.outcome() != Outcome::RateLimited {
+            return true;
         }
         // The archive may be too slow for this subreddit alone, which must not keep the others from being read.
         tokio::select! {
