@@ -77,28 +77,8 @@ fn check(text: &str, payload: Payload) -> Result<Url, Reason> {
     }
 }
 
-/// The machine that a client sends its requests to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Destination {
-    /// This machine.
-    Local,
-    /// Another machine.
-    Remote,
-}
-
-impl Destination {
-    /// Returns the destination of requests to these URLs.
-    pub fn of(urls: &[&Url]) -> Self {
-        if urls.iter().all(|url| is_loopback(url)) {
-            Self::Local
-        } else {
-            Self::Remote
-        }
-    }
-}
-
 /// Returns true if the host of the URL is a loopback address or `localhost`.
-fn is_loopback(url: &Url) -> bool {
+pub(crate) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost"

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use reqwest::{Client, RequestBuilder, redirect};
+use reqwest::{Client, RequestBuilder, Url, redirect};
 
-use super::base_url::Destination;
+use super::base_url::is_loopback;
 use super::error::HttpError;
 use super::proxy::check_proxies;
 use super::quota::{Quota, QuotaError};
@@ -109,15 +109,14 @@ pub fn install_tls() {
 }
 
 impl PoliteClient {
-    /// Creates a client, which sends nothing yet. For requests to this machine, it uses no proxy and no CA
-    /// certificates.
+    /// Creates a client for requests below these base URLs. Sends nothing yet.
     ///
     /// # Errors
     /// When the HTTPS client cannot start, or a proxy variable is malformed.
     pub fn new(
         site: Site,
         settings: &ClientSettings,
-        destination: Destination,
+        base_urls: &[&Url],
         clock: SharedClock,
     ) -> Result<Self, HttpError> {
         install_tls();
@@ -128,10 +127,11 @@ impl PoliteClient {
             .connect_timeout(settings.timeouts.connect)
             .read_timeout(settings.timeouts.read)
             .timeout(settings.timeouts.total);
-        match destination {
+        if base_urls.iter().all(|url| is_loopback(url)) {
             // The built-in sample Reddit must work with a proxy configured and without CA certificates.
-            Destination::Local => builder = builder.no_proxy().tls_certs_only([]),
-            Destination::Remote => check_proxies()?,
+            builder = builder.no_proxy().tls_certs_only([]);
+        } else {
+            check_proxies()?;
         }
         let meter = Arc::<Meter>::default();
         let wait_budget = settings.wait_budget;

@@ -22,7 +22,7 @@ pub mod shared_quota;
 mod site;
 mod traffic;
 
-pub use base_url::{Destination, InvalidUrl, Payload, append_path, base_url};
+pub use base_url::{InvalidUrl, Payload, append_path, base_url};
 pub use client::{
     ClientSettings, PoliteClient, RetryDecision, RetryableFailure, Timeouts, backoff, install_tls,
 };

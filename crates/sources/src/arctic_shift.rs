@@ -29,8 +29,8 @@ use topicmill_core::{
     Fullname, Outcome, Post, RejectReason, SECOND_READING, SourceKind, ThingKind, Timestamp,
 };
 use topicmill_http::{
-    ClientSettings, Destination, HttpResponse, Payload, PoliteClient, Purpose, RetryDecision,
-    RetryableFailure, append_path, base_url, retry_after,
+    ClientSettings, HttpResponse, Payload, PoliteClient, Purpose, RetryDecision, RetryableFailure,
+    append_path, base_url, retry_after,
 };
 
 /// Maximum number of posts in a request by id.
@@ -83,8 +83,7 @@ impl ArcticShift {
         }
         client.tries = TRIES;
         let site = site_for(SourceKind::ArcticShift);
-        let destination = Destination::of(&[&api_url]);
-        let http = PoliteClient::new(site, &client, destination, clock.clone())?;
+        let http = PoliteClient::new(site, &client, &[&api_url], clock.clone())?;
         // The number of smaller pages is reported even if it remains 0.
         http.meter().count_smaller(0);
         Ok(Self {
