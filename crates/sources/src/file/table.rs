@@ -15,7 +15,7 @@ use super::names::{Column, FIELDS, KINDS, Layout, Names};
 use super::row::{FileRow, LONGEST_CELL, Position, PostRows, Record, parse_topic};
 use crate::page::Rejected;
 use crate::post::{Fields, decode_post, flag_of, integer_of, is_null, number_of};
-use topicmill_core::{RejectReason, SourceKind};
+use topicmill_core::{RejectReason, SourceKind, first_few};
 use topicmill_tables::bytes::TextReader;
 use topicmill_tables::csv::Csv;
 use topicmill_tables::parquet::Parquet;
@@ -301,7 +301,7 @@ fn find_columns(
         format!(
             "no column has the body, `selftext`: name it with `--map selftext=COLUMN`; the columns that were not read \
              are {}",
-            listed(&unread)
+            first_few(&unread, MOST_SHOWN)
         )
     });
     Ok(ReadColumns {
@@ -322,7 +322,7 @@ fn mapped_fields(
     for Column { field, name } in mapping {
         let index = columns.iter().position(|column| **column == **name);
         let index = index.ok_or_else(|| {
-            let columns = listed(columns);
+            let columns = first_few(columns, MOST_SHOWN);
             format!(
                 "there is no column `{name}` to take `{field}` from; the file has the columns {columns}"
             )
@@ -378,19 +378,8 @@ fn missing_fields(fields: &[&str], columns: &[Arc<str>]) -> String {
          has the columns {}",
         fields.join("`, `"),
         flags.collect::<Vec<_>>().join(" "),
-        listed(columns)
+        first_few(columns, MOST_SHOWN)
     )
-}
-
-/// Lists column names.
-fn listed(columns: &[Arc<str>]) -> String {
-    let shown = &columns[..columns.len().min(MOST_SHOWN)];
-    let more = if shown.len() < columns.len() {
-        " and more"
-    } else {
-        ""
-    };
-    format!("`{}`{more}", shown.join("`, `"))
 }
 
 /// Decodes a post from a row's values.

@@ -161,7 +161,6 @@ fn entry(subreddit: &str, id: u64, line: &Line, now: Timestamp) -> Entry {
         "name": name,
         "id": base36(id),
         "subreddit": subreddit,
-        "subreddit_name_prefixed": format!("r/{subreddit}"),
         "title": line.title,
         "selftext": line.selftext,
         "author": line.author,
@@ -169,8 +168,6 @@ fn entry(subreddit: &str, id: u64, line: &Line, now: Timestamp) -> Entry {
         "url": url,
         "is_self": is_self,
         "score": line.score,
-        "ups": line.score,
-        "downs": 0,
         "upvote_ratio": line.upvote_ratio,
         "num_comments": line.num_comments,
         "link_flair_text": line.flair,
@@ -178,9 +175,6 @@ fn entry(subreddit: &str, id: u64, line: &Line, now: Timestamp) -> Entry {
         "stickied": line.stickied,
         "removed_by_category": null,
         "created_utc": created_utc,
-        "edited": false,
-        "distinguished": null,
-        "locked": false,
     });
     if let Some(parent) = parent {
         wire["crosspost_parent"] = parent["name"].clone();
@@ -230,9 +224,6 @@ fn reply(posts: &[Entry], first_id: u64, id: u64, line: &CommentLine) -> Entry {
         "score": line.score,
         "created_utc": created,
         "replies": "",
-        "stickied": false,
-        "distinguished": null,
-        "edited": false,
     });
     Entry {
         wire,
