@@ -250,11 +250,7 @@ impl Evidence {
                 best = i;
             }
         }
-        let others = scores
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| *i != best)
-            .map(|(_, score)| *score);
+        let others = scores[..best].iter().chain(&scores[best + 1..]).copied();
         let second = others.chain(other_score).reduce(f64::max).unwrap_or(0.0);
         let outcome = if other_score.is_some_and(|score| score > scores[best]) {
             LabelOutcome::Other

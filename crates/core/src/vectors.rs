@@ -94,12 +94,10 @@ pub struct LabelVector {
 
 impl LabelVector {
     /// Normalizes sums of vectors, all of the same length; `scale` is the model's softmax scale.
-    #[expect(clippy::cast_possible_truncation, reason = "stored as f32")]
     pub fn from_sums(scale: f64, sums: Vec<Vec<f64>>) -> Self {
-        let numbers = sums.into_iter().flat_map(unit);
         Self {
-            scale: scale as f32,
-            numbers: numbers.map(|x| x as f32).collect(),
+            scale: to_f32(scale),
+            numbers: sums.into_iter().flat_map(unit).map(to_f32).collect(),
         }
     }
 

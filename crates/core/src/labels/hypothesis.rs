@@ -45,9 +45,8 @@ pub fn groups(kind: &ModelKind, set: &LabelSet) -> Vec<Vec<Vec<String>>> {
     let background: Vec<_> = topics
         .map(|topic| {
             let label = Label {
-                slug: topic.label.clone(),
-                label: topic.label.clone(),
                 descriptions: topic.descriptions.clone(),
+                ..Label::new(&topic.label)
             };
             texts(kind, set, &label)
         })
