@@ -4,7 +4,7 @@
 //! request's worth at a time, the least recently checked first, and each response is written in one transaction before
 //! the next request. A run that is stopped or crashes keeps what it finished, and the next run continues from there.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
@@ -360,14 +360,12 @@ async fn check_deleted(
         };
         report.checked += posts.len() as u64;
         progress(posts.len() as u64);
-        let Some(PostStates { states, crossposts }) = answer else {
+        let Some(answer) = answer else {
             unclear += u32::try_from(posts.len()).expect("at most a request's worth");
             report.unclear += posts.len() as u64;
             continue;
         };
-        let mut checked = classify_states(posts, &states, by_archive, report);
-        add_crosspost_states(&mut checked, &states, report);
-        checked.crossposts = crossposts;
+        let checked = classify_states(posts, answer, by_archive, report);
         // A clock that was set back must not make the same posts due again.
         let now = run.now().max(started);
         let purged = run.store.purging().purge(run.id, &checked, now);
@@ -418,33 +416,21 @@ async fn fetch_states(
     Ok(answer.filter(|answer| is_small || shows_any(&answer.states)))
 }
 
-/// Adds deleted posts that were not requested: responses with crossposts include their parents.
-fn add_crosspost_states(
-    checked: &mut Checked,
-    states: &HashMap<Fullname, PostState>,
-    report: &mut PurgeCounts,
-) {
-    let known: HashSet<&Fullname> = checked.gone.iter().map(|(name, _)| name).collect();
-    let mut unrequested = Vec::new();
-    for (fullname, state) in states {
-        if let PostState::Gone(reason) = *state
-            && !known.contains(fullname)
-        {
-            report.count(reason);
-            unrequested.push((fullname.clone(), reason));
-        }
-    }
-    checked.gone.append(&mut unrequested);
-}
-
+/// Sorts posts by their states. A post without a state is missing from Reddit; that an archive does not know it says
+/// nothing.
 fn classify_states(
     due: Vec<Fullname>,
-    states: &HashMap<Fullname, PostState>,
+    answer: PostStates,
     by_archive: bool,
     report: &mut PurgeCounts,
 ) -> Checked {
+    let PostStates {
+        mut states,
+        crossposts,
+    } = answer;
     let mut checked = Checked {
         by_archive,
+        crossposts,
         ..Checked::default()
     };
     let unknown = if by_archive {
@@ -453,7 +439,7 @@ fn classify_states(
         PostState::Gone(PurgeReason::Missing)
     };
     for fullname in due {
-        match states.get(&fullname).copied().unwrap_or(unknown) {
+        match states.remove(&fullname).unwrap_or(unknown) {
             PostState::Visible => checked.visible.push(fullname),
             PostState::AuthorDeleted => {
                 checked.author_deleted.push(fullname.clone());
@@ -463,6 +449,13 @@ fn classify_states(
                 report.count(reason);
                 checked.gone.push((fullname, reason));
             }
+        }
+    }
+    // The rest was not requested: responses with crossposts include their parents.
+    for (fullname, state) in states {
+        if let PostState::Gone(reason) = state {
+            report.count(reason);
+            checked.gone.push((fullname, reason));
         }
     }
     checked
