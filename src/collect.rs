@@ -29,7 +29,7 @@ use topicmill_store::{Page, UnreadThread};
 
 pub use self::archive::archive_newest;
 pub use self::goal::TimeRange;
-pub use self::import::{ImportPlan, import, preview};
+pub use self::import::{ImportPlan, PreviewOptions, import, preview};
 pub use self::refill::{RefillPlan, refill};
 
 /// Maximum number of posts that Reddit lists for any client.

@@ -300,25 +300,30 @@ fn place_in_file(
     }
 }
 
+/// The settings of a preview.
+#[derive(Debug, Clone, Copy)]
+pub struct PreviewOptions<'a> {
+    /// See [`ImportPlan::topics`].
+    pub topics: &'a [Topic],
+    /// See [`ImportPlan::topics_from_subreddits`].
+    pub topics_from_subreddits: bool,
+    /// True if author names are stored in the clear.
+    pub store_author: bool,
+}
+
 /// Returns the columns of a record as they would be stored, or `None` if topics list its subreddit and none matches it.
 /// A hash depends on the database, so a name to hash is shown as `u_…`.
-pub fn preview(
-    record: Record,
-    topics: &[Topic],
-    from_subreddits: bool,
-    store_author: bool,
-) -> Option<Value> {
-    let Record { post, topic } = record;
-    let Place::In(topic) = place_in_file(&post, topic, topics, from_subreddits).place else {
+pub fn preview(record: Record, options: PreviewOptions<'_>) -> Option<Value> {
+    let Record { mut post, topic } = record;
+    let by_subreddit = options.topics_from_subreddits;
+    let Place::In(topic) = place_in_file(&post, topic, options.topics, by_subreddit).place else {
         return None;
     };
-    let author = post.author.map(|name| {
-        if store_author {
-            name
-        } else {
-            "u_…".to_owned()
-        }
-    });
+    if !options.store_author
+        && let Some(name) = &mut post.author
+    {
+        "u_…".clone_into(name);
+    }
     Some(json!({
         "fullname": post.fullname.to_string(),
         "subreddit": post.subreddit,
@@ -327,7 +332,7 @@ pub fn preview(
         "selftext": post.selftext,
         "url": post.url,
         "permalink": post.permalink,
-        "author": author,
+        "author": post.author,
         "reddit_score": post.score,
         "upvote_ratio": post.upvote_ratio,
         "num_comments": post.num_comments,
