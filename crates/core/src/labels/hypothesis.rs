@@ -10,7 +10,6 @@
 //! comparable. The background always uses computed vectors.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
 use sha2::{Digest, Sha256};
 
@@ -207,11 +206,9 @@ pub fn ambiguous_labels<'a>(kind: &ModelKind, set: &'a LabelSet) -> Vec<(&'a str
             ..label.clone()
         };
         let texts = key(&texts(kind, set, &trimmed)).to_lowercase();
-        match first.entry(texts) {
-            Entry::Occupied(other) => ambiguous.push((*other.get(), label.slug.as_str())),
-            Entry::Vacant(free) => {
-                free.insert(&label.slug);
-            }
+        let earlier = *first.entry(texts).or_insert(&label.slug);
+        if earlier != label.slug {
+            ambiguous.push((earlier, label.slug.as_str()));
         }
     }
     ambiguous
