@@ -126,22 +126,21 @@ fn parse<'de, T: Deserialize<'de>>(line: &'de str) -> T {
 
 /// Returns all subreddits with their posts and comments. At `now`, each post has the age that its line states.
 pub(super) fn load(now: Timestamp) -> Vec<(&'static str, Vec<Entry>)> {
-    let first_ids = (0..).map(|file| FIRST_ID + file * IDS_PER_FILE);
-    FILES
-        .into_iter()
-        .zip(first_ids)
-        .map(|((subreddit, text), first_id)| {
-            let lines = text.lines().zip(first_id..);
-            let posts = lines.map(|(line, id)| entry(subreddit, id, &parse(line), now));
-            let mut entries: Vec<Entry> = posts.collect();
-            let comments = COMMENTS.iter().filter(|(name, _)| *name == subreddit);
-            let lines = comments.flat_map(|(_, text)| text.lines()).zip(first_id..);
-            let replies = lines.map(|(line, id)| reply(&entries, first_id, id, &parse(line)));
-            let replies: Vec<Entry> = replies.collect();
-            entries.extend(replies);
-            (subreddit, entries)
-        })
-        .collect()
+    let mut subreddits = Vec::new();
+    for (file, (subreddit, posts)) in (0..).zip(FILES) {
+        let first_id = FIRST_ID + file * IDS_PER_FILE;
+        let mut entries = Vec::new();
+        for (id, line) in (first_id..).zip(posts.lines()) {
+            entries.push(entry(subreddit, id, &parse(line), now));
+        }
+        if let Some((_, comments)) = COMMENTS.iter().find(|(name, _)| *name == subreddit) {
+            for (id, line) in (first_id..).zip(comments.lines()) {
+                entries.push(reply(&entries, first_id, id, &parse(line)));
+            }
+        }
+        subreddits.push((subreddit, entries));
+    }
+    subreddits
 }
 
 fn entry(subreddit: &str, id: u64, line: &Line, now: Timestamp) -> Entry {
