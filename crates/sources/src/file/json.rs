@@ -1,6 +1,8 @@
 //! Reads posts and comments from JSON records.
 //!
-//! A truncated, invalid or non-UTF-8 record is rejected, and reading continues.
+//! The input is the records of a file. A listing or a thread contains more records, which are read after it. The output
+//! is a row for each post, and for each record that is rejected. After an invalid record, reading continues; if the
+//! file itself is truncated or unreadable, it ends there.
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
@@ -71,7 +73,8 @@ impl JsonPosts {
         self.records.push_inner(things);
     }
 
-    fn try_next(&mut self) -> io::Result<Option<FileRow>> {
+    /// Reads the next row; an error means that the rest of the file cannot be read.
+    fn read_row(&mut self) -> io::Result<Option<FileRow>> {
         loop {
             let (decoded, replies) = if let Some(inner) = self.records.next_inner() {
                 self.inner += 1;
@@ -111,7 +114,7 @@ impl PostRows for JsonPosts {
         if self.ended {
             return None;
         }
-        let row = self.try_next().unwrap_or_else(|error| {
+        let row = self.read_row().unwrap_or_else(|error| {
             self.broken = true;
             let reason = match error.kind() {
                 io::ErrorKind::UnexpectedEof => "the file is truncated here".into(),
