@@ -35,6 +35,9 @@ use topicmill_http::{
 
 /// Maximum number of posts in a request by id.
 pub const IDS_LIMIT: u32 = 500;
+/// Maximum number of comments in a request for a thread
+/// (<https://github.com/ArthurHeitmann/arctic_shift/tree/master/api>).
+const THREAD_LIMIT: &str = "25000";
 /// Maximum number of tries for one request; there are more only while the page can be made smaller.
 const TRIES: u32 = 5;
 /// A subreddit with several posts a minute: the age of its newest post is the archive's lag.
@@ -110,22 +113,22 @@ impl ArcticShift {
         check_subreddit(subreddit)?;
         let what = format!("r/{subreddit}");
         // This is atomic because the two closures below share it and the client may run on any thread.
-        let limit = AtomicU32::new(limit.clamp(1, LARGEST_PAGE));
+        let next_limit = AtomicU32::new(limit.clamp(1, LARGEST_PAGE));
         let sent = AtomicU32::new(0);
         let request = |http: &Client| {
-            let limit = limit.load(Ordering::Relaxed);
+            let limit = next_limit.load(Ordering::Relaxed);
             if limit < sent.swap(limit, Ordering::Relaxed) {
                 tracing::info!(what, limit, "requesting a smaller page");
                 self.http.meter().count_smaller(1);
             }
-            http.get(self.url((subreddit, kind), order, start, limit))
+            http.get(self.page_url((subreddit, kind), order, start, limit))
         };
         let judge = |response: &HttpResponse| {
-            let requested = limit.load(Ordering::Relaxed);
+            let requested = next_limit.load(Ordering::Relaxed);
             let make_smaller = || {
                 // `auto` pages have between 100 and 1,000 rows, so the first smaller page is the usual one of 100.
                 let fewer = (requested.min(2 * PAGE_LIMIT) / 2).max(1);
-                limit.store(fewer, Ordering::Relaxed);
+                next_limit.store(fewer, Ordering::Relaxed);
                 // A page of one row cannot be made smaller.
                 requested > 1
             };
@@ -177,7 +180,7 @@ impl ArcticShift {
         let mut url = self.url_of(ThingKind::Comment, "tree");
         url.query_pairs_mut()
             .append_pair("link_id", post.id())
-            .append_pair("limit", "25000");
+            .append_pair("limit", THREAD_LIMIT);
         let read = |rows: &[&RawValue]| {
             let things = rows.iter().map(|row| (*row).to_owned()).collect();
             Ok(decode_thread(things, |thing| {
@@ -185,25 +188,6 @@ impl ArcticShift {
             }))
         };
         self.get("comments", &url, read).await
-    }
-
-    /// Requests a URL whose response cannot be made smaller.
-    async fn get<T>(
-        &self,
-        what: &str,
-        url: &Url,
-        read: impl Fn(&[&RawValue]) -> Result<T, ListingError>,
-    ) -> Result<T, SourceError> {
-        let judge = |response: &HttpResponse| self.judge(what, response, &read, || false);
-        let request = |http: &Client| http.get(url.clone());
-        self.http.send(Purpose::Data, what, request, judge).await
-    }
-
-    /// Returns the URL of an operation on things of a kind.
-    fn url_of(&self, kind: ThingKind, operation: &str) -> Url {
-        let mut url = self.api_url.clone();
-        append_path(&mut url, &["api", kind.plural(), operation]);
-        url
     }
 
     /// Returns the creation time of the archive's newest post, approximately; `None` if it has none. How far this is
@@ -225,7 +209,27 @@ impl ArcticShift {
         Some(settled).filter(|settled| *settled > 0 && none)
     }
 
-    fn url(
+    /// Requests a URL whose response cannot be made smaller.
+    async fn get<T>(
+        &self,
+        what: &str,
+        url: &Url,
+        read: impl Fn(&[&RawValue]) -> Result<T, ListingError>,
+    ) -> Result<T, SourceError> {
+        let judge = |response: &HttpResponse| self.judge(what, response, &read, || false);
+        let request = |http: &Client| http.get(url.clone());
+        self.http.send(Purpose::Data, what, request, judge).await
+    }
+
+    /// Returns the URL of an operation on things of a kind.
+    fn url_of(&self, kind: ThingKind, operation: &str) -> Url {
+        let mut url = self.api_url.clone();
+        append_path(&mut url, &["api", kind.plural(), operation]);
+        url
+    }
+
+    /// Returns the URL of a page.
+    fn page_url(
         &self,
         (subreddit, kind): (&str, ThingKind),
         order: TimeOrder,
