@@ -251,10 +251,8 @@ fn summary(outcomes: Vec<Value>) -> ScheduledRunEnd {
     // A stage of another version may be stored with other fields.
     let stages = outcomes.iter().map(StageOutcome::deserialize);
     let stages: Vec<StageOutcome> = stages.filter_map(Result::ok).collect();
-    let worst_first = [ScheduledRunStatus::Failed, ScheduledRunStatus::Partial];
-    let worst = worst_first
-        .into_iter()
-        .find(|status| stages.iter().any(|stage| stage.status == *status));
+    // The statuses of a stage are declared from best to worst.
+    let worst = stages.iter().map(|stage| stage.status).max();
     let error_of =
         |stage: &StageOutcome| Some(format!("`{}`: {}", stage.stage, stage.error.as_ref()?));
     let errors: Vec<String> = stages.iter().filter_map(error_of).collect();

@@ -211,7 +211,15 @@ impl PoliteClient {
             if (is_last && failure.last_resort.is_none())
                 || (within_budget.is_err() && !failure.is_rate_limit)
             {
-                return Err(self.give_up(failure, what, tries).into());
+                let error = HttpError::GaveUp {
+                    site: self.site,
+                    what: what.to_owned(),
+                    is_rate_limit: failure.is_rate_limit,
+                    tries,
+                    detail: failure.detail,
+                    source: failure.source,
+                };
+                return Err(error.into());
             }
             within_budget.map_err(quota_error)?;
             tracing::warn!(
@@ -257,17 +265,6 @@ impl PoliteClient {
                     None => Ok(Err(RetryableFailure::without_response(error))),
                 }
             }
-        }
-    }
-
-    fn give_up(&self, failure: RetryableFailure, what: &str, tries: u32) -> HttpError {
-        HttpError::GaveUp {
-            site: self.site,
-            what: what.to_owned(),
-            is_rate_limit: failure.is_rate_limit,
-            tries,
-            detail: failure.detail,
-            source: failure.source,
         }
     }
 
