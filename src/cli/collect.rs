@@ -134,9 +134,8 @@ impl Collector {
         } else {
             Some(app.store(Access::ReadOnly).await?)
         };
-        let (mut rows, mut unbounded) = (Vec::new(), 0);
         // At its end, a run requests the newest post of an archive.
-        let mut total = self.newest_requests();
+        let (mut rows, mut total, mut unbounded) = (Vec::new(), self.newest_requests(), 0);
         for topic in &self.topics {
             let requests = self.requests(app, store.as_ref(), topic).await?;
             total += requests.unwrap_or_default();
