@@ -327,8 +327,8 @@ impl FitSection {
     fn into_fitted(self, set: &LabelSet) -> Result<Fitted, LabelFileError> {
         for (place, (class, label)) in (1..).zip(self.label.iter().zip(&set.labels)) {
             if class.slug != label.slug {
-                let (of_class, slug) = (class.slug.clone(), label.slug.clone());
-                return Err(FitSectionError::Label(place, of_class, slug).into());
+                let (fitted_slug, slug) = (class.slug.clone(), label.slug.clone());
+                return Err(FitSectionError::Label(place, fitted_slug, slug).into());
             }
         }
         if self.label.len() == set.labels.len() && self.words != words(set) {
