@@ -139,13 +139,8 @@ pub async fn collect(
 
 /// Logs one line per topic, and one per skipped subreddit. Zero counts are left out.
 fn log_report(report: &TopicReport) {
-    let TopicReport {
-        topic,
-        subreddit,
-        outcome,
-        stored,
-        ..
-    } = report;
+    let (topic, subreddit) = (&report.topic, &report.subreddit);
+    let (outcome, stored) = (report.outcome, report.stored);
     for (name, why) in &report.skipped {
         tracing::info!(%topic, "r/{name} is {why}: trying the next subreddit");
     }
@@ -153,7 +148,7 @@ fn log_report(report: &TopicReport) {
         ThingKind::Post => (Some(report.posts), None),
         ThingKind::Comment => (None, Some(report.posts)),
     };
-    if *outcome == Outcome::Ok {
+    if outcome == Outcome::Ok {
         tracing::info!(
             %topic, posts, comments, new = stored.new,
             changed = nonzero(stored.changed), edited = nonzero(stored.edited),
