@@ -227,10 +227,12 @@ pub(super) fn fill(
     let scalar = |value: &Value| (!value.is_object() && !value.is_array()).then(|| value.clone());
     for field in FIELDS.into_iter().chain(KINDS) {
         let value = if let Some(column) = mapping.iter().find(|column| column.field == field) {
-            let name = &column.name;
-            let pointer = || format!("/{}", name.replace('.', "/"));
-            let value = record.get(name).or_else(|| record.pointer(&pointer()));
-            layout.mapped.extend(value.map(|_| field));
+            let path = format!("/{}", column.name.replace('.', "/"));
+            let value = record.get(&column.name);
+            let value = value.or_else(|| record.pointer(&path));
+            if value.is_some() {
+                layout.mapped.push(field);
+            }
             value.and_then(scalar).unwrap_or_default()
         } else {
             let is_free = |index: usize| {
