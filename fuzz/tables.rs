@@ -30,8 +30,11 @@ pub fn csv_with_map(bytes: &[u8]) {
             name: name.to_owned(),
         })
     };
-    let wanted: Vec<Column> = map.split(' ').filter_map(column).collect();
-    let rows = Posts::csv(Box::new(Cursor::new(file.to_vec())), None, &wanted, &[]);
+    let options = FileOptions {
+        columns: map.split(' ').filter_map(column).collect(),
+        ..FileOptions::default()
+    };
+    let rows = Posts::csv(Box::new(Cursor::new(file.to_vec())), None, &options);
     let Ok(mut rows) = rows.inspect_err(|error| assert!(!error.is_empty())) else {
         return;
     };

@@ -20,7 +20,7 @@ use crate::run::{Run, StageError};
 use crate::telemetry::nonzero;
 use topicmill_core::{
     AuthorPolicy, Fullname, Listing, MAX_CLOCK_SKEW, Outcome, ReadyPost, ThingKind, Timestamp,
-    Topic, TopicReport, subreddit_of_path,
+    Topic, TopicReport,
 };
 use topicmill_sources::error::SourceError;
 use topicmill_sources::page::{ListingPage, PAGE_LIMIT, Rejected};
@@ -29,7 +29,7 @@ use topicmill_store::{Page, UnreadThread};
 
 pub use self::archive::archive_newest;
 pub use self::goal::TimeRange;
-pub use self::import::{ImportPlan, import, preview};
+pub use self::import::{ImportPlan, PreviewOptions, import, preview};
 pub use self::refill::{RefillPlan, refill};
 
 /// Maximum number of posts that Reddit lists for any client.
@@ -139,21 +139,16 @@ pub async fn collect(
 
 /// Logs one line per topic, and one per skipped subreddit. Zero counts are left out.
 fn log_report(report: &TopicReport) {
-    let TopicReport {
-        topic,
-        subreddit,
-        outcome,
-        stored,
-        ..
-    } = report;
+    let (topic, subreddit) = (&report.topic, &report.subreddit);
+    let (outcome, stored) = (report.outcome, report.stored);
     for (name, why) in &report.skipped {
         tracing::info!(%topic, "r/{name} is {why}: trying the next subreddit");
     }
-    let (posts, comments) = match subreddit_of_path(subreddit).1 {
+    let (posts, comments) = match report.kind() {
         ThingKind::Post => (Some(report.posts), None),
         ThingKind::Comment => (None, Some(report.posts)),
     };
-    if *outcome == Outcome::Ok {
+    if outcome == Outcome::Ok {
         tracing::info!(
             %topic, posts, comments, new = stored.new,
             changed = nonzero(stored.changed), edited = nonzero(stored.edited),
@@ -274,8 +269,11 @@ impl<'a> TopicReader<'a> {
         let Paging::Archive(archive) = self.source.paging() else {
             return false;
         };
-        if !error.is_transient() || error.outcome() != Outcome::RateLimited {
-            return error.is_transient();
+        if !error.is_transient() {
+            return false;
+        }
+        if error.outcome() != Outcome::RateLimited {
+            return true;
         }
         // The archive may be too slow for this subreddit alone, which must not keep the others from being read.
         tokio::select! {
@@ -389,7 +387,7 @@ impl<'a> TopicReader<'a> {
     ///
     /// If this machine's clock was ahead, a post with a wrong date may have moved the watermark into the future, where
     /// it would prevent any further reading. In that case, the newest post stored before that post is used instead.
-    async fn known(&self) -> Result<Option<Timestamp>> {
+    async fn watermark(&self) -> Result<Option<Timestamp>> {
         let (posts, kind, path) = (self.run.store.posts(), self.source.kind(), &self.path);
         let known = posts.watermark(kind, &self.topic.slug, path).await?;
         let latest = (self.run.clock.now() + MAX_CLOCK_SKEW).into();
@@ -481,11 +479,4 @@ pub(crate) async fn record_keywords(
         }
     }
     Ok(())
-}
-
-/// Decrements the number of wanted posts and returns true, or returns false if it is 0.
-fn take(wanted: &mut u32) -> bool {
-    let is_wanted = *wanted > 0;
-    *wanted = wanted.saturating_sub(1);
-    is_wanted
 }

@@ -331,7 +331,7 @@ impl Context {
             topics.collect(),
             json!(order.store_author),
         ];
-        let defaults = &order.reading.given;
+        let defaults = &order.reading.defaults;
         if !defaults.is_empty() {
             let pairs = defaults.iter().map(|one| json!([one.field, one.value]));
             selection.push(pairs.collect());

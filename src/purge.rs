@@ -4,13 +4,15 @@
 //! request's worth at a time, the least recently checked first, and each response is written in one transaction before
 //! the next request. A run that is stopped or crashes keeps what it finished, and the next run continues from there.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::run::{Run, StageError};
 use topicmill_core::record::PurgeCounts;
-use topicmill_core::{AuthorPolicy, Fullname, PurgeReason, SECOND_READING, SourceKind, Timestamp};
+use topicmill_core::{
+    AuthorPolicy, Fullname, PurgeReason, SECOND_READING, SourceKind, Timestamp, parse_time,
+};
 use topicmill_sources::Source;
 use topicmill_sources::lookup::{PostState, PostStates};
 use topicmill_sources::source::Paging;
@@ -24,6 +26,8 @@ const CONTROLS: u32 = 10;
 const MAX_CLOCK_JUMP: TimeDelta = TimeDelta::days(30);
 /// Maximum age in hours, a little over a century.
 const MAX_HOURS: u32 = 1_000_000;
+/// Key in `meta` of the time by the machine's clock when the user last trusted it.
+const CLOCK_TRUSTED_AT: &str = "clock_trusted_at";
 
 /// The posts to purge.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,7 +42,7 @@ pub struct PurgePlan {
     pub check: Option<Check>,
     /// Leaves rewriting the file of a SQLite database to a later purge.
     pub leave_file: bool,
-    /// Trusts the machine's clock, however long ago the last run was.
+    /// Trusts the machine's clock, now and in later runs, however long ago the last run was.
     pub trusts_clock: bool,
 }
 
@@ -152,9 +156,7 @@ async fn run_steps(
         purge_requested(run, &posts, report).await?;
     }
     if let Some(retention) = plan.retention {
-        if !plan.trusts_clock {
-            check_clock(run).await?;
-        }
+        check_clock(run, plan).await?;
         purge_old_texts(run, retention, report).await?;
     }
     let checked = match (plan.check, source) {
@@ -171,22 +173,33 @@ fn hours_before(time: Timestamp, hours: u32) -> Timestamp {
     (time.as_datetime() - age).into()
 }
 
-/// Rejects the machine's clock if it is behind the last run, or more than a month ahead of it. With PostgreSQL, the
-/// server's clock is used instead.
-async fn check_clock(run: &Run<'_>) -> Result<(), StageError> {
+/// Rejects the machine's clock if it is behind the last run, or more than a month ahead of it, unless the user trusts it
+/// now or has done so in that time. With PostgreSQL, the server's clock is used instead.
+async fn check_clock(run: &Run<'_>, plan: &PurgePlan) -> Result<(), StageError> {
     if matches!(run.store, Store::Postgres(_)) {
         return Ok(());
     }
-    let (now, day) = (run.now(), TimeDelta::days(1));
+    let now = run.now();
+    if plan.trusts_clock {
+        let now = now.as_datetime().to_rfc3339();
+        return Ok(run.store.set_meta(CLOCK_TRUSTED_AT, &now).await?);
+    }
+    let day = TimeDelta::days(1);
+    let is_plausible = |earlier: DateTime<Utc>| {
+        let since = now.as_datetime() - earlier;
+        (-day..MAX_CLOCK_JUMP).contains(&since)
+    };
+    let trusted_at = run.store.meta(CLOCK_TRUSTED_AT).await?;
+    let trusted_at = trusted_at.and_then(|time| parse_time(&time));
+    if trusted_at.is_some_and(|(time, _)| is_plausible(time)) {
+        return Ok(());
+    }
     let (before, after) = (now.as_datetime() - day, now.as_datetime() + day);
     let last_start = run.store.runs().last_run_start(before.into(), after.into());
-    if let Some(last) = last_start.await? {
-        let since = now.as_datetime() - last.as_datetime();
-        if !(-day..MAX_CLOCK_JUMP).contains(&since) {
-            return Err(StageError::Clock { now, last });
-        }
+    match last_start.await? {
+        Some(last) if !is_plausible(last.as_datetime()) => Err(StageError::Clock { now, last }),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn add(report: &mut PurgeCounts, purged: Purged) {
@@ -347,14 +360,12 @@ async fn check_deleted(
         };
         report.checked += posts.len() as u64;
         progress(posts.len() as u64);
-        let Some(PostStates { states, crossposts }) = answer else {
+        let Some(answer) = answer else {
             unclear += u32::try_from(posts.len()).expect("at most a request's worth");
             report.unclear += posts.len() as u64;
             continue;
         };
-        let mut checked = classify_states(posts, &states, by_archive, report);
-        add_crosspost_states(&mut checked, &states, report);
-        checked.crossposts = crossposts;
+        let checked = classify_states(posts, answer, by_archive, report);
         // A clock that was set back must not make the same posts due again.
         let now = run.now().max(started);
         let purged = run.store.purging().purge(run.id, &checked, now);
@@ -405,33 +416,21 @@ async fn fetch_states(
     Ok(answer.filter(|answer| is_small || shows_any(&answer.states)))
 }
 
-/// Adds deleted posts that were not requested: responses with crossposts include their parents.
-fn add_crosspost_states(
-    checked: &mut Checked,
-    states: &HashMap<Fullname, PostState>,
-    report: &mut PurgeCounts,
-) {
-    let known: HashSet<&Fullname> = checked.gone.iter().map(|(name, _)| name).collect();
-    let mut unrequested = Vec::new();
-    for (fullname, state) in states {
-        if let PostState::Gone(reason) = *state
-            && !known.contains(fullname)
-        {
-            report.count(reason);
-            unrequested.push((fullname.clone(), reason));
-        }
-    }
-    checked.gone.append(&mut unrequested);
-}
-
+/// Sorts posts by their states. A post without a state is missing from Reddit; that an archive does not know it says
+/// nothing.
 fn classify_states(
     due: Vec<Fullname>,
-    states: &HashMap<Fullname, PostState>,
+    answer: PostStates,
     by_archive: bool,
     report: &mut PurgeCounts,
 ) -> Checked {
+    let PostStates {
+        mut states,
+        crossposts,
+    } = answer;
     let mut checked = Checked {
         by_archive,
+        crossposts,
         ..Checked::default()
     };
     let unknown = if by_archive {
@@ -440,7 +439,7 @@ fn classify_states(
         PostState::Gone(PurgeReason::Missing)
     };
     for fullname in due {
-        match states.get(&fullname).copied().unwrap_or(unknown) {
+        match states.remove(&fullname).unwrap_or(unknown) {
             PostState::Visible => checked.visible.push(fullname),
             PostState::AuthorDeleted => {
                 checked.author_deleted.push(fullname.clone());
@@ -450,6 +449,13 @@ fn classify_states(
                 report.count(reason);
                 checked.gone.push((fullname, reason));
             }
+        }
+    }
+    // The rest was not requested: responses with crossposts include their parents.
+    for (fullname, state) in states {
+        if let PostState::Gone(reason) = state {
+            report.count(reason);
+            checked.gone.push((fullname, reason));
         }
     }
     checked

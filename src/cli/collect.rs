@@ -134,7 +134,8 @@ impl Collector {
         } else {
             Some(app.store(Access::ReadOnly).await?)
         };
-        let (mut rows, mut total, mut unbounded) = (Vec::new(), 0, 0);
+        // At its end, a run requests the newest post of an archive.
+        let (mut rows, mut total, mut unbounded) = (Vec::new(), self.newest_requests(), 0);
         for topic in &self.topics {
             let requests = self.requests(app, store.as_ref(), topic).await?;
             total += requests.unwrap_or_default();
@@ -187,17 +188,24 @@ impl Collector {
         }
         let is_open = watermark.is_some() || self.time_range.is_some();
         Ok(match self.source.paging() {
-            _ if topic.of_posts && is_open => Some(topic.limit.into()),
             _ if topic.of_posts => {
-                // A first run reads the comments on the posts that are stored, and on those that it stores.
-                let posts = stored_posts + self.new_posts(slug);
-                Some(posts.min(topic.limit.into()))
+                let mut threads: u64 = topic.limit.into();
+                if !is_open {
+                    // A first run reads the comments on the posts that are stored, and on those that it stores.
+                    threads = (stored_posts + self.new_posts(slug)).min(threads);
+                }
+                Some(threads + self.newest_requests())
             }
             Paging::Archive(_) if is_open => None,
             _ if !topic.keywords.is_empty() => Some(app.settings().collect.page_cap.into()),
             Paging::Listing(_) if is_open => Some(MAX_LISTED.div_ceil(PAGE_LIMIT).into()),
             _ => Some(topic.limit.div_ceil(PAGE_LIMIT).into()),
         })
+    }
+
+    /// Returns the number of requests that show how far the source is behind: one for an archive.
+    fn newest_requests(&self) -> u64 {
+        u64::from(matches!(self.source.paging(), Paging::Archive(_)))
     }
 
     /// Returns the number of posts that a first run stores for a topic, at most.

@@ -11,7 +11,7 @@ use super::output::{self, OutputFormat};
 use super::purge::read_ids;
 use super::source::{self, SourceFlag};
 use super::{CliError, Exit, Kind, check_stdin};
-use crate::collect::{RefillPlan, preview};
+use crate::collect::{PreviewOptions, RefillPlan, preview};
 use crate::pipeline::{Context, ImportOrder};
 use crate::telemetry::{Progress, nonzero};
 use topicmill_core::record::ImportCounts;
@@ -139,7 +139,7 @@ impl Import {
             is_dump: self.is_dump(),
             filter: self.filter(&pipeline.topics)?,
             columns: parse_assignments("--map", "COLUMN", &self.columns, column)?,
-            given: parse_assignments("--set", "VALUE", &self.defaults, default)?,
+            defaults: parse_assignments("--set", "VALUE", &self.defaults, default)?,
         };
         // Unreadable files are rejected before anything is stored.
         let mut bytes = 0;
@@ -184,7 +184,11 @@ impl Import {
                 None
             }
         };
-        let store_author = app.settings().collect.store_author;
+        let options = PreviewOptions {
+            topics,
+            topics_from_subreddits: self.topics_from_subreddits,
+            store_author: app.settings().collect.store_author,
+        };
         let (mut previews, mut rejected, mut purged) = (Vec::new(), 0, 0);
         for path in &self.files {
             let block = dump::blocks(path, reading)?.next_block();
@@ -199,8 +203,7 @@ impl Import {
                 }
                 let mut names = vec![record.post.fullname.clone()];
                 names.extend(record.post.crosspost_parent.clone());
-                let Some(post) = preview(record, topics, self.topics_from_subreddits, store_author)
-                else {
+                let Some(post) = preview(record, options) else {
                     continue;
                 };
                 match &store {

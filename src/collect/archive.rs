@@ -13,9 +13,9 @@
 use std::collections::HashSet;
 
 use super::goal::Goal;
-use super::{Result, StageError, TopicReader, WatermarkUpdate, take};
+use super::{Result, TopicReader, WatermarkUpdate};
 use crate::run::Run;
-use topicmill_core::Timestamp;
+use topicmill_core::{Post, Timestamp};
 use topicmill_sources::SourceError;
 use topicmill_sources::arctic_shift::ArcticShift;
 use topicmill_sources::page::{LARGEST_PAGE, PAGE_LIMIT, TimeOrder, site_for};
@@ -90,24 +90,36 @@ impl TopicReader<'_> {
         Ok(goal)
     }
 
-    /// Counts a page that is followed by another one. Returns true if a first run, which reads backwards to find enough
-    /// posts with the topic's keywords, may read no further.
-    fn is_capped(&self, order: TimeOrder, pages_left: &mut u32) -> bool {
-        *pages_left = pages_left.saturating_sub(1);
-        let is_capped =
-            *pages_left == 0 && order == TimeOrder::NewestFirst && !self.topic.keywords.is_empty();
-        if is_capped {
-            tracing::warn!(
-                topic = %self.topic.slug, pages = self.options.page_cap,
-                "fewer posts of r/{} than the limit have the topic's keywords in the pages that `collect.page_cap` \
-                 allows: `--since` reads older ones", self.path
-            );
+    /// Returns true if a first run, which reads backwards to find enough posts with the topic's keywords, has read as
+    /// many pages as it may.
+    fn is_capped(&self, order: TimeOrder, pages: u32) -> bool {
+        order == TimeOrder::NewestFirst
+            && !self.topic.keywords.is_empty()
+            && pages >= self.options.page_cap
+    }
+
+    fn warn_about_page_cap(&self) {
+        tracing::warn!(
+            topic = %self.topic.slug, pages = self.options.page_cap,
+            "fewer posts of r/{} than the limit have the topic's keywords in the pages that `collect.page_cap` allows: \
+             `--since` reads older ones", self.path
+        );
+    }
+
+    /// Removes the posts after the last wanted one. Returns true if there are any.
+    fn cut_at_limit(&self, posts: &mut Vec<Post>, wanted: &mut u32) -> bool {
+        let mut kept = 0;
+        while kept < posts.len() && *wanted > 0 {
+            *wanted -= u32::from(self.topic.matches(&posts[kept]));
+            kept += 1;
         }
-        is_capped
+        let is_cut = kept < posts.len();
+        posts.truncate(kept);
+        is_cut
     }
 
     pub(super) async fn read_archive(&mut self, archive: &ArcticShift) -> Result<()> {
-        let known = self.known().await?;
+        let known = self.watermark().await?;
         let goal = self.archive_goal(known).await?;
         let (order, mut wanted) = match goal.back_to {
             None => (TimeOrder::NewestFirst, goal.limit),
@@ -122,34 +134,34 @@ impl TopicReader<'_> {
         };
         let range = self.options.time_range;
         let until = range.and_then(|range| range.until);
-        let mut pages_left = self.options.page_cap;
-        let mut previous_page = HashSet::new();
+        let (mut pages, mut previous_page) = (0, HashSet::new());
         let mut newest: Option<Timestamp> = None;
         loop {
             let subreddit = (self.subreddit, self.topic.kind);
             let page = archive.page(subreddit, order, request.start, request.limit);
             let page = page.await?;
+            pages += 1;
             self.record_gap_before_reading().await?;
             self.log_rejected(&page.rejected);
             let names = page.posts.iter().map(|post| post.fullname.clone());
-            let this_page: HashSet<_> = names.collect();
-            let wanted_posts = page
-                .posts
-                .into_iter()
-                .filter(|post| !previous_page.contains(&post.fullname))
-                .filter(|post| range.is_none_or(|range| range.contains(post.created_at)))
-                .filter(|post| wanted > 0 && (!self.topic.matches(post) || take(&mut wanted)));
-            let posts = self.authors.prepare(wanted_posts);
             // One page is remembered, because only posts from its last second are repeated.
-            previous_page = this_page;
+            let repeated = std::mem::replace(&mut previous_page, names.collect());
+            let mut posts = page.posts;
+            posts.retain(|post| {
+                let is_in_range = range.is_none_or(|range| range.contains(post.created_at));
+                is_in_range && !repeated.contains(&post.fullname)
+            });
+            let is_cut = self.cut_at_limit(&mut posts, &mut wanted);
+            let posts = self.authors.prepare(posts);
             // A watermark must not be later than now.
             let now = self.run.now();
             let times = posts.iter().map(|post| post.created_at);
             newest = newest.max(times.filter(|time| *time <= now).max());
-            let is_in_range = |time: &Timestamp| until.is_none_or(|until| *time < until);
-            let mut next = page.ends_at.filter(is_in_range);
-            next = next.filter(|_| page.full && wanted > 0);
-            if next.is_some() && self.is_capped(order, &mut pages_left) {
+            let mut next = page.ends_at.filter(|ends_at| {
+                page.full && wanted > 0 && until.is_none_or(|until| *ends_at < until)
+            });
+            if next.is_some() && self.is_capped(order, pages) {
+                self.warn_about_page_cap();
                 next = None;
             }
             // Reading forwards, the watermark advances with each page; reading backwards, only after the last page.
@@ -158,11 +170,16 @@ impl TopicReader<'_> {
             let read_from = match goal.back_to {
                 _ if watermark.is_none() => None,
                 Some(back_to) => until.is_none().then_some(back_to),
+                // The limit left out the older posts of the page.
+                None if is_cut => posts.last().map(|post| post.created_at),
                 None if page.full => page.ends_at,
                 // There are no older posts.
                 None => Some(Timestamp::EPOCH),
             };
-            if let (None, None, Some(oldest)) = (goal.back_to, next, read_from) {
+            if goal.back_to.is_none()
+                && next.is_none()
+                && let Some(oldest) = read_from
+            {
                 self.record_gap_before_first_run(oldest).await?;
             }
             let cursor = next.map(|next| next.as_datetime().timestamp().to_string());
@@ -173,21 +190,28 @@ impl TopicReader<'_> {
             };
             self.save(posts, watermark).await?;
             let Some(next) = next else {
-                if let Some(back_to) = goal.back_to {
-                    self.fill_gaps_since(back_to).await?;
-                }
-                // An archive does not distinguish a quiet subreddit from one that does not exist, so only a known
-                // subreddit counts as quiet.
-                self.is_quiet = range.is_some() && known.is_some() || self.report.unmatched > 0;
-                return Ok(());
+                return self.end_archive(&goal, known).await;
             };
             if !request.advance(next, page.limit) {
-                return Err(StageError::Source(SourceError::PageOverflow {
+                let error = SourceError::PageOverflow {
                     site: site_for(self.source.kind()),
                     what: format!("r/{}", self.path),
                     at: next.as_datetime(),
-                }));
+                };
+                return Err(error.into());
             }
         }
+    }
+
+    /// Fills the gaps in the range that was read, and decides whether no posts are a success.
+    async fn end_archive(&mut self, goal: &Goal, known: Option<Timestamp>) -> Result<()> {
+        if let Some(back_to) = goal.back_to {
+            self.fill_gaps_since(back_to).await?;
+        }
+        // An archive does not distinguish a quiet subreddit from one that does not exist, so only a known subreddit
+        // counts as quiet.
+        let is_known = self.options.time_range.is_some() && known.is_some();
+        self.is_quiet = is_known || self.report.unmatched > 0;
+        Ok(())
     }
 }

@@ -183,13 +183,11 @@ pub(super) async fn record_gap_of_unread_topic(
     topic: &Topic,
     range: TimeRange,
 ) -> Result<()> {
-    match topic.subreddits.first() {
-        Some(subreddit) if !topic.of_posts => {
-            let (path, until) = (topic.path(subreddit), range.end(run.now()));
-            record(run, gap(source, topic, &path, range.since, until)).await
-        }
-        _ => Ok(()),
-    }
+    let Some(subreddit) = topic.subreddits.first().filter(|_| !topic.of_posts) else {
+        return Ok(());
+    };
+    let (path, until) = (topic.path(subreddit), range.end(run.now()));
+    record(run, gap(source, topic, &path, range.since, until)).await
 }
 
 async fn record(run: &Run<'_>, gap: Option<Gap>) -> Result<()> {

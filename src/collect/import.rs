@@ -130,13 +130,28 @@ pub(super) struct TopicPosts {
     pub posts: Vec<ReadyPost>,
 }
 
+/// The number of posts and comments, and of the comments among them.
+pub(super) struct PostCounts {
+    pub posts: u64,
+    pub comments: u64,
+}
+
+impl PostCounts {
+    pub(super) fn of(groups: &[TopicPosts]) -> Self {
+        let posts = groups.iter().flat_map(|group| &group.posts);
+        let comments = posts.clone().filter(|post| post.fullname.is_comment());
+        Self {
+            comments: comments.count() as u64,
+            posts: posts.count() as u64,
+        }
+    }
+}
+
 /// A block that is ready to be stored.
 struct ReadyBlock {
     by_topic: Vec<TopicPosts>,
     /// Posts that match none of the topics that list their subreddit.
     unmatched: Vec<ReadyPost>,
-    posts: u64,
-    comments: u64,
     topics_differ: u64,
     /// The rest of the block.
     block: Block,
@@ -144,7 +159,6 @@ struct ReadyBlock {
 
 impl Preparer {
     fn ready_block(&self, mut block: Block) -> ReadyBlock {
-        let posts = block.records.len() as u64;
         let (mut placed, mut unmatched, mut topics_differ) = (Vec::new(), Vec::new(), 0);
         for Record { post, topic } in std::mem::take(&mut block.records) {
             let placement = place_in_file(&post, topic, &self.topics, self.topics_from_subreddits);
@@ -154,12 +168,9 @@ impl Preparer {
                 Place::Unmatched => unmatched.push(post),
             }
         }
-        let comments = placed.iter().filter(|(_, post)| post.fullname.is_comment());
         ReadyBlock {
-            comments: comments.count() as u64,
             by_topic: by_topic(placed, &self.authors),
             unmatched: self.authors.prepare(unmatched),
-            posts,
             topics_differ,
             block,
         }
@@ -175,22 +186,11 @@ async fn store_block(
     let ReadyBlock {
         mut by_topic,
         unmatched,
-        mut posts,
-        mut comments,
         topics_differ,
         block,
     } = ready;
-    let unmatched_count = unmatched.len();
-    // Other stored posts get their updates, but keep their topic.
-    let known = stored_among(run, unmatched).await?;
-    let left_out = (unmatched_count - known.len()) as u64;
-    posts -= left_out;
-    let known_comments = known.iter().filter(|post| post.fullname.is_comment());
-    comments += known_comments.count() as u64;
-    by_topic.push(TopicPosts {
-        topic: None,
-        posts: known,
-    });
+    let left_out = add_known(run, &mut by_topic, unmatched).await?;
+    let PostCounts { posts, comments } = PostCounts::of(&by_topic);
     if let Some(state) = &mut plan.state {
         let moved = block.position.bytes > state.byte_offset || posts > 0;
         // There is nothing to store while the part that an earlier run has imported is being skipped.
@@ -248,6 +248,20 @@ pub(super) fn by_topic(
     by_topic.into_iter().map(ready).collect()
 }
 
+/// Adds those of the unmatched posts that are stored: they get their updates, but keep their topic. Returns the number
+/// of the others.
+pub(super) async fn add_known(
+    run: &Run<'_>,
+    by_topic: &mut Vec<TopicPosts>,
+    unmatched: Vec<ReadyPost>,
+) -> Result<u64> {
+    let unmatched_count = unmatched.len();
+    let posts = stored_among(run, unmatched).await?;
+    let left_out = unmatched_count - posts.len();
+    by_topic.push(TopicPosts { topic: None, posts });
+    Ok(left_out as u64)
+}
+
 /// Stores posts by topic in one transaction, with the position in their file.
 pub(super) async fn store_by_topic(
     run: &Run<'_>,
@@ -300,25 +314,30 @@ fn place_in_file(
     }
 }
 
+/// The settings of a preview.
+#[derive(Debug, Clone, Copy)]
+pub struct PreviewOptions<'a> {
+    /// See [`ImportPlan::topics`].
+    pub topics: &'a [Topic],
+    /// See [`ImportPlan::topics_from_subreddits`].
+    pub topics_from_subreddits: bool,
+    /// True if author names are stored in the clear.
+    pub store_author: bool,
+}
+
 /// Returns the columns of a record as they would be stored, or `None` if topics list its subreddit and none matches it.
 /// A hash depends on the database, so a name to hash is shown as `u_…`.
-pub fn preview(
-    record: Record,
-    topics: &[Topic],
-    from_subreddits: bool,
-    store_author: bool,
-) -> Option<Value> {
-    let Record { post, topic } = record;
-    let Place::In(topic) = place_in_file(&post, topic, topics, from_subreddits).place else {
+pub fn preview(record: Record, options: PreviewOptions<'_>) -> Option<Value> {
+    let Record { mut post, topic } = record;
+    let by_subreddit = options.topics_from_subreddits;
+    let Place::In(topic) = place_in_file(&post, topic, options.topics, by_subreddit).place else {
         return None;
     };
-    let author = post.author.map(|name| {
-        if store_author {
-            name
-        } else {
-            "u_…".to_owned()
-        }
-    });
+    if !options.store_author
+        && let Some(name) = &mut post.author
+    {
+        "u_…".clone_into(name);
+    }
     Some(json!({
         "fullname": post.fullname.to_string(),
         "subreddit": post.subreddit,
@@ -327,7 +346,7 @@ pub fn preview(
         "selftext": post.selftext,
         "url": post.url,
         "permalink": post.permalink,
-        "author": author,
+        "author": post.author,
         "reddit_score": post.score,
         "upvote_ratio": post.upvote_ratio,
         "num_comments": post.num_comments,

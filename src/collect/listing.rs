@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::goal::{Goal, TimeRange};
-use super::{Result, TopicReader, WatermarkUpdate, take};
+use super::{Result, TopicReader, WatermarkUpdate};
 use topicmill_core::{Fullname, Listing, ReadyPost, Timestamp, Topic};
 use topicmill_sources::page::PAGE_LIMIT;
 use topicmill_sources::reddit::Reddit;
@@ -65,22 +65,21 @@ impl Walk {
             self.rank += 1;
             // A listing that changes while it is read repeats posts.
             let is_new = self.seen.insert(post.fullname.clone());
-            // A post without the topic's keywords does not count, but shows how far the listing was read.
-            let is_uncounted = post.stickied || (self.wanted > 0 && !topic.matches(post));
-            if !is_new || !(is_uncounted || take(&mut self.wanted)) {
+            if !is_new || !self.count_wanted(post, topic) {
                 return false;
             }
             is_last = false;
-            let time = Some(post.created_at);
-            let is_in_range = range.is_none_or(|range| range.contains(post.created_at));
+            let time = post.created_at;
+            let is_in_range = range.is_none_or(|range| range.contains(time));
             if !post.stickied {
-                last_two = [last_two[1], time];
-                self.end.has_known |= self.known == time;
-                if self.goal.from < time && self.end.oldest_new.is_none_or(|old| time < Some(old)) {
-                    self.end.oldest_new = time;
+                last_two = [last_two[1], Some(time)];
+                self.end.has_known |= self.known == Some(time);
+                let is_oldest = self.end.oldest_new.is_none_or(|oldest| time < oldest);
+                if self.goal.from < Some(time) && is_oldest {
+                    self.end.oldest_new = Some(time);
                 }
-                if is_in_range && post.created_at <= now {
-                    self.newest = self.newest.max(time);
+                if is_in_range && time <= now {
+                    self.newest = self.newest.max(Some(time));
                 }
             }
             is_in_range
@@ -91,6 +90,19 @@ impl Walk {
         is_last
     }
 
+    /// Returns true if a post is wanted, and counts it unless it is pinned or lacks the topic's keywords.
+    fn count_wanted(&mut self, post: &ReadyPost, topic: &Topic) -> bool {
+        if post.stickied {
+            return true;
+        }
+        let is_wanted = self.wanted > 0;
+        // A post without the keywords is wanted too, because it shows how far the listing was read.
+        if is_wanted && topic.matches(post) {
+            self.wanted -= 1;
+        }
+        is_wanted
+    }
+
     /// Returns true if the listing was read as far back as requested.
     fn has_reached(&self) -> bool {
         let (time, back_to) = (self.end.time(), self.goal.back_to);
@@ -99,18 +111,37 @@ impl Walk {
 
     /// Returns the cursor of the next page to read. Reddit may repeat `after`, return cursors in a loop, or return ever
     /// new cursors without new posts.
-    fn next(&mut self, after: Option<String>, is_last: bool) -> Option<String> {
+    fn next_cursor(&mut self, after: Option<String>, is_last: bool) -> Option<String> {
         let goes_on = !is_last && !self.has_reached() && self.wanted > 0;
         let next = after.filter(|cursor| goes_on && self.cursors.insert(cursor.clone()));
         self.pages_left -= 1;
         self.is_capped = self.pages_left == 0 && next.is_some();
         if self.is_capped { None } else { next }
     }
+
+    /// Returns true if posts may be missing between the end of the listing and the newest known post, because the
+    /// listing did not reach that post. A listing that may have been cut off must also reach back to the goal.
+    fn is_short(&self) -> bool {
+        let time = self.end.time();
+        let reaches = |known| self.end.has_known || time.is_some_and(|time| time <= known);
+        let may_be_cut_off = self.is_capped || self.seen.len() >= FULL_LISTING;
+        self.known.is_some_and(|known| !reaches(known)) || may_be_cut_off && time > self.goal.from
+    }
+
+    /// Returns the start of the range without missing posts: the end of the listing, at most `back_to`; the epoch if
+    /// the listing is complete.
+    fn read_to(&self, back_to: Timestamp) -> Timestamp {
+        let fits_one_page = self.seen.len() < PAGE_LIMIT as usize;
+        if fits_one_page && !self.is_capped && !self.has_reached() {
+            return Timestamp::EPOCH.min(back_to);
+        }
+        self.end.time().map_or(back_to, |time| time.min(back_to))
+    }
 }
 
 impl TopicReader<'_> {
     pub(super) async fn read_listing(&mut self, reddit: &Reddit) -> Result<()> {
-        let known = self.known().await?;
+        let known = self.watermark().await?;
         self.log_range_before_since(known);
         // New posts are read back to a time range that was read before.
         let since = match known {
@@ -137,7 +168,7 @@ impl TopicReader<'_> {
                 self.options.time_range,
                 self.run.now(),
             );
-            after = walk.next(page.after, is_last);
+            after = walk.next_cursor(page.after, is_last);
             if walk.is_capped {
                 tracing::warn!(
                     topic = %self.topic.slug, pages = self.options.page_cap,
@@ -165,21 +196,12 @@ impl TopicReader<'_> {
         let Goal { from, back_to, .. } = walk.goal;
         let is_selective = self.options.time_range.is_some() || self.report.unmatched > 0;
         self.is_quiet = !walk.seen.is_empty() && is_selective;
-        let full = walk.is_capped || walk.seen.len() >= FULL_LISTING;
-        let short = walk.end.is_short(walk.known, from, full);
-        let reached = walk.has_reached();
         match (from, back_to) {
-            (Some(from), _) if short && !reached => {
-                let now = self.run.now();
-                let oldest = walk.end.oldest_new.unwrap_or(now);
+            (Some(from), _) if walk.is_short() && !walk.has_reached() => {
+                let oldest = walk.end.oldest_new.unwrap_or_else(|| self.run.now());
                 self.record_gap_after_short_listing(from, oldest).await
             }
-            (_, Some(back_to)) => {
-                let few = walk.seen.len() < PAGE_LIMIT as usize;
-                let is_complete = !reached && !walk.is_capped && few;
-                let read_to = walk.end.read_to(back_to, is_complete);
-                self.fill_gaps_since(read_to).await
-            }
+            (_, Some(back_to)) => self.fill_gaps_since(walk.read_to(back_to)).await,
             _ => Ok(()),
         }
     }
@@ -200,24 +222,8 @@ struct ListingEnd {
 }
 
 impl ListingEnd {
+    /// Returns the later time of the last two posts.
     fn time(&self) -> Option<Timestamp> {
         self.last_two[0].max(self.last_two[1])
-    }
-
-    /// Returns true if posts may be missing between the end of the listing and the newest stored post, created at
-    /// `known`, because the listing did not reach that post. A `full` listing must also reach back to `from`.
-    fn is_short(&self, known: Option<Timestamp>, from: Option<Timestamp>, full: bool) -> bool {
-        let time = self.time();
-        let reaches = |known| self.has_known || time.is_some_and(|time| time <= known);
-        known.is_some_and(|known| !reaches(known)) || full && time > from
-    }
-
-    /// Returns the start of the range without missing posts: the end of the listing, at most `back_to`; the epoch if
-    /// the listing is complete.
-    fn read_to(&self, back_to: Timestamp, is_complete: bool) -> Timestamp {
-        if is_complete {
-            return Timestamp::EPOCH.min(back_to);
-        }
-        self.time().map_or(back_to, |time| time.min(back_to))
     }
 }

@@ -6,8 +6,10 @@
 
 use std::collections::HashMap;
 
-use super::import::{Place, TopicPosts, by_topic, place, store_by_topic, unlogged_rejections};
-use super::{MAX_LOGGED_REJECTIONS, Result, stored_among};
+use super::import::{
+    Place, PostCounts, add_known, by_topic, place, store_by_topic, unlogged_rejections,
+};
+use super::{MAX_LOGGED_REJECTIONS, Result};
 use crate::run::Run;
 use topicmill_core::record::ImportCounts;
 use topicmill_core::{AuthorPolicy, Fullname, Post, PurgeReason, Topic};
@@ -144,17 +146,12 @@ impl Refill<'_> {
                 Place::Unmatched => unmatched.push(post),
             }
         }
-        let unmatched_count = unmatched.len();
-        // Other stored posts get their updates, but keep their topic.
-        let known = stored_among(run, authors.prepare(unmatched)).await?;
-        done.left_out += (unmatched_count - known.len()) as u64;
-        done.posts += (placed.len() + known.len()) as u64;
-        let mut posts = by_topic(placed, authors);
-        posts.push(TopicPosts {
-            topic: None,
-            posts: known,
-        });
-        done.stored += store_by_topic(run, self.source.kind(), posts, None).await?;
+        let mut groups = by_topic(placed, authors);
+        done.left_out += add_known(run, &mut groups, authors.prepare(unmatched)).await?;
+        let PostCounts { posts, comments } = PostCounts::of(&groups);
+        done.stored += store_by_topic(run, self.source.kind(), groups, None).await?;
+        done.posts += posts;
+        done.comments += comments;
         Ok(())
     }
 }

@@ -6,6 +6,7 @@ use chrono::TimeDelta;
 use serde::Serialize;
 
 use super::ScheduleEntry;
+use super::decide::utc;
 use topicmill_core::Timestamp;
 use topicmill_store::ScheduleState;
 
@@ -34,11 +35,11 @@ impl OverdueSchedule {
 
 impl fmt::Display for OverdueSchedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let due = self.due_at.as_datetime().format("%Y-%m-%d %H:%M");
         write!(
             f,
-            "`{}` was due at {due} UTC, but no scheduler is running: start `topicmill schedule run`, or check its log",
-            self.schedule
+            "`{}` was due at {}, but no scheduler is running: start `topicmill schedule run`, or check its log",
+            self.schedule,
+            utc(self.due_at)
         )
     }
 }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -107,7 +108,7 @@ pub(super) async fn run(
     let renewals = renew(context.clone(), lease, lost.clone(), halt.clone());
     let _renewals = AbortOnDropHandle::new(tokio::spawn(renewals));
     let mut outcomes = claimed.outcomes.clone();
-    let ended = stages(&context, entry, &claimed, &halt, work, &mut outcomes).await;
+    let ended = run_stages(&context, entry, &claimed, &halt, work, &mut outcomes).await;
     if lost.is_cancelled() {
         tracing::warn!(
             schedule,
@@ -168,7 +169,7 @@ enum Halted {
     TimedOut(String),
 }
 
-async fn stages(
+async fn run_stages(
     context: &RunnerContext,
     entry: &ScheduleEntry,
     claimed: &ClaimedScheduledRun,
@@ -215,8 +216,12 @@ async fn stages(
             return Err(halted(stage));
         }
         let took = clock.elapsed().saturating_sub(begun);
-        outcomes.push(json!({
-            "stage": stage, "status": end.status, "exit": end.exit, "secs": took.as_secs(), "error": end.error,
+        outcomes.push(json!(StageOutcome {
+            stage,
+            status: end.status,
+            exit: end.exit,
+            secs: took.as_secs(),
+            error: end.error,
         }));
         if end.skips_rest {
             return Ok(());
@@ -231,18 +236,26 @@ async fn stages(
     Ok(())
 }
 
+/// The result of a stage, as it is stored.
+#[derive(Serialize, Deserialize)]
+struct StageOutcome {
+    stage: String,
+    status: ScheduledRunStatus,
+    exit: u8,
+    secs: u64,
+    error: Option<String>,
+}
+
 /// Combines the results of the stages.
 fn summary(outcomes: Vec<Value>) -> ScheduledRunEnd {
-    let worst_first = [ScheduledRunStatus::Failed, ScheduledRunStatus::Partial];
-    let worst = worst_first.into_iter().find(|status| {
-        let status = json!(status);
-        outcomes.iter().any(|outcome| outcome["status"] == status)
-    });
-    let error_of = |outcome: &Value| {
-        let error = outcome["error"].as_str()?;
-        Some(format!("`{}`: {error}", outcome["stage"].as_str()?))
-    };
-    let errors: Vec<String> = outcomes.iter().filter_map(error_of).collect();
+    // A stage of another version may be stored with other fields.
+    let stages = outcomes.iter().map(StageOutcome::deserialize);
+    let stages: Vec<StageOutcome> = stages.filter_map(Result::ok).collect();
+    // The statuses of a stage are declared from best to worst.
+    let worst = stages.iter().map(|stage| stage.status).max();
+    let error_of =
+        |stage: &StageOutcome| Some(format!("`{}`: {}", stage.stage, stage.error.as_ref()?));
+    let errors: Vec<String> = stages.iter().filter_map(error_of).collect();
     ScheduledRunEnd {
         status: worst.unwrap_or(ScheduledRunStatus::Done),
         error: (!errors.is_empty()).then(|| errors.join("; ")),

@@ -105,6 +105,11 @@ async fn the_first_run_reads_back_from_the_newest_posts_to_the_limit() {
     assert_eq!(traffic["requests"], 4);
     assert_eq!(scene.clock.sleeps(), [SECOND; 3]);
     assert_eq!(scene.watermark("climate").await, Some(60 * 399));
+    // The last page reached further back than the limit.
+    let posts = scene.store().posts();
+    let read_from = posts.read_from(SourceKind::ArcticShift, "climate", "climate");
+    let read_from = read_from.await.unwrap().unwrap();
+    assert_eq!(read_from.as_datetime().timestamp() - START, 60 * 150);
 }
 
 #[tokio::test]

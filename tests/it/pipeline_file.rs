@@ -122,7 +122,8 @@ fn a_topic_splits_its_limit_among_its_subreddits() {
 fn a_limit_too_small_for_all_subreddits_goes_to_those_with_the_largest_shares() {
     let program = Program::new();
     let flags = "--topic fun --limit 2 --run-json run.json";
-    collect(&program, SHARES, flags).expect_code(0);
+    collect(&program, SHARES, flags)
+        .expect_exit(0, "r/books is not read: of 2 posts, none is left");
     let record = program.read_json("run.json");
     let read = record["outcomes"].as_array().unwrap().iter();
     let read: Vec<&Value> = read.map(|outcome| &outcome["subreddit"]).collect();

@@ -39,26 +39,19 @@ impl Keywords {
     /// # Errors
     /// A message if an entry is neither a word nor a prefix nor a phrase, or if there are too many.
     pub fn parse(entries: &[impl AsRef<str>]) -> Result<Self, String> {
-        let entries: Result<Vec<_>, _> = entries
-            .iter()
-            .map(|entry| Entry::parse(entry.as_ref()))
-            .collect();
-        Self::compile(entries?)
-    }
-
-    fn compile(entries: Vec<Entry>) -> Result<Self, String> {
         if entries.is_empty() {
             return Ok(Self::default());
         }
-        let patterns: Vec<&str> = entries.iter().map(|entry| entry.pattern.as_str()).collect();
-        let pattern = format!("(?:^|[^{IN_WORD}])(?:{})", patterns.join("|"));
-        let regex = RegexBuilder::new(&pattern)
+        let entries: Vec<&str> = entries.iter().map(AsRef::as_ref).collect();
+        let patterns: Result<Vec<String>, String> = entries.iter().map(|e| pattern(e)).collect();
+        let alternation = format!("(?:^|[^{IN_WORD}])(?:{})", patterns?.join("|"));
+        let regex = RegexBuilder::new(&alternation)
             .case_insensitive(true)
             .size_limit(MAX_SIZE)
             .build()
             .map_err(|error| format!("the keywords are too many or too long: {error}"))?;
         Ok(Self {
-            entries: entries.into_iter().map(|entry| entry.text).collect(),
+            entries: entries.into_iter().map(str::to_owned).collect(),
             regex: Some(regex),
         })
     }
@@ -109,59 +102,39 @@ impl fmt::Display for Keywords {
 
 impl<'de> Deserialize<'de> for Keywords {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let entries = Vec::<Entry>::deserialize(deserializer)?;
+        let entries = Vec::<String>::deserialize(deserializer)?;
         if entries.is_empty() {
             return Err(D::Error::custom(
                 "`match` is empty, so no post would match: leave it out to collect every post",
             ));
         }
-        Self::compile(entries).map_err(D::Error::custom)
+        Self::parse(&entries).map_err(D::Error::custom)
     }
 }
 
-/// A keyword, and the pattern that follows the border of a word.
-#[derive(Deserialize)]
-#[serde(try_from = "String")]
-struct Entry {
-    text: String,
-    pattern: String,
-}
-
-impl Entry {
-    fn parse(entry: &str) -> Result<Self, String> {
-        let phrase = entry
-            .strip_prefix('"')
-            .and_then(|rest| rest.strip_suffix('"'));
-        let border = format!("(?:$|[^{IN_WORD}])");
-        let (inner, end) = match (phrase, entry.strip_suffix('*')) {
-            (Some(phrase), _) => (phrase, &*border),
-            (None, Some(prefix)) => (prefix, ""),
-            (None, None) => (entry, &*border),
-        };
-        // Phones write a typographic apostrophe.
-        let pattern = |word| regex::escape(&composed(word)).replace(['\'', '’'], "['’]");
-        let words: Vec<String> = inner.split_whitespace().map(pattern).collect();
-        let is_one = phrase.is_some() || inner.split_whitespace().eq([inner]);
-        let has_letter = inner.chars().any(char::is_alphanumeric);
-        if !is_one || !has_letter || inner.contains(['*', '"', '\0']) {
-            return Err(format!(
-                "`{entry}` is not a keyword: write one word, a prefix such as `vaccin*`, or a quoted phrase such as \
-                 '\"long covid\"'"
-            ));
-        }
-        Ok(Self {
-            text: entry.to_owned(),
-            pattern: words.join(r"\s+") + end,
-        })
+/// Returns the pattern of a keyword, which follows the border of a word.
+fn pattern(keyword: &str) -> Result<String, String> {
+    let phrase = keyword
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'));
+    let border = format!("(?:$|[^{IN_WORD}])");
+    let (inner, end) = match (phrase, keyword.strip_suffix('*')) {
+        (Some(phrase), _) => (phrase, &*border),
+        (None, Some(prefix)) => (prefix, ""),
+        (None, None) => (keyword, &*border),
+    };
+    let is_one = phrase.is_some() || inner.split_whitespace().eq([inner]);
+    let has_letter = inner.chars().any(char::is_alphanumeric);
+    if !is_one || !has_letter || inner.contains(['*', '"', '\0']) {
+        return Err(format!(
+            "`{keyword}` is not a keyword: write one word, a prefix such as `vaccin*`, or a quoted phrase such as \
+             '\"long covid\"'"
+        ));
     }
-}
-
-impl TryFrom<String> for Entry {
-    type Error = String;
-
-    fn try_from(entry: String) -> Result<Self, String> {
-        Self::parse(&entry)
-    }
+    // Phones write a typographic apostrophe.
+    let escaped = |word| regex::escape(&composed(word)).replace(['\'', '’'], "['’]");
+    let words: Vec<String> = inner.split_whitespace().map(escaped).collect();
+    Ok(words.join(r"\s+") + end)
 }
 
 #[cfg(test)]

@@ -192,11 +192,13 @@ impl LabelSet {
                 self.temperature
             )));
         }
-        let background = self.background.as_ref().map(Background::validate);
-        faults.extend(background.and_then(|valid| Some(valid.err()?.into())));
+        if let Some(Err(error)) = self.background.as_ref().map(Background::validate) {
+            faults.push(error.into());
+        }
         let fitted = self.fitted.as_ref();
-        let fitted = fitted.map(|fitted| fitted.validate(self.labels.len()));
-        faults.extend(fitted.and_then(|valid| Some(valid.err()?.into())));
+        if let Some(Err(error)) = fitted.map(|fitted| fitted.validate(self.labels.len())) {
+            faults.push(error.into());
+        }
         faults.extend(self.label_faults());
         faults
     }
@@ -340,13 +342,11 @@ impl LabelSet {
 
     /// Returns the offset of the background's logit; `None` if there is no background, or none of its topics remains.
     ///
-    /// The folded logit is an average topic's logit. The offset `ln(weight × labels)` gives the topics the combined
-    /// weight of `weight × labels` labels, for any number of topics.
+    /// The [folded](crate::score::fold) logit is an average topic's logit. The offset `ln(weight × labels)` gives the
+    /// topics the combined weight of `weight × labels` labels, for any number of topics.
     pub fn prior_for(&self, kind: &ModelKind) -> Option<f64> {
         let background = self.background.as_ref()?;
         let labels = self.labels.len().max(1) as f64;
-        // `fold` averages the odds of the topics. Multiplied by the number of labels, the average has the combined
-        // weight of all labels.
         (!self.background_for(kind).is_empty()).then(|| (background.weight * labels).ln())
     }
 

@@ -15,6 +15,7 @@ mod gold;
 mod keywords;
 pub mod labels;
 pub mod model_kind;
+mod numeric;
 mod post;
 mod purge_reason;
 mod quota;
@@ -32,6 +33,7 @@ mod stage;
 #[cfg(any(test, feature = "test-util"))]
 pub mod test_examples;
 mod text;
+mod text_hash;
 mod timestamp;
 mod topic;
 mod vectors;
@@ -60,9 +62,8 @@ pub use self::sources::{Listing, SourceKind, SourceTraits};
 pub use self::spreadsheet::spreadsheet_safe;
 pub use self::stage::{RunStatus, Stage};
 pub use self::string_enum::UnknownVariant;
-pub use self::text::{
-    InvalidTextHash, TextHash, counted, first_few, hex, is_direction_override, thousands, to_json,
-};
+pub use self::text::{counted, first_few, hex, is_direction_override, thousands, to_json};
+pub use self::text_hash::{InvalidTextHash, TextHash};
 pub use self::timestamp::{
     MAX_CLOCK_SETBACK, MAX_CLOCK_SKEW, SECOND_READING, Timestamp, parse_time,
 };

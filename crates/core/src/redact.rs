@@ -17,20 +17,20 @@ const REDACTED: &str = "***";
 /// ```
 pub fn redact_url(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once(':') else {
-        return keep_if(is_plain(text), text);
+        return plain_or_redacted(text);
     };
     match scheme {
         "sqlite" => redact_sqlite(rest),
         "postgres" | "postgresql" | "mysql" | "http" | "https" => match rest.strip_prefix("//") {
             Some(rest) => format!("{scheme}://{}", redact_remote(scheme, rest)),
-            None => format!("{scheme}:{}", keep_if(is_plain(rest), rest)),
+            None => format!("{scheme}:{}", plain_or_redacted(rest)),
         },
         _ => REDACTED.to_owned(),
     }
 }
 
-fn keep_if(harmless: bool, text: &str) -> String {
-    if harmless { text } else { REDACTED }.to_owned()
+fn plain_or_redacted(text: &str) -> String {
+    if is_plain(text) { text } else { REDACTED }.to_owned()
 }
 
 /// Returns true if the text contains only letters, digits and path separators: nothing that could delimit a password.
@@ -76,7 +76,7 @@ fn redact_remote(scheme: &str, rest: &str) -> String {
         return REDACTED.to_owned();
     }
     let path = match path.strip_prefix('/') {
-        Some(path) => format!("/{}", keep_if(is_plain(path), path)),
+        Some(path) => format!("/{}", plain_or_redacted(path)),
         None => String::new(),
     };
     let tail = tail

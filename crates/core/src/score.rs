@@ -14,8 +14,9 @@
 
 use crate::labels::{Fitted, Mode};
 use crate::model_kind::{HeadFunction, ModelKind};
-pub use crate::vectors::log_sum_exp;
-use crate::vectors::{TextVector, fold_cosines, log_mean, to_f32};
+pub use crate::numeric::log_sum_exp;
+use crate::numeric::{log_mean, sigmoid, softmax, softplus, to_f32};
+use crate::vectors::{TextVector, fold_cosines};
 
 /// Logits of one (text, hypothesis) pair.
 ///
@@ -235,11 +236,11 @@ impl Evidence {
     /// # Panics
     /// If there are no labels; a label set is never empty.
     pub fn scores(&self, temperature: f64, threshold: f64) -> Scores {
-        let logits = self.all().map(|x| x / temperature);
+        let logits = self.all_logits().map(|x| x / temperature);
         let mut scores: Vec<f64> = match self.function {
             HeadFunction::Sigmoid => logits.map(sigmoid).collect(),
             HeadFunction::Softmax => softmax(logits),
-            HeadFunction::Identity => self.all().collect(),
+            HeadFunction::Identity => self.all_logits().collect(),
         };
         let other_score = self.other.and_then(|_| scores.pop());
         let mut best = 0;
@@ -249,11 +250,7 @@ impl Evidence {
                 best = i;
             }
         }
-        let others = scores
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| *i != best)
-            .map(|(_, score)| *score);
+        let others = scores[..best].iter().chain(&scores[best + 1..]).copied();
         let second = others.chain(other_score).reduce(f64::max).unwrap_or(0.0);
         let outcome = if other_score.is_some_and(|score| score > scores[best]) {
             LabelOutcome::Other
@@ -303,16 +300,16 @@ impl Evidence {
     }
 
     /// Returns the labels' logits, then the background's.
-    fn all(&self) -> impl Iterator<Item = f64> + Clone {
+    fn all_logits(&self) -> impl Iterator<Item = f64> + Clone {
         self.logits.iter().copied().chain(self.other)
     }
 
     /// Returns the indices of the labels from best to worst; the background has the index after the last label. Ties
     /// keep their order.
     pub fn order(&self) -> Vec<usize> {
-        let all: Vec<f64> = self.all().collect();
-        let mut order: Vec<usize> = (0..all.len()).collect();
-        order.sort_by(|a, b| all[*b].total_cmp(&all[*a]));
+        let logits: Vec<f64> = self.all_logits().collect();
+        let mut order: Vec<usize> = (0..logits.len()).collect();
+        order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]));
         order
     }
 
@@ -320,7 +317,7 @@ impl Evidence {
     /// right. `None` for a regression, and for a softmax if there is neither a right label nor a background, because
     /// "none of these" then has no probability.
     pub fn loss(&self, temperature: f64, right: &[usize]) -> Option<f64> {
-        let logits = || self.all().map(|x| x / temperature);
+        let logits = || self.all_logits().map(|x| x / temperature);
         let is_right = |place: usize| {
             let background = place == self.logits.len();
             (background && right.is_empty()) || right.contains(&place)
@@ -355,27 +352,9 @@ pub fn spread(part: &Scores, labels: &[usize], count: usize) -> Scores {
     }
 }
 
-/// Returns ln(1 + eˣ) without overflow.
-fn softplus(x: f64) -> f64 {
-    x.max(0.0) + (-x.abs()).exp().ln_1p()
-}
-
 /// Returns the probability of entailment in a softmax of entailment and contradiction.
 pub fn entailment_probability(entailment: f32, contradiction: f32) -> f64 {
     sigmoid(f64::from(entailment) - f64::from(contradiction))
-}
-
-/// Returns the sigmoid, which equals the softmax of two numbers with this difference.
-fn sigmoid(x: f64) -> f64 {
-    1.0 / (1.0 + (-x).exp())
-}
-
-fn softmax(logits: impl Iterator<Item = f64> + Clone) -> Vec<f64> {
-    // Subtract the maximum to keep exp from overflowing.
-    let top = logits.clone().fold(f64::NEG_INFINITY, f64::max);
-    let weights: Vec<f64> = logits.map(|x| (x - top).exp()).collect();
-    let sum: f64 = weights.iter().sum();
-    weights.into_iter().map(|weight| weight / sum).collect()
 }
 
 #[cfg(test)]

@@ -120,7 +120,7 @@ impl Outcome {
 pub struct TopicReport {
     /// The topic's slug.
     pub topic: String,
-    /// The subreddit that was read, or the last one tried.
+    /// The [path](Topic::path) that was read, or the last one tried.
     pub subreddit: String,
     /// Outcome of reading the subreddit.
     pub outcome: Outcome,
@@ -150,5 +150,10 @@ impl TopicReport {
             topic: topic.slug.clone(),
             ..Self::default()
         }
+    }
+
+    /// Returns the kind of the things that were read.
+    pub fn kind(&self) -> ThingKind {
+        subreddit_of_path(&self.subreddit).1
     }
 }

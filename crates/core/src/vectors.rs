@@ -4,6 +4,8 @@
 //! dimension plus four for a scale. Scores are always computed from the rounded vector, so a fresh vector and a stored
 //! one give the same score. See `benches/results/vectors.md` for the rounding error.
 
+use crate::numeric::{log_mean, to_f32};
+
 /// Size of the scale, which comes first, in bytes.
 const SCALE: usize = size_of::<f32>();
 /// Bytes per dimension.
@@ -92,12 +94,10 @@ pub struct LabelVector {
 
 impl LabelVector {
     /// Normalizes sums of vectors, all of the same length; `scale` is the model's softmax scale.
-    #[expect(clippy::cast_possible_truncation, reason = "stored as f32")]
     pub fn from_sums(scale: f64, sums: Vec<Vec<f64>>) -> Self {
-        let numbers = sums.into_iter().flat_map(unit);
         Self {
-            scale: scale as f32,
-            numbers: numbers.map(|x| x as f32).collect(),
+            scale: to_f32(scale),
+            numbers: sums.into_iter().flat_map(unit).map(to_f32).collect(),
         }
     }
 
@@ -165,30 +165,6 @@ pub fn unit(mut vector: Vec<f64>) -> Vec<f64> {
 /// Folds cosines into one, for a model with this softmax scale; see [`fold`](crate::score::fold).
 pub(crate) fn fold_cosines(scale: f64, cosines: impl Iterator<Item = f64> + Clone) -> f32 {
     to_f32(log_mean(cosines.map(|cosine| scale * cosine)) / scale)
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "stored as f32, and exact enough"
-)]
-pub(crate) fn to_f32(x: f64) -> f32 {
-    x as f32
-}
-
-/// Returns the logarithm of the sum of eˣ.
-pub fn log_sum_exp(logits: impl Iterator<Item = f64> + Clone) -> f64 {
-    let top = logits.clone().fold(f64::NEG_INFINITY, f64::max);
-    top + logits.map(|x| (x - top).exp()).sum::<f64>().ln()
-}
-
-/// Returns the logarithm of the mean of eˣ.
-pub(crate) fn log_mean(logits: impl Iterator<Item = f64> + Clone) -> f64 {
-    let top = logits.clone().fold(f64::NEG_INFINITY, f64::max);
-    let (sum, count) = logits.fold((0.0, 0.0), |(sum, count), x| {
-        (sum + (x - top).exp(), count + 1.0)
-    });
-    let mean: f64 = sum / count;
-    top + mean.ln()
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ fn check(text: &str, payload: Payload) -> Result<Url, Reason> {
 }
 
 /// Returns true if the host of the URL is a loopback address or `localhost`.
-pub fn is_loopback(url: &Url) -> bool {
+pub(crate) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost"

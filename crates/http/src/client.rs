@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use reqwest::{Client, RequestBuilder, redirect};
+use reqwest::{Client, RequestBuilder, Url, redirect};
 
+use super::base_url::is_loopback;
 use super::error::HttpError;
 use super::proxy::check_proxies;
 use super::quota::{Quota, QuotaError};
@@ -108,15 +109,14 @@ pub fn install_tls() {
 }
 
 impl PoliteClient {
-    /// Creates a client, which sends nothing yet. With `on_this_machine`, the client uses no proxy and no CA
-    /// certificates.
+    /// Creates a client for requests below these base URLs. Sends nothing yet.
     ///
     /// # Errors
     /// When the HTTPS client cannot start, or a proxy variable is malformed.
     pub fn new(
         site: Site,
         settings: &ClientSettings,
-        on_this_machine: bool,
+        base_urls: &[&Url],
         clock: SharedClock,
     ) -> Result<Self, HttpError> {
         install_tls();
@@ -127,7 +127,7 @@ impl PoliteClient {
             .connect_timeout(settings.timeouts.connect)
             .read_timeout(settings.timeouts.read)
             .timeout(settings.timeouts.total);
-        if on_this_machine {
+        if base_urls.iter().all(|url| is_loopback(url)) {
             // The built-in sample Reddit must work with a proxy configured and without CA certificates.
             builder = builder.no_proxy().tls_certs_only([]);
         } else {
@@ -211,7 +211,15 @@ impl PoliteClient {
             if (is_last && failure.last_resort.is_none())
                 || (within_budget.is_err() && !failure.is_rate_limit)
             {
-                return Err(self.give_up(failure, what, tries).into());
+                let error = HttpError::GaveUp {
+                    site: self.site,
+                    what: what.to_owned(),
+                    is_rate_limit: failure.is_rate_limit,
+                    tries,
+                    detail: failure.detail,
+                    source: failure.source,
+                };
+                return Err(error.into());
             }
             within_budget.map_err(quota_error)?;
             tracing::warn!(
@@ -257,17 +265,6 @@ impl PoliteClient {
                     None => Ok(Err(RetryableFailure::without_response(error))),
                 }
             }
-        }
-    }
-
-    fn give_up(&self, failure: RetryableFailure, what: &str, tries: u32) -> HttpError {
-        HttpError::GaveUp {
-            site: self.site,
-            what: what.to_owned(),
-            is_rate_limit: failure.is_rate_limit,
-            tries,
-            detail: failure.detail,
-            source: failure.source,
         }
     }
 

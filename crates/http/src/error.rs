@@ -31,17 +31,17 @@ pub enum HttpError {
         /// The reason.
         why: Refusal,
     },
-    /// The site requests a longer wait than the settings allow.
+    /// The site or the rate limit requires a longer wait than the settings allow.
     #[error(
-        "{} requests a wait of {} s for {what}, longer than `{}.wait_budget_secs` = {}: run again later, or raise the \
-         setting", .site.name, .wait.as_secs_f64().ceil(), .site.section, .budget.as_secs()
+        "the request to {} for {what} must wait {} s, longer than `{}.wait_budget_secs` = {}: run again later, or \
+         raise the setting", .site.name, .wait.as_secs_f64().ceil(), .site.section, .budget.as_secs()
     )]
     WaitTooLong {
         /// Site.
         site: Site,
         /// Description of the request.
         what: String,
-        /// Requested wait.
+        /// Required wait.
         wait: Duration,
         /// Longest allowed wait.
         budget: Duration,

@@ -8,7 +8,7 @@
 //! - `client` retries with exponential backoff, or after the wait that the response requests.
 //! - [`response`] bounds the size of bodies and parses headers. Redirects are not followed.
 //! - `base_url` validates configured URLs.
-//! - `proxy` rejects malformed proxy variables, and recognises rejected certificates.
+//! - `proxy` rejects malformed proxy variables, and `refusal` recognises failures that a retry does not change.
 //! - `traffic` counts requests and waits.
 
 mod base_url;
@@ -22,7 +22,7 @@ pub mod shared_quota;
 mod site;
 mod traffic;
 
-pub use base_url::{InvalidUrl, Payload, append_path, base_url, is_loopback};
+pub use base_url::{InvalidUrl, Payload, append_path, base_url};
 pub use client::{
     ClientSettings, PoliteClient, RetryDecision, RetryableFailure, Timeouts, backoff, install_tls,
 };

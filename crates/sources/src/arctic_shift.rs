@@ -16,7 +16,7 @@ use serde::de::Error;
 use serde_json::value::RawValue;
 
 use super::error::SourceError;
-use super::judge::Judge;
+use super::judge::{Judge, Refusal};
 use super::listing::{ListingError, NOT_AN_OBJECT, decode_thread, parse_fields};
 use super::lookup::{FoundPosts, PostStates};
 use super::page::{
@@ -30,11 +30,14 @@ use topicmill_core::{
 };
 use topicmill_http::{
     ClientSettings, HttpResponse, Payload, PoliteClient, Purpose, RetryDecision, RetryableFailure,
-    append_path, base_url, is_loopback, retry_after,
+    append_path, base_url, retry_after,
 };
 
 /// Maximum number of posts in a request by id.
 pub const IDS_LIMIT: u32 = 500;
+/// Maximum number of comments in a request for a thread
+/// (<https://github.com/ArthurHeitmann/arctic_shift/tree/master/api>).
+const THREAD_LIMIT: &str = "25000";
 /// Maximum number of tries for one request; there are more only while the page can be made smaller.
 const TRIES: u32 = 5;
 /// A subreddit with several posts a minute: the age of its newest post is the archive's lag.
@@ -82,8 +85,8 @@ impl ArcticShift {
             USER_AGENT.clone_into(&mut client.user_agent);
         }
         client.tries = TRIES;
-        let (site, local) = (site_for(SourceKind::ArcticShift), is_loopback(&api_url));
-        let http = PoliteClient::new(site, &client, local, clock.clone())?;
+        let site = site_for(SourceKind::ArcticShift);
+        let http = PoliteClient::new(site, &client, &[&api_url], clock.clone())?;
         // The number of smaller pages is reported even if it remains 0.
         http.meter().count_smaller(0);
         Ok(Self {
@@ -110,22 +113,22 @@ impl ArcticShift {
         check_subreddit(subreddit)?;
         let what = format!("r/{subreddit}");
         // This is atomic because the two closures below share it and the client may run on any thread.
-        let limit = AtomicU32::new(limit.clamp(1, LARGEST_PAGE));
+        let next_limit = AtomicU32::new(limit.clamp(1, LARGEST_PAGE));
         let sent = AtomicU32::new(0);
         let request = |http: &Client| {
-            let limit = limit.load(Ordering::Relaxed);
+            let limit = next_limit.load(Ordering::Relaxed);
             if limit < sent.swap(limit, Ordering::Relaxed) {
                 tracing::info!(what, limit, "requesting a smaller page");
                 self.http.meter().count_smaller(1);
             }
-            http.get(self.url((subreddit, kind), order, start, limit))
+            http.get(self.page_url((subreddit, kind), order, start, limit))
         };
         let judge = |response: &HttpResponse| {
-            let requested = limit.load(Ordering::Relaxed);
+            let requested = next_limit.load(Ordering::Relaxed);
             let make_smaller = || {
                 // `auto` pages have between 100 and 1,000 rows, so the first smaller page is the usual one of 100.
                 let fewer = (requested.min(2 * PAGE_LIMIT) / 2).max(1);
-                limit.store(fewer, Ordering::Relaxed);
+                next_limit.store(fewer, Ordering::Relaxed);
                 // A page of one row cannot be made smaller.
                 requested > 1
             };
@@ -177,7 +180,7 @@ impl ArcticShift {
         let mut url = self.url_of(ThingKind::Comment, "tree");
         url.query_pairs_mut()
             .append_pair("link_id", post.id())
-            .append_pair("limit", "25000");
+            .append_pair("limit", THREAD_LIMIT);
         let read = |rows: &[&RawValue]| {
             let things = rows.iter().map(|row| (*row).to_owned()).collect();
             Ok(decode_thread(things, |thing| {
@@ -185,25 +188,6 @@ impl ArcticShift {
             }))
         };
         self.get("comments", &url, read).await
-    }
-
-    /// Requests a URL whose response cannot be made smaller.
-    async fn get<T>(
-        &self,
-        what: &str,
-        url: &Url,
-        read: impl Fn(&[&RawValue]) -> Result<T, ListingError>,
-    ) -> Result<T, SourceError> {
-        let judge = |response: &HttpResponse| self.judge(what, response, &read, || false);
-        let request = |http: &Client| http.get(url.clone());
-        self.http.send(Purpose::Data, what, request, judge).await
-    }
-
-    /// Returns the URL of an operation on things of a kind.
-    fn url_of(&self, kind: ThingKind, operation: &str) -> Url {
-        let mut url = self.api_url.clone();
-        append_path(&mut url, &["api", kind.plural(), operation]);
-        url
     }
 
     /// Returns the creation time of the archive's newest post, approximately; `None` if it has none. How far this is
@@ -225,7 +209,27 @@ impl ArcticShift {
         Some(settled).filter(|settled| *settled > 0 && none)
     }
 
-    fn url(
+    /// Requests a URL whose response cannot be made smaller.
+    async fn get<T>(
+        &self,
+        what: &str,
+        url: &Url,
+        read: impl Fn(&[&RawValue]) -> Result<T, ListingError>,
+    ) -> Result<T, SourceError> {
+        let judge = |response: &HttpResponse| self.judge(what, response, &read, || false);
+        let request = |http: &Client| http.get(url.clone());
+        self.http.send(Purpose::Data, what, request, judge).await
+    }
+
+    /// Returns the URL of an operation on things of a kind.
+    fn url_of(&self, kind: ThingKind, operation: &str) -> Url {
+        let mut url = self.api_url.clone();
+        append_path(&mut url, &["api", kind.plural(), operation]);
+        url
+    }
+
+    /// Returns the URL of a page.
+    fn page_url(
         &self,
         (subreddit, kind): (&str, ThingKind),
         order: TimeOrder,
@@ -293,11 +297,11 @@ impl ArcticShift {
         };
         judge.decide(response, decode, |_, status, _| match status {
             300..=399 | 404 | 451 => None,
-            401 | 403 => Some((
+            401 | 403 => Some(Refusal::new(
                 Outcome::EdgeBlocked,
-                "it blocks this program or this network".to_owned(),
+                "it blocks this program or this network",
             )),
-            _ => Some((
+            _ => Some(Refusal::new(
                 Outcome::Server,
                 format!("the request was rejected: `{message}`"),
             )),

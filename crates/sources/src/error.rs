@@ -105,11 +105,7 @@ impl SourceError {
                 kind => kind,
             },
             Self::Refused { outcome, .. } if outcome.is_refusal() => FailureKind::Policy,
-            Self::Refused {
-                outcome: Outcome::RateLimited,
-                ..
-            }
-            | Self::PageOverflow { .. } => FailureKind::Temporary,
+            Self::PageOverflow { .. } => FailureKind::Temporary,
             Self::Refused { .. } | Self::Subreddit(_) | Self::UnexpectedShape { .. } => {
                 FailureKind::Unfinished
             }

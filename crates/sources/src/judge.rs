@@ -14,8 +14,19 @@ use topicmill_http::{HttpResponse, RetryDecision, RetryableFailure, rate_limit_w
 /// Maximum wait after a response that asks for one; longer waits are shortened to this.
 const LONGEST_WAIT: Duration = Duration::from_hours(1);
 
-/// The outcome of a refusal and its description.
-pub(super) type Refusal = (Outcome, String);
+/// A refusal, which a retry does not change.
+pub(super) struct Refusal {
+    outcome: Outcome,
+    /// Description and advice.
+    detail: String,
+}
+
+impl Refusal {
+    pub(super) fn new(outcome: Outcome, detail: impl Into<String>) -> Self {
+        let detail = detail.into();
+        Self { outcome, detail }
+    }
+}
 
 /// Judges the responses to one request.
 pub(super) struct Judge<'a> {
@@ -36,82 +47,110 @@ impl Judge<'_> {
         decode: impl FnOnce(&[u8]) -> Result<T, ListingError>,
         refusal: impl FnOnce(&HttpResponse, u16, Option<&str>) -> Option<Refusal>,
     ) -> RetryDecision<T, SourceError> {
-        let retry = |detail: String, wait: Option<Duration>, is_rate_limit| {
+        let status = response.meant_status();
+        match status {
+            200..=299 => self.decode(response, decode),
+            // An archive needs no token.
+            401 if self.kind.is_live() => {
+                RetryDecision::Fail(SourceError::Unauthorized(self.what.to_owned()))
+            }
+            429 => RetryDecision::Retry(RetryableFailure {
+                detail: self.with_message("too many requests (429)", response),
+                wait: shortened(rate_limit_wait(&response.headers, self.now)),
+                is_rate_limit: true,
+                ..RetryableFailure::default()
+            }),
+            408 | 500.. => RetryDecision::Retry(RetryableFailure {
+                detail: self.with_message(&format!("status {status}"), response),
+                wait: shortened(retry_after(&response.headers, self.now)),
+                ..RetryableFailure::default()
+            }),
+            _ => {
+                let is_redirect = (300..=399).contains(&status);
+                let target = is_redirect.then(|| self.redirect_target(response));
+                let target = target.as_deref();
+                let Refusal { outcome, detail } = refusal(response, status, target)
+                    .unwrap_or_else(|| self.usual_refusal(response, status, target));
+                RetryDecision::Fail(SourceError::Refused {
+                    site: site_for(self.kind),
+                    what: self.what.to_owned(),
+                    outcome,
+                    status,
+                    detail,
+                })
+            }
+        }
+    }
+
+    /// Decodes the body of a response whose status reports success.
+    fn decode<T>(
+        &self,
+        response: &HttpResponse,
+        decode: impl FnOnce(&[u8]) -> Result<T, ListingError>,
+    ) -> RetryDecision<T, SourceError> {
+        let site = site_for(self.kind);
+        let retry = |detail| {
             RetryDecision::Retry(RetryableFailure {
                 detail,
-                wait: wait.map(|wait| wait.min(LONGEST_WAIT)),
-                is_rate_limit,
                 ..RetryableFailure::default()
             })
         };
-        let (site, what) = (site_for(self.kind), self.what.to_owned());
-        let status = response.meant_status();
-        let with_message = |text: &str| match response.message() {
+        // During maintenance, a web page has the status 200.
+        if is_web_page(response) {
+            return retry(format!(
+                "the response is a web page instead of JSON; check `{}.api_url` and the network",
+                site.section
+            ));
+        }
+        match decode(&response.body) {
+            Ok(decoded) => RetryDecision::Accept(decoded),
+            // Truncated JSON may be due to a broken connection. A retry would not change the structure of valid JSON.
+            Err(error @ ListingError::Json(_)) => retry(error.to_string()),
+            Err(ListingError::Shape(source)) => {
+                let what = self.what.to_owned();
+                let source = source.filter(|_| !self.is_secret);
+                RetryDecision::Fail(SourceError::UnexpectedShape { site, what, source })
+            }
+        }
+    }
+
+    /// Returns the target of a redirect; `elsewhere` if it is missing or may contain a secret.
+    fn redirect_target(&self, response: &HttpResponse) -> String {
+        let location = response.headers.get(LOCATION).filter(|_| !self.is_secret);
+        let target = location.and_then(|location| location.to_str().ok());
+        target.unwrap_or("elsewhere").chars().take(100).collect()
+    }
+
+    /// Returns the meaning of a status for every source. `target` is that of a redirect.
+    fn usual_refusal(&self, response: &HttpResponse, status: u16, target: Option<&str>) -> Refusal {
+        if let Some(target) = target {
+            let section = site_for(self.kind).section;
+            let detail = format!("it redirects to `{target}`; check `{section}.api_url`");
+            return Refusal::new(Outcome::Server, detail);
+        }
+        let (outcome, text) = match status {
+            404 => (Outcome::Missing, "it does not exist"),
+            451 => (
+                Outcome::Banned,
+                "blocked for legal reasons at this location",
+            ),
+            _ => (Outcome::Server, "the request was rejected"),
+        };
+        Refusal::new(outcome, self.with_message(text, response))
+    }
+
+    /// Returns a text with the message of an error response.
+    fn with_message(&self, text: &str, response: &HttpResponse) -> String {
+        match response.message() {
             Some(message) if !self.is_secret => format!("{text}: `{message}`"),
             _ => text.to_owned(),
-        };
-        let (outcome, detail) = match status {
-            // During maintenance, a web page has the status 200.
-            200..=299 if is_web_page(response) => {
-                let detail = format!(
-                    "the response is a web page instead of JSON; check `{}.api_url` and the network",
-                    site.section
-                );
-                return retry(detail, None, false);
-            }
-            200..=299 => match decode(&response.body) {
-                Ok(decoded) => return RetryDecision::Accept(decoded),
-                // Truncated JSON may be due to a broken connection. A retry would not change the structure of valid
-                // JSON.
-                Err(error @ ListingError::Json(_)) => return retry(error.to_string(), None, false),
-                Err(ListingError::Shape(source)) => {
-                    let source = source.filter(|_| !self.is_secret);
-                    let error = SourceError::UnexpectedShape { site, what, source };
-                    return RetryDecision::Fail(error);
-                }
-            },
-            300..=399 => {
-                let location = response.headers.get(LOCATION).filter(|_| !self.is_secret);
-                let target = location.and_then(|location| location.to_str().ok());
-                let target: String = target.unwrap_or("elsewhere").chars().take(100).collect();
-                refusal(response, status, Some(&target)).unwrap_or_else(|| {
-                    let section = site.section;
-                    let detail = format!("it redirects to `{target}`; check `{section}.api_url`");
-                    (Outcome::Server, detail)
-                })
-            }
-            // An archive needs no token.
-            401 if self.kind.is_live() => {
-                return RetryDecision::Fail(SourceError::Unauthorized(what));
-            }
-            429 => {
-                let wait = rate_limit_wait(&response.headers, self.now);
-                return retry(with_message("too many requests (429)"), wait, true);
-            }
-            408 | 500.. => {
-                let wait = retry_after(&response.headers, self.now);
-                return retry(with_message(&format!("status {status}")), wait, false);
-            }
-            _ => refusal(response, status, None).unwrap_or_else(|| {
-                let (outcome, detail) = match status {
-                    404 => (Outcome::Missing, "it does not exist"),
-                    451 => (
-                        Outcome::Banned,
-                        "blocked for legal reasons at this location",
-                    ),
-                    _ => (Outcome::Server, "the request was rejected"),
-                };
-                (outcome, with_message(detail))
-            }),
-        };
-        RetryDecision::Fail(SourceError::Refused {
-            site,
-            what,
-            outcome,
-            status,
-            detail,
-        })
+        }
     }
+}
+
+/// Limits a wait to [`LONGEST_WAIT`].
+fn shortened(wait: Option<Duration>) -> Option<Duration> {
+    wait.map(|wait| wait.min(LONGEST_WAIT))
 }
 
 /// Returns true if the response is a web page instead of JSON.

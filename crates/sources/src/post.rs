@@ -19,6 +19,13 @@ const FIRST_POST: f64 = 1_117_584_000.0;
 /// The last second of the year 9999; a larger number is not in seconds.
 const LATEST_SECS: f64 = Timestamp::LATEST_SECS as f64;
 
+// Reasons to reject a creation time, and what was found instead.
+const NOT_A_TIME: &str = "`created_utc` is not a time";
+const NO_DATE: &str = "other text: write seconds since 1970, or a date like 2023-11-14, 2023-11-14 22:13 or \
+     2023-11-14T22:13:20+01:00, which is in UTC without a zone";
+const TOO_LARGE: &str = "too large for seconds since 1970";
+const BEFORE_REDDIT: &str = "before Reddit's first post, in June 2005";
+
 /// Decodes a post or a comment from the fields of a thing (`{"kind": "t3", "data": {…}}`), or from its data alone, as
 /// in dumps and tables. `wanted` is `None` for both kinds.
 ///
@@ -206,12 +213,6 @@ pub(super) fn time_of_post(value: &Value) -> Result<Timestamp, RejectReason> {
     };
     Err(RejectReason::from(format!("`created_utc` is {fault}")).with_found(found))
 }
-
-const NOT_A_TIME: &str = "`created_utc` is not a time";
-const NO_DATE: &str = "other text: write seconds since 1970, or a date like 2023-11-14, 2023-11-14 22:13 or \
-     2023-11-14T22:13:20+01:00, which is in UTC without a zone";
-const TOO_LARGE: &str = "too large for seconds since 1970";
-const BEFORE_REDDIT: &str = "before Reddit's first post, in June 2005";
 
 /// Returns the bare name of a subreddit: `/r/food/` and `food ` become `food`.
 pub(super) fn bare_subreddit(name: &str) -> &str {

@@ -86,7 +86,7 @@ impl New {
         }
         let template = "This text is about {}.".to_owned();
         Ok(LabelSet {
-            background: default_background(),
+            background: Some(Background::built_in()),
             ..LabelSet::new(self.name(), template, labels)
         })
     }
@@ -116,7 +116,7 @@ async fn load_stored(app: &App, word: &str, name: String) -> Result<LabelSet, Cl
             "the background {} of `{word}` is not built in: replace \"{}\" in the file with the path of its file, \
              otherwise the label set gets a different version",
             own.tag(),
-            REDDIT.0
+            REDDIT
         );
     }
     if found.set.fitted.is_some() {
@@ -132,15 +132,10 @@ async fn load_stored(app: &App, word: &str, name: String) -> Result<LabelSet, Cl
     })
 }
 
-/// Returns the background that a new file uses.
-fn default_background() -> Option<Background> {
-    Background::parse(REDDIT.1).ok()
-}
-
 /// Returns the topics of the built-in background that `own` omits; `None` if `own` differs in anything but these topics
 /// and its weight.
 fn omitted_topics(own: &Background) -> Option<Vec<String>> {
-    let mut whole = default_background()?;
+    let mut whole = Background::built_in();
     whole.weight = own.weight;
     let topics = whole.topics.iter();
     let omitted: Vec<String> = topics
@@ -205,7 +200,7 @@ fn render_file(set: &LabelSet, file: &Path, examples: bool) -> String {
 
 /// Returns the lines that describe a background: its name, and how it differs from the built-in one.
 fn background_keys(background: Option<&Background>) -> String {
-    let name = toml(background.map_or("none", |_| REDDIT.0));
+    let name = toml(background.map_or("none", |_| REDDIT));
     let mut keys = format!("background = {name}");
     if let Some(own) = background {
         let omitted = omitted_topics(own).unwrap_or_default();
@@ -213,8 +208,7 @@ fn background_keys(background: Option<&Background>) -> String {
             keys += "\nbackground_without = ";
             keys += &toml_array(&omitted);
         }
-        let built_in = default_background().map(|built_in| built_in.weight.to_bits());
-        if built_in.is_some_and(|weight| weight != own.weight.to_bits()) {
+        if Background::built_in().weight.to_bits() != own.weight.to_bits() {
             keys += "\nbackground_weight = ";
             keys += &toml(own.weight);
         }

@@ -12,11 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ModelKind;
 
-/// The built-in background: its name in a pipeline file and its text.
-pub const REDDIT: (&str, &str) = (
-    "reddit",
-    include_str!("../../../../pipelines/background/reddit.toml"),
-);
+/// The name of the built-in background in a pipeline file.
+pub const REDDIT: &str = "reddit";
 
 /// Topics outside the label set, with their total weight.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -95,7 +92,7 @@ impl Background {
         };
         let text = match name {
             "none" => return Ok(None),
-            _ if name == REDDIT.0 => REDDIT.1.to_owned(),
+            REDDIT => return Ok(Some(Self::built_in())),
             path => read_file(path).map_err(|why| with_advice(&why))?,
         };
         if text.trim().is_empty() {
@@ -106,12 +103,17 @@ impl Background {
             .map_err(|error| error.to_string())
     }
 
+    /// Returns the built-in background.
+    pub fn built_in() -> Self {
+        let text = include_str!("../../../../pipelines/background/reddit.toml");
+        Self::parse(text).expect("the built-in background is valid")
+    }
+
     /// Returns the background of labels that come without one: the built-in background for an embedding model, where
     /// it costs nothing. To the other kinds it adds a pair or more tokens per text and topic, and the scores would not
     /// be those of the model's reference pipeline.
     pub fn default_for(kind: &ModelKind) -> Option<Self> {
-        matches!(kind, ModelKind::Embedding(_))
-            .then(|| Self::parse(REDDIT.1).expect("the built-in background is valid"))
+        matches!(kind, ModelKind::Embedding(_)).then(Self::built_in)
     }
 
     /// Validates the fields.

@@ -9,9 +9,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::vectors::log_sum_exp;
+use crate::numeric::log_sum_exp;
 
 /// The largest scale and bias of a correction: far above any that a fit finds, and small enough for finite scores.
+/// The message of [`FittedError::OutOfRange`] names it.
 const MAX_CORRECTION: f64 = 1e6;
 
 /// The learned part of a label set. It belongs to one model, because a different model's logits and vectors have a
@@ -102,9 +103,9 @@ pub enum FittedError {
     /// The classes have weights for vectors of different lengths.
     #[error("the classes of the fit have weights of different lengths")]
     Ragged,
-    /// A number in the fit is not finite, or a correction is far too large.
-    #[error("a number of the fit is not finite")]
-    NotFinite,
+    /// A number in the fit is not finite, or a scale or bias is far larger than any that a fit finds.
+    #[error("a number of the fit is not finite or is beyond ±1000000")]
+    OutOfRange,
 }
 
 impl Fitted {
@@ -129,7 +130,7 @@ impl Fitted {
             weights && class.scale.abs() <= MAX_CORRECTION && class.bias.abs() <= MAX_CORRECTION
         };
         if !classes.all(is_bounded) || self.none_below.is_some_and(|below| !below.is_finite()) {
-            return Err(FittedError::NotFinite);
+            return Err(FittedError::OutOfRange);
         }
         Ok(())
     }
@@ -242,9 +243,10 @@ mod tests {
         let mut ragged = fitted(2, &[1.0]);
         ragged.none.as_mut().unwrap().weights.clear();
         assert_eq!(ragged.validate(2), Err(FittedError::Ragged));
-        assert_eq!(
-            fitted(2, &[f32::NAN]).validate(2),
-            Err(FittedError::NotFinite)
-        );
+        let mut huge = fitted(2, &[1.0]);
+        huge.labels[1].bias = 2e6;
+        for fit in [huge, fitted(2, &[f32::NAN])] {
+            assert_eq!(fit.validate(2), Err(FittedError::OutOfRange));
+        }
     }
 }

@@ -10,7 +10,6 @@
 //! comparable. The background always uses computed vectors.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
 use sha2::{Digest, Sha256};
 
@@ -45,9 +44,8 @@ pub fn groups(kind: &ModelKind, set: &LabelSet) -> Vec<Vec<Vec<String>>> {
     let background: Vec<_> = topics
         .map(|topic| {
             let label = Label {
-                slug: topic.label.clone(),
-                label: topic.label.clone(),
                 descriptions: topic.descriptions.clone(),
+                ..Label::new(&topic.label)
             };
             texts(kind, set, &label)
         })
@@ -105,12 +103,9 @@ pub fn keys(kind: &ModelKind, set: &LabelSet) -> Vec<String> {
         Some(_) => learned_key,
         None => key,
     };
-    let mut keys: Vec<String> = groups.iter().map(|group| label_key(&group[0])).collect();
-    keys.extend(background.iter().map(|topics| {
-        let topics: Vec<String> = topics.iter().map(|texts| key(texts)).collect();
-        format!("{FOLDED}\n\n{}", topics.join("\n\n"))
-    }));
-    keys
+    let labels = groups.iter().map(|group| label_key(&group[0]));
+    let background = background.iter().map(|topics| background_key(topics));
+    labels.chain(background).collect()
 }
 
 /// The input of a single inference.
@@ -160,9 +155,6 @@ fn add_positions(groups: &mut [Vec<Vec<String>>]) {
     }
 }
 
-/// Prefix of a background's key. The logits under this key are the [fold](crate::score::fold) of the topics' logits.
-const FOLDED: &str = "The mean of the odds of:";
-
 /// Returns the key to store a pair's logits under: equal keys mean equal logits for the same model and text.
 ///
 /// A line break separates the texts, so line breaks within a text are doubled.
@@ -174,6 +166,24 @@ pub fn key(texts: &[String]) -> String {
     escaped.join("\n")
 }
 
+/// Prefix of a background's key.
+const FOLDED: &str = "The mean of the odds of:";
+
+/// Returns the key to store the [fold](crate::score::fold) of the topics' logits under.
+///
+/// An empty line separates the topics. A line break within a text would look like one, so topics with line breaks are
+/// written as JSON, after a single line break as in [`learned_key`].
+fn background_key(topics: &[Vec<String>]) -> String {
+    if topics.iter().flatten().any(|text| text.contains('\n')) {
+        return format!("\n{FOLDED}\n{}", to_json(topics));
+    }
+    let topics: Vec<String> = topics.iter().map(|texts| key(texts)).collect();
+    format!("{FOLDED}\n\n{}", topics.join("\n\n"))
+}
+
+/// Prefix of a learned vector's key, after a line break.
+const LEARNED: &str = "A learned vector of:";
+
 /// Returns the key of a label with a learned vector.
 ///
 /// It begins with a single line break. A key made from texts never does: its first text is not empty, and a line break
@@ -181,9 +191,6 @@ pub fn key(texts: &[String]) -> String {
 pub fn learned_key(texts: &[String]) -> String {
     format!("\n{LEARNED}\n{}", key(texts))
 }
-
-/// Prefix of a learned vector's key, after a line break.
-const LEARNED: &str = "A learned vector of:";
 
 /// Returns pairs of slugs whose labels the model cannot distinguish: their texts are equal except for case. An NLI
 /// model cannot distinguish two labels with equal words; an embedding model can, if their descriptions differ.
@@ -199,11 +206,9 @@ pub fn ambiguous_labels<'a>(kind: &ModelKind, set: &'a LabelSet) -> Vec<(&'a str
             ..label.clone()
         };
         let texts = key(&texts(kind, set, &trimmed)).to_lowercase();
-        match first.entry(texts) {
-            Entry::Occupied(other) => ambiguous.push((*other.get(), label.slug.as_str())),
-            Entry::Vacant(free) => {
-                free.insert(&label.slug);
-            }
+        let earlier = *first.entry(texts).or_insert(&label.slug);
+        if earlier != label.slug {
+            ambiguous.push((earlier, label.slug.as_str()));
         }
     }
     ambiguous
@@ -232,6 +237,17 @@ mod tests {
         let different: std::collections::BTreeSet<&String> = keys.iter().collect();
         assert_eq!(different.len(), 4, "{keys:?}");
         assert_eq!(keys[0], "a\nb\nc", "as earlier versions stored it");
+    }
+
+    #[test]
+    fn a_topic_with_a_line_break_has_a_different_key_from_two_topics() {
+        let key = |topics: &[&str]| {
+            let topics = topics.iter().map(|text| vec![(*text).to_owned()]);
+            background_key(&topics.collect::<Vec<_>>())
+        };
+        let two = key(&["a", "b"]);
+        assert_eq!(two, "The mean of the odds of:\n\na\n\nb", "as it is stored");
+        assert_ne!(key(&["a\nb"]), two);
     }
 
     #[test]

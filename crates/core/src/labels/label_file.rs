@@ -234,8 +234,34 @@ pub fn read(
         return Err(LabelFileError::NoName);
     }
     let without: Vec<String> = file.background_without.into();
-    let mut background = match file.background {
-        None if !without.is_empty() || file.background_weight.is_some() => {
+    let weight = file.background_weight;
+    let mut set = LabelSet {
+        name: file.name.unwrap_or_else(|| name.to_owned()),
+        template: file.hypothesis_template,
+        mode: file.mode,
+        threshold: file.threshold,
+        temperature: file.temperature,
+        labels: labels?,
+        background: read_background(file.background, &without, weight, read_file)?,
+        fitted: None,
+    };
+    set.validate()?;
+    if let Some(section) = file.fitted {
+        set.fitted = Some(section.into_fitted(&set)?);
+    }
+    Ok(set)
+}
+
+/// Returns the background of a file, without the topics of `background_without` and with the weight of
+/// `background_weight`.
+fn read_background(
+    background: Option<NamedBackground>,
+    without: &[String],
+    weight: Option<f64>,
+    read_file: impl FnOnce(&str) -> Result<String, String>,
+) -> Result<Option<Background>, LabelFileError> {
+    let background = match background {
+        None if !without.is_empty() || weight.is_some() => {
             let text = "`background_without` and `background_weight` need `background`";
             return Err(LabelFileError::Background(text.to_owned()));
         }
@@ -244,29 +270,14 @@ pub fn read(
         Some(NamedBackground::Named(named)) => Background::named(&named, read_file)
             .map_err(|why| LabelFileError::Background(format!("`{named}`: {why}")))?,
     };
-    if let Some(background) = &mut background {
-        background
-            .leave_out(&without)
-            .map_err(LabelSetError::Background)?;
-        background.weight = file.background_weight.unwrap_or(background.weight);
-    }
-    let mut set = LabelSet {
-        name: file.name.unwrap_or_else(|| name.to_owned()),
-        template: file.hypothesis_template,
-        mode: file.mode,
-        threshold: file.threshold,
-        temperature: file.temperature,
-        labels: labels?,
-        background,
-        fitted: None,
+    let Some(mut background) = background else {
+        return Ok(None);
     };
-    set.validate()?;
-    set.fitted = file
-        .fitted
-        .map(|section| section.into_fitted(&set))
-        .transpose()?;
-    set.validate()?;
-    Ok(set)
+    background
+        .leave_out(without)
+        .map_err(LabelSetError::Background)?;
+    background.weight = weight.unwrap_or(background.weight);
+    Ok(Some(background))
 }
 
 fn label(topic: Topic) -> Result<Label, LabelFileError> {
@@ -312,33 +323,34 @@ impl FitSection {
         }
     }
 
-    /// Converts the section to the fit of a label set. The numbers are validated later, along with the set.
-    ///
-    /// # Errors
-    /// See [`FitSectionError`].
-    fn into_fitted(self, set: &LabelSet) -> Result<Fitted, FitSectionError> {
+    /// Converts the section to the fit of a label set, and validates it.
+    fn into_fitted(self, set: &LabelSet) -> Result<Fitted, LabelFileError> {
         for (place, (class, label)) in (1..).zip(self.label.iter().zip(&set.labels)) {
             if class.slug != label.slug {
-                let (given, slug) = (class.slug.clone(), label.slug.clone());
-                return Err(FitSectionError::Label(place, given, slug));
+                let (fitted_slug, slug) = (class.slug.clone(), label.slug.clone());
+                return Err(FitSectionError::Label(place, fitted_slug, slug).into());
             }
         }
         if self.label.len() == set.labels.len() && self.words != words(set) {
-            return Err(FitSectionError::Changed);
+            return Err(FitSectionError::Changed.into());
         }
         let class = |label: FittedLabel| FittedClass {
             scale: label.scale,
             bias: label.bias,
             weights: label.weights,
         };
-        Ok(Fitted {
+        let fitted = Fitted {
             base: self.base,
             model: self.model,
             labels: self.label.into_iter().map(class).collect(),
             none: self.none,
             none_below: self.none_below,
             provenance: self.provenance,
-        })
+        };
+        fitted
+            .validate(set.labels.len())
+            .map_err(LabelSetError::from)?;
+        Ok(fitted)
     }
 }
 

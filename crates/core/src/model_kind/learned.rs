@@ -6,21 +6,14 @@
 //! computed from descriptions do. A label with different texts has no learned vector; see
 //! [`hypothesis`](crate::labels::hypothesis).
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::HashSet;
 use std::fmt;
 
 use serde::Deserialize;
 
-/// Labels with learned vectors; usually none.
+/// Labels with learned vectors of the same length, in file order; usually none.
 #[derive(Clone, PartialEq, Default)]
-pub struct LearnedLabels {
-    /// The texts of each label, in file order.
-    labels: Vec<Vec<String>>,
-    /// Vectors, keyed by their label's texts.
-    vectors: HashMap<Vec<String>, Vec<f64>>,
-    dimensions: usize,
-}
+pub struct LearnedLabels(Vec<LearnedLabel>);
 
 /// A label and its vector.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -38,15 +31,11 @@ impl LearnedLabels {
     /// # Errors
     /// Describes the first invalid label.
     pub fn new(labels: Vec<LearnedLabel>) -> Result<Self, String> {
-        let dimensions = labels.first().map_or(0, |first| first.vector.len());
-        if labels.is_empty() {
+        let Some(first) = labels.first() else {
             return Err("it has no labels".to_owned());
-        }
-        let mut learned = Self {
-            dimensions,
-            ..Self::default()
         };
-        for (number, LearnedLabel { texts, vector }) in (1..).zip(labels) {
+        let (dimensions, mut known) = (first.vector.len(), HashSet::new());
+        for (number, LearnedLabel { texts, vector }) in (1..).zip(&labels) {
             if texts.is_empty() || texts.iter().any(|text| text.trim().is_empty()) {
                 return Err(format!("label {number} has no text, or an empty one"));
             }
@@ -63,40 +52,35 @@ impl LearnedLabels {
                     "the vector for label {number} has no direction: its length is {length}"
                 ));
             }
-            match learned.vectors.entry(texts) {
-                Entry::Occupied(other) => {
-                    return Err(format!(
-                        "label {number} has the same texts as another label: `{}`",
-                        other.key()[0]
-                    ));
-                }
-                Entry::Vacant(free) => {
-                    learned.labels.push(free.key().clone());
-                    free.insert(vector);
-                }
+            if !known.insert(texts) {
+                return Err(format!(
+                    "label {number} has the same texts as another label: `{}`",
+                    texts[0]
+                ));
             }
         }
-        Ok(learned)
+        Ok(Self(labels))
     }
 
     /// Returns true if there are no learned vectors.
     pub fn is_empty(&self) -> bool {
-        self.labels.is_empty()
+        self.0.is_empty()
     }
 
     /// Returns the number of dimensions of each vector.
     pub fn dimensions(&self) -> usize {
-        self.dimensions
+        self.0.first().map_or(0, |label| label.vector.len())
     }
 
     /// Returns the vector for the label with these texts.
     pub fn vector(&self, texts: &[String]) -> Option<&[f64]> {
-        self.vectors.get(texts).map(Vec::as_slice)
+        let label = self.0.iter().find(|label| label.texts == texts)?;
+        Some(&label.vector)
     }
 
     /// Returns the first text of each label, its hypothesis, in file order.
     pub fn hypotheses(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.labels.iter().map(|texts| texts[0].as_str())
+        self.0.iter().map(|label| label.texts[0].as_str())
     }
 }
 
@@ -104,8 +88,8 @@ impl fmt::Debug for LearnedLabels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The vectors would print thousands of numbers.
         f.debug_struct("LearnedLabels")
-            .field("labels", &self.labels.len())
-            .field("dimensions", &self.dimensions)
+            .field("labels", &self.0.len())
+            .field("dimensions", &self.dimensions())
             .finish_non_exhaustive()
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{ClassifyCounts, Traffic};
-use crate::{PurgeReason, Rejections, Stage, ThingKind, Timestamp, TopicReport, subreddit_of_path};
+use crate::{PurgeReason, Rejections, Stage, ThingKind, Timestamp, TopicReport};
 
 /// The counts of a run, by stage.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -37,15 +37,6 @@ impl RunCounts {
             Stage::Purge => Deserialize::deserialize(counts).map(Self::Purge),
         };
         read.unwrap_or_default()
-    }
-
-    /// Returns the number of collected or imported posts, and how many of them were new.
-    pub fn collected(&self) -> Option<(u64, u64)> {
-        match self {
-            Self::Collect(done) => Some((done.posts, done.stored.new)),
-            Self::Import(done) => Some((done.posts, done.stored.new)),
-            Self::Classify(_) | Self::Purge(_) | Self::Unknown => None,
-        }
     }
 
     /// Returns the number of topics by outcome, for a collect run.
@@ -127,7 +118,7 @@ impl CollectCounts {
             *sum.by_outcome.entry(outcome).or_default() += 1;
             sum.pages += report.pages;
             sum.posts += report.posts;
-            if subreddit_of_path(&report.subreddit).1 == ThingKind::Comment {
+            if report.kind() == ThingKind::Comment {
                 sum.comments += report.posts;
             }
             sum.stored += report.stored;

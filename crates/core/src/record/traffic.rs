@@ -43,10 +43,9 @@ impl Traffic {
         self.no_answer += other.no_answer;
         self.waits += other.waits;
         self.quota = other.quota.or(self.quota);
-        self.smaller = match (self.smaller, other.smaller) {
-            (Some(ours), Some(theirs)) => Some(ours + theirs),
-            (ours, theirs) => ours.or(theirs),
-        };
+        if let Some(smaller) = other.smaller {
+            *self.smaller.get_or_insert(0) += smaller;
+        }
     }
 }
 

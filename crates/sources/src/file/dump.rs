@@ -209,7 +209,6 @@ pub fn fingerprint(path: &Path) -> Result<String, FileError> {
 /// Returns an error if the file cannot be read, or its format cannot contain posts.
 pub fn blocks(path: &Path, options: &FileOptions) -> Result<Blocks, FileError> {
     let read = Arc::new(AtomicU64::new(0));
-    let given = &options.given;
     let name = path.display();
     let unsuitable = |why| FileError(format!("`{name}`: {why}"));
     let counted = Counted {
@@ -233,11 +232,11 @@ pub fn blocks(path: &Path, options: &FileOptions) -> Result<Blocks, FileError> {
         }
         TableFormat::Csv | TableFormat::Tsv => {
             let tab = (format == TableFormat::Tsv).then_some(b'\t');
-            Box::new(Posts::csv(text, tab, &options.columns, given).map_err(unsuitable)?)
+            Box::new(Posts::csv(text, tab, options).map_err(unsuitable)?)
         }
         TableFormat::Parquet => {
             let file = File::open(path).map_err(FileError::at(path))?;
-            Box::new(Posts::parquet(file, &options.columns, given, &read).map_err(unsuitable)?)
+            Box::new(Posts::parquet(file, options, &read).map_err(unsuitable)?)
         }
         TableFormat::Text => {
             let why = "it contains only text, but a post also needs an id, a subreddit and a time: use a table or \

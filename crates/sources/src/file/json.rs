@@ -1,6 +1,8 @@
 //! Reads posts and comments from JSON records.
 //!
-//! A truncated, invalid or non-UTF-8 record is rejected, and reading continues.
+//! The input is the records of a file. A listing or a thread contains more records, which are read after it. The output
+//! is a row for each post, and for each record that is rejected. After an invalid record, reading continues; if the
+//! file itself is truncated or unreadable, it ends there.
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
@@ -48,7 +50,7 @@ impl JsonPosts {
             },
             decoder: Decoder {
                 columns: options.columns.clone(),
-                given: options.given.clone(),
+                defaults: options.defaults.clone(),
                 ..Decoder::default()
             },
             inner: 0,
@@ -71,7 +73,8 @@ impl JsonPosts {
         self.records.push_inner(things);
     }
 
-    fn try_next(&mut self) -> io::Result<Option<FileRow>> {
+    /// Reads the next row; an error means that the rest of the file cannot be read.
+    fn read_row(&mut self) -> io::Result<Option<FileRow>> {
         loop {
             let (decoded, replies) = if let Some(inner) = self.records.next_inner() {
                 self.inner += 1;
@@ -111,7 +114,7 @@ impl PostRows for JsonPosts {
         if self.ended {
             return None;
         }
-        let row = self.try_next().unwrap_or_else(|error| {
+        let row = self.read_row().unwrap_or_else(|error| {
             self.broken = true;
             let reason = match error.kind() {
                 io::ErrorKind::UnexpectedEof => "the file is truncated here".into(),
@@ -167,7 +170,7 @@ impl PostRows for JsonPosts {
 #[derive(Default)]
 struct Decoder {
     columns: Vec<Column>,
-    given: Vec<DefaultValue>,
+    defaults: Vec<DefaultValue>,
     /// The layout of the first post whose fields may have other names.
     layout: Option<Layout>,
     /// The fields of `columns` that a post has had so far.
@@ -193,7 +196,7 @@ impl Decoder {
             Ok((fields, Some(layout)))
         };
         let (mut fields, layout) = parse_record(json, parse, &mut self.nulls)?;
-        for DefaultValue { field, value } in &self.given {
+        for DefaultValue { field, value } in &self.defaults {
             fields.with_post(|post| post.set_default(field, value));
         }
         if let Some((name, subreddit)) = &self.thread {

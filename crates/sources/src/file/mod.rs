@@ -30,7 +30,7 @@ pub struct FileOptions {
     /// Columns to read as fields.
     pub columns: Vec<Column>,
     /// Default values for fields that a post lacks.
-    pub given: Vec<DefaultValue>,
+    pub defaults: Vec<DefaultValue>,
 }
 
 impl FileOptions {

@@ -212,12 +212,12 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Sets the fields that `wanted` names, and those that a record lacks, from members with other names. Returns the
-/// layout of the record. The tool that made an earlier record of the file, if any, made this one too.
+/// Sets the mapped fields, and those that a record lacks, from members with other names. Returns the layout of the
+/// record. The tool that made an earlier record of the file, if any, made this one too.
 pub(super) fn fill(
     fields: &mut Fields,
     record: &Value,
-    wanted: &[Column],
+    mapping: &[Column],
     earlier: Option<&Layout>,
 ) -> Layout {
     let members = record.as_object().into_iter().flatten();
@@ -226,16 +226,18 @@ pub(super) fn fill(
     layout.tool = layout.tool.or(earlier.and_then(|layout| layout.tool));
     let scalar = |value: &Value| (!value.is_object() && !value.is_array()).then(|| value.clone());
     for field in FIELDS.into_iter().chain(KINDS) {
-        let value = if let Some(column) = wanted.iter().find(|column| column.field == field) {
-            let name = &column.name;
-            let pointer = || format!("/{}", name.replace('.', "/"));
-            let value = record.get(name).or_else(|| record.pointer(&pointer()));
-            layout.mapped.extend(value.map(|_| field));
+        let value = if let Some(column) = mapping.iter().find(|column| column.field == field) {
+            let path = format!("/{}", column.name.replace('.', "/"));
+            let value = record.get(&column.name);
+            let value = value.or_else(|| record.pointer(&path));
+            if value.is_some() {
+                layout.mapped.push(field);
+            }
             value.and_then(scalar).unwrap_or_default()
         } else {
             let is_free = |index: usize| {
                 let name = names.names[index];
-                let is_mapped = wanted.iter().any(|column| column.name == name);
+                let is_mapped = mapping.iter().any(|column| column.name == name);
                 !is_mapped && scalar(&record[name]).is_some()
             };
             // An object or an array of the field's own name has been read already.

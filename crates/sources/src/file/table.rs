@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::Value;
 
+use super::FileOptions;
 use super::names::{Column, FIELDS, KINDS, Layout, Names};
 use super::row::{FileRow, LONGEST_CELL, Position, PostRows, Record, parse_topic};
 use crate::page::Rejected;
 use crate::post::{Fields, decode_post, flag_of, integer_of, is_null, number_of};
-use topicmill_core::{RejectReason, SourceKind};
+use topicmill_core::{RejectReason, SourceKind, first_few};
 use topicmill_tables::bytes::TextReader;
 use topicmill_tables::csv::Csv;
 use topicmill_tables::parquet::Parquet;
@@ -83,7 +84,7 @@ impl Progress {
 pub struct Posts {
     rows: Box<dyn Rows>,
     columns: ReadColumns,
-    given: Vec<DefaultValue>,
+    defaults: Vec<DefaultValue>,
     number: u64,
     /// Bytes of the cells read so far.
     bytes: u64,
@@ -101,11 +102,10 @@ impl Posts {
     pub fn csv(
         text: TextReader,
         delimiter: Option<u8>,
-        wanted: &[Column],
-        given: &[DefaultValue],
+        options: &FileOptions,
     ) -> Result<Self, String> {
         let rows = Csv::new(text, delimiter).map_err(|error| error.to_string())?;
-        Self::new(rows, wanted, given, &[], None)
+        Self::new(rows, options, &[], None)
     }
 
     /// Reads the schema of a Parquet file. `read` receives the number of bytes read.
@@ -114,8 +114,7 @@ impl Posts {
     /// Returns an error if a column is missing or nested, or the file cannot be read.
     pub fn parquet(
         file: File,
-        wanted: &[Column],
-        given: &[DefaultValue],
+        options: &FileOptions,
         read: &Arc<AtomicU64>,
     ) -> Result<Self, String> {
         let bytes = file.metadata().map_err(|error| error.to_string())?.len();
@@ -126,23 +125,22 @@ impl Posts {
             bytes,
             read: read.clone(),
         };
-        Self::new(rows, wanted, given, &nested, Some(progress))
+        Self::new(rows, options, &nested, Some(progress))
     }
 
     fn new(
         mut rows: impl Rows + 'static,
-        wanted: &[Column],
-        given: &[DefaultValue],
+        options: &FileOptions,
         nested: &[usize],
         progress: Option<Progress>,
     ) -> Result<Self, String> {
-        let columns = find_columns(wanted, given, &rows, nested)?;
+        let columns = find_columns(options, &rows, nested)?;
         rows.select(&columns.columns)
             .map_err(|error| error.to_string())?;
         Ok(Self {
             rows: Box::new(rows),
             columns,
-            given: given.to_vec(),
+            defaults: options.defaults.clone(),
             number: 0,
             bytes: 0,
             nulls: 0,
@@ -167,7 +165,7 @@ impl Posts {
                 values.push((field.name, value));
             }
         }
-        record(values, &self.given, &mut self.nulls)
+        record(values, &self.defaults, &mut self.nulls)
     }
 }
 
@@ -249,17 +247,17 @@ fn value(field: &str, cell: &Cell) -> Result<Value, String> {
 
 /// Finds the fields' columns; a `nested` column cannot be used.
 fn find_columns(
-    wanted: &[Column],
-    given: &[DefaultValue],
+    options: &FileOptions,
     table: &dyn Rows,
     nested: &[usize],
 ) -> Result<ReadColumns, String> {
+    let (mapping, defaults) = (&options.columns, &options.defaults);
     let columns = table.names().unwrap_or_default();
     let names = Names::new(columns.iter().map(|column| &**column));
     let mut layout = names.layout();
-    let mut fields = mapped_fields(wanted, columns, nested)?;
+    let mut fields = mapped_fields(mapping, columns, nested)?;
     for name in FIELDS.into_iter().chain(KINDS) {
-        if wanted.iter().any(|column| column.field == name) {
+        if mapping.iter().any(|column| column.field == name) {
             continue;
         }
         let is_free = |index: usize| {
@@ -283,7 +281,7 @@ fn find_columns(
             None => {}
         }
     }
-    check_fields(&fields, given, table)?;
+    check_fields(&fields, defaults, table)?;
     let mut read: Vec<usize> = fields.iter().map(|field| field.index).collect();
     read.sort_unstable();
     read.dedup();
@@ -298,12 +296,12 @@ fn find_columns(
         .map(|(_, name)| name.clone())
         .collect();
     // The columns that were not read may contain the bodies.
-    let may_have_body = !is_known("selftext", &fields, given) && !unread.is_empty();
+    let may_have_body = !is_known("selftext", &fields, defaults) && !unread.is_empty();
     let caveat = may_have_body.then(|| {
         format!(
             "no column has the body, `selftext`: name it with `--map selftext=COLUMN`; the columns that were not read \
              are {}",
-            listed(&unread)
+            first_few(&unread, MOST_SHOWN)
         )
     });
     Ok(ReadColumns {
@@ -314,17 +312,17 @@ fn find_columns(
     })
 }
 
-/// Returns the fields that `wanted` maps, each with its column's index in the table.
+/// Returns the mapped fields, each with its column's index in the table.
 fn mapped_fields(
-    wanted: &[Column],
+    mapping: &[Column],
     columns: &[Arc<str>],
     nested: &[usize],
 ) -> Result<Vec<Field>, String> {
     let mut fields = Vec::new();
-    for Column { field, name } in wanted {
+    for Column { field, name } in mapping {
         let index = columns.iter().position(|column| **column == **name);
         let index = index.ok_or_else(|| {
-            let columns = listed(columns);
+            let columns = first_few(columns, MOST_SHOWN);
             format!(
                 "there is no column `{name}` to take `{field}` from; the file has the columns {columns}"
             )
@@ -342,7 +340,11 @@ fn mapped_fields(
 }
 
 /// Checks that no field's column is ambiguous, and that every required field has a column or a default value.
-fn check_fields(fields: &[Field], given: &[DefaultValue], table: &dyn Rows) -> Result<(), String> {
+fn check_fields(
+    fields: &[Field],
+    defaults: &[DefaultValue],
+    table: &dyn Rows,
+) -> Result<(), String> {
     let columns = table.names().unwrap_or_default();
     let mut read = fields.iter().map(|field| &*columns[field.index]);
     if let Some(name) = read.find(|name| table.repeated().iter().any(|twice| twice == name)) {
@@ -352,7 +354,7 @@ fn check_fields(fields: &[Field], given: &[DefaultValue], table: &dyn Rows) -> R
     }
     let missing: Vec<&str> = REQUIRED
         .iter()
-        .filter(|names| !names.iter().any(|name| is_known(name, fields, given)))
+        .filter(|names| !names.iter().any(|name| is_known(name, fields, defaults)))
         .map(|names| names[0])
         .collect();
     if missing.is_empty() {
@@ -363,8 +365,9 @@ fn check_fields(fields: &[Field], given: &[DefaultValue], table: &dyn Rows) -> R
 }
 
 /// Returns true if a field has a column or a default value.
-fn is_known(name: &str, fields: &[Field], given: &[DefaultValue]) -> bool {
-    fields.iter().any(|field| field.name == name) || given.iter().any(|given| given.field == name)
+fn is_known(name: &str, fields: &[Field], defaults: &[DefaultValue]) -> bool {
+    fields.iter().any(|field| field.name == name)
+        || defaults.iter().any(|default| default.field == name)
 }
 
 /// Returns the error for required fields that no column has.
@@ -375,33 +378,22 @@ fn missing_fields(fields: &[&str], columns: &[Arc<str>]) -> String {
          has the columns {}",
         fields.join("`, `"),
         flags.collect::<Vec<_>>().join(" "),
-        listed(columns)
+        first_few(columns, MOST_SHOWN)
     )
-}
-
-/// Lists column names.
-fn listed(columns: &[Arc<str>]) -> String {
-    let shown = &columns[..columns.len().min(MOST_SHOWN)];
-    let more = if shown.len() < columns.len() {
-        " and more"
-    } else {
-        ""
-    };
-    format!("`{}`{more}", shown.join("`, `"))
 }
 
 /// Decodes a post from a row's values.
 fn record(
     values: impl IntoIterator<Item = (&'static str, Value)>,
-    given: &[DefaultValue],
+    defaults: &[DefaultValue],
     nulls: &mut u64,
 ) -> Result<Record, RejectReason> {
     let (mut fields, mut topic) = (Fields::default(), None);
-    // Defaults come first so that the row's values override them.
-    let given = given
+    let defaults = defaults
         .iter()
-        .map(|given| (given.field, given.value.as_str().into()));
-    for (field, value) in given.chain(values) {
+        .map(|default| (default.field, default.value.as_str().into()));
+    // Defaults come first so that the row's values override them.
+    for (field, value) in defaults.chain(values) {
         let text = value.as_str();
         let is_word = !matches!(field, "title" | "subreddit") && text.is_some_and(is_null);
         *nulls += u64::from(is_word);
@@ -437,15 +429,18 @@ mod tests {
 
     fn csv(
         text: impl Into<Vec<u8>>,
-        wanted: &[(&'static str, &str)],
+        mapping: &[(&'static str, &str)],
     ) -> Result<Vec<String>, String> {
         let column = |(field, name): &(&'static str, &str)| Column {
             field,
             name: (*name).to_owned(),
         };
-        let wanted: Vec<Column> = wanted.iter().map(column).collect();
+        let options = FileOptions {
+            columns: mapping.iter().map(column).collect(),
+            ..FileOptions::default()
+        };
         let text = Box::new(Cursor::new(text.into()));
-        let mut rows = Posts::csv(text, None, &wanted, &[])?;
+        let mut rows = Posts::csv(text, None, &options)?;
         let outcomes = std::iter::from_fn(|| rows.next_row()).map(|row| match row {
             FileRow::Record(Record { post, topic }) => {
                 let secs = post.created_at.as_datetime().timestamp();
@@ -492,7 +487,7 @@ mod tests {
             csv(text, &[id, ("title", "headline")]).unwrap(),
             ["t3_a1 1700000000 None"]
         );
-        for (wanted, named) in [
+        for (mapping, named) in [
             (
                 &[id, ("title", "titel")][..],
                 "`titel` to take `title` from",
@@ -502,7 +497,7 @@ mod tests {
             (&[], "`--map title=COLUMN --map id=COLUMN`"),
             (&[id, ("title", "x")], "named `x`"),
         ] {
-            let error = csv(text, wanted).unwrap_err();
+            let error = csv(text, mapping).unwrap_err();
             assert!(error.contains(named), "{error}");
         }
     }

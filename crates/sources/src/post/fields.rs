@@ -239,6 +239,15 @@ impl<'de> Deserialize<'de> for Field {
     }
 }
 
+/// Declares the methods of a visitor that read scalars.
+macro_rules! visit_scalars {
+    ($($visit:ident: $scalar:ty),+ $(,)?) => {
+        $(fn $visit<E: Error>(self, scalar: $scalar) -> Result<Field, E> {
+            Ok(Field::Value(scalar.into()))
+        })+
+    };
+}
+
 /// Reads a field of any type. Only the known fields of objects are copied.
 struct ReadField;
 
@@ -253,24 +262,8 @@ impl<'de> Visitor<'de> for ReadField {
         Ok(Field::Value(Value::Null))
     }
 
-    fn visit_bool<E: Error>(self, flag: bool) -> Result<Field, E> {
-        Ok(Field::Value(flag.into()))
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Field, E> {
-        Ok(Field::Value(number.into()))
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Field, E> {
-        Ok(Field::Value(number.into()))
-    }
-
-    fn visit_f64<E: Error>(self, number: f64) -> Result<Field, E> {
-        Ok(Field::Value(number.into()))
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Field, E> {
-        Ok(Field::Value(text.into()))
+    visit_scalars! {
+        visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64, visit_str: &str,
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Field, A::Error> {

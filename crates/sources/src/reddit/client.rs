@@ -21,7 +21,7 @@ use topicmill_core::clock::SharedClock;
 use topicmill_core::hex;
 use topicmill_core::record::QuotaLeft;
 use topicmill_core::{Fullname, Listing, SourceKind, ThingKind, Timestamp};
-use topicmill_http::{HttpResponse, PoliteClient, Purpose, append_path, is_loopback};
+use topicmill_http::{HttpResponse, PoliteClient, Purpose, append_path};
 use topicmill_tables::json::unwrap_records;
 
 /// Maximum number of posts in a request to `/api/info`.
@@ -70,8 +70,8 @@ impl Reddit {
         }
         settings::check_user_agent(&settings.client.user_agent)?;
         settings::check_numbers(&settings)?;
-        let local = is_loopback(&token_url) && is_loopback(&api_url);
-        let http = PoliteClient::new(site_for(kind), &settings.client, local, clock.clone())?;
+        let (site, urls) = (site_for(kind), [&token_url, &api_url]);
+        let http = PoliteClient::new(site, &settings.client, &urls, clock.clone())?;
         append_path(&mut token_url, &["api", "v1", "access_token"]);
         Ok(Self {
             http,

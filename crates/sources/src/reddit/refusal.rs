@@ -18,10 +18,9 @@ pub(super) fn refusal(
         let path = location.split_once("://").map_or(location, |(_, rest)| {
             rest.find('/').map_or("", |slash| &rest[slash..])
         });
-        let detail = "there is no subreddit with that name".to_owned();
-        return path
-            .starts_with("/subreddits/search")
-            .then_some((Outcome::Missing, detail));
+        let is_search = path.starts_with("/subreddits/search");
+        return is_search
+            .then(|| Refusal::new(Outcome::Missing, "there is no subreddit with that name"));
     }
     let body: Option<Value> = serde_json::from_slice(&response.body)
         .ok()
@@ -48,5 +47,5 @@ pub(super) fn refusal(
         (403, _) => (Outcome::Private, "it cannot be read, for an unknown reason"),
         _ => return None,
     };
-    Some((outcome, detail.to_owned()))
+    Some(Refusal::new(outcome, detail))
 }

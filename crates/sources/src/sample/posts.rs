@@ -126,22 +126,21 @@ fn parse<'de, T: Deserialize<'de>>(line: &'de str) -> T {
 
 /// Returns all subreddits with their posts and comments. At `now`, each post has the age that its line states.
 pub(super) fn load(now: Timestamp) -> Vec<(&'static str, Vec<Entry>)> {
-    let first_ids = (0..).map(|file| FIRST_ID + file * IDS_PER_FILE);
-    FILES
-        .into_iter()
-        .zip(first_ids)
-        .map(|((subreddit, text), first_id)| {
-            let lines = text.lines().zip(first_id..);
-            let posts = lines.map(|(line, id)| entry(subreddit, id, &parse(line), now));
-            let mut entries: Vec<Entry> = posts.collect();
-            let comments = COMMENTS.iter().filter(|(name, _)| *name == subreddit);
-            let lines = comments.flat_map(|(_, text)| text.lines()).zip(first_id..);
-            let replies = lines.map(|(line, id)| reply(&entries, first_id, id, &parse(line)));
-            let replies: Vec<Entry> = replies.collect();
-            entries.extend(replies);
-            (subreddit, entries)
-        })
-        .collect()
+    let mut subreddits = Vec::new();
+    for (file, (subreddit, posts)) in (0..).zip(FILES) {
+        let first_id = FIRST_ID + file * IDS_PER_FILE;
+        let mut entries = Vec::new();
+        for (id, line) in (first_id..).zip(posts.lines()) {
+            entries.push(entry(subreddit, id, &parse(line), now));
+        }
+        if let Some((_, comments)) = COMMENTS.iter().find(|(name, _)| *name == subreddit) {
+            for (id, line) in (first_id..).zip(comments.lines()) {
+                entries.push(reply(&entries, first_id, id, &parse(line)));
+            }
+        }
+        subreddits.push((subreddit, entries));
+    }
+    subreddits
 }
 
 fn entry(subreddit: &str, id: u64, line: &Line, now: Timestamp) -> Entry {
@@ -161,7 +160,6 @@ fn entry(subreddit: &str, id: u64, line: &Line, now: Timestamp) -> Entry {
         "name": name,
         "id": base36(id),
         "subreddit": subreddit,
-        "subreddit_name_prefixed": format!("r/{subreddit}"),
         "title": line.title,
         "selftext": line.selftext,
         "author": line.author,
@@ -169,8 +167,6 @@ fn entry(subreddit: &str, id: u64, line: &Line, now: Timestamp) -> Entry {
         "url": url,
         "is_self": is_self,
         "score": line.score,
-        "ups": line.score,
-        "downs": 0,
         "upvote_ratio": line.upvote_ratio,
         "num_comments": line.num_comments,
         "link_flair_text": line.flair,
@@ -178,9 +174,6 @@ fn entry(subreddit: &str, id: u64, line: &Line, now: Timestamp) -> Entry {
         "stickied": line.stickied,
         "removed_by_category": null,
         "created_utc": created_utc,
-        "edited": false,
-        "distinguished": null,
-        "locked": false,
     });
     if let Some(parent) = parent {
         wire["crosspost_parent"] = parent["name"].clone();
@@ -230,9 +223,6 @@ fn reply(posts: &[Entry], first_id: u64, id: u64, line: &CommentLine) -> Entry {
         "score": line.score,
         "created_utc": created,
         "replies": "",
-        "stickied": false,
-        "distinguished": null,
-        "edited": false,
     });
     Entry {
         wire,
