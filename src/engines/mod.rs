@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use topicmill_core::ModelKind;
 use topicmill_score::DeviceChoice;
 use topicmill_score::batch::batch_tokens_for;
-use topicmill_score::folder::Processor;
 use topicmill_score::library::{PROGRAM_ANCESTORS, data_folder};
 use topicmill_score::{
     Device, EngineOptions, Labeler, LabelerError, LoadError, ModelError, ModelFolder, Models,
@@ -135,12 +134,8 @@ impl ModelChoice {
     /// # Errors
     /// See [`ModelError`].
     pub fn folder(&self) -> Result<ModelFolder, ModelError> {
-        let processor = match self.devices[0] {
-            Device::Cuda(_) => Processor::Cuda,
-            Device::Cpu | Device::Auto => Processor::Cpu,
-        };
-        let precision = self.precision.as_deref();
-        ModelFolder::open_for(&find_model(&self.model), processor, precision)
+        let (model, precision) = (find_model(&self.model), self.precision.as_deref());
+        ModelFolder::open_for(&model, self.devices[0].into(), precision)
     }
 
     /// Opens one of several engines that share this machine.
