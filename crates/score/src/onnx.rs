@@ -15,12 +15,12 @@ use ort::value::TensorRef;
 pub use self::runtime::{Runtime, load_runtime};
 use self::session::{GraphSource, ports_of};
 use super::batch::Batch;
-use super::contract::{Numbers, Tensor};
+use super::contract::{Feed, Numbers, Tensor};
 use super::device::Device;
 use super::engine::{Engine, EngineError, Logits};
 use super::graph_check::check_against_manifest;
-use super::ports::{Feed, output_of};
-use crate::folder::{ModelError, ModelFolder, Processor};
+use super::ports::output_of;
+use crate::folder::{ModelError, ModelFolder};
 use crate::library::Library;
 use crate::loading::{DeviceChoice, EngineOptions, LoadError, OpenedEngine};
 
@@ -49,11 +49,7 @@ impl OnnxEngine {
     ) -> Result<(ModelFolder, Self), LoadError> {
         let runtime = load_runtime(options.library.as_deref())?;
         let ((folder, mut engine), chosen) = load_on_device(runtime, options.device, |device| {
-            let processor = match device {
-                Device::Cuda(_) => Processor::Cuda,
-                Device::Cpu | Device::Auto => Processor::Cpu,
-            };
-            let folder = ModelFolder::open_for(dir, processor, precision)?;
+            let folder = ModelFolder::open_for(dir, device.into(), precision)?;
             let mut engine = Self::on(runtime, &folder, device, options)?;
             check_against_manifest(&mut engine, &folder)?;
             Ok((folder, engine))

@@ -17,14 +17,14 @@ use ::openvino::{
 
 pub use self::runtime::{OpenVino, load_openvino};
 use crate::batch::Batch;
-use crate::contract::{Input, Numbers, Tensor};
+use crate::contract::{Feed, Input, NamedTensor, NumberType, Numbers, Tensor};
 use crate::device::Device;
 use crate::engine::{Engine, EngineError, Logits};
 use crate::folder::{ModelFolder, Processor, Rounding};
 use crate::graph_check::check_against_manifest;
 use crate::library::Library;
 use crate::loading::{DeviceChoice, EngineOptions, LoadError, OpenedEngine};
-use crate::ports::{Feed, NamedTensor, Port, output_of, wanted_output};
+use crate::ports::{Port, output_of, wanted_output};
 
 /// A graph compiled by OpenVINO for this CPU.
 pub struct OpenVinoEngine {
@@ -260,12 +260,12 @@ fn new_tensor<T: Copy>(
 }
 
 fn port(node: &Node) -> Result<Port, InferenceError> {
-    let kind = match node.get_element_type()? {
-        ElementType::I64 => "int64".to_owned(),
-        ElementType::I32 => "int32".to_owned(),
-        ElementType::F32 => "float32".to_owned(),
-        ElementType::F16 => "float16".to_owned(),
-        other => format!("{other:?}").to_lowercase(),
+    let number_type = match node.get_element_type()? {
+        ElementType::I64 => NumberType::Int64,
+        ElementType::I32 => NumberType::Int32,
+        ElementType::F32 => NumberType::Float32,
+        ElementType::F16 => NumberType::Float16,
+        other => NumberType::Other(format!("{other:?}").to_lowercase()),
     };
     let shape = node.get_partial_shape()?;
     let dims = shape.get_dimensions().iter();
@@ -277,7 +277,7 @@ fn port(node: &Node) -> Result<Port, InferenceError> {
     let dims: Vec<i64> = dims.collect();
     Ok(Port {
         name: node.get_name()?,
-        kind: Some(kind),
+        number_type: Some(number_type),
         // An unknown rank also yields no dimensions.
         shape: (!dims.is_empty()).then_some(dims),
     })

@@ -9,6 +9,7 @@ use ort::value::{Outlet, TensorElementType, ValueType};
 
 use super::nvidia::nvidia_folders;
 use super::runtime::{Runtime, strip_location};
+use crate::contract::NumberType;
 use crate::device::Device;
 use crate::loading::LoadError;
 use crate::ports::Port;
@@ -112,22 +113,22 @@ pub(super) fn graph_error(graph: &Path, message: &str) -> LoadError {
 /// Returns the inputs or outputs of a session.
 pub(super) fn ports_of(outlets: &[Outlet]) -> Vec<Port> {
     let port = |outlet: &Outlet| {
-        let (kind, shape) = match outlet.dtype() {
+        let (number_type, shape) = match outlet.dtype() {
             ValueType::Tensor { ty, shape, .. } => {
-                let kind = match ty {
-                    TensorElementType::Int64 => "int64".to_owned(),
-                    TensorElementType::Int32 => "int32".to_owned(),
-                    TensorElementType::Float32 => "float32".to_owned(),
-                    TensorElementType::Float16 => "float16".to_owned(),
-                    other => other.to_string(),
+                let number_type = match ty {
+                    TensorElementType::Int64 => NumberType::Int64,
+                    TensorElementType::Int32 => NumberType::Int32,
+                    TensorElementType::Float32 => NumberType::Float32,
+                    TensorElementType::Float16 => NumberType::Float16,
+                    other => NumberType::Other(other.to_string()),
                 };
-                (Some(kind), Some(shape.to_vec()))
+                (Some(number_type), Some(shape.to_vec()))
             }
             _ => (None, None),
         };
         Port {
             name: outlet.name().to_owned(),
-            kind,
+            number_type,
             shape,
         }
     };
