@@ -3,7 +3,7 @@
 //! The library is loaded once per process, always from a path that [`library`](crate::library) finds, because `ort`
 //! panics if its own search fails. A session computes one batch at a time.
 
-mod nvidia;
+mod cuda;
 mod runtime;
 mod session;
 
@@ -202,30 +202,4 @@ fn load_on_device<T>(
         device => (device, "as requested".to_owned()),
     };
     Ok((load(device)?, DeviceChoice { device, reason }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::runtime::strip_location;
-    use super::session::cuda_provider;
-
-    #[test]
-    fn tf32_is_disabled_on_a_gpu() {
-        // ONNX Runtime uses TF32 by default.
-        let options = format!("{:?}", cuda_provider(3));
-        for (key, value) in [("use_tf32", "false"), ("device_id", "3")] {
-            let places = [key, value].map(|word| options.find(&format!("\"{word}\"")));
-            assert!(matches!(places, [Some(k), Some(v)] if k < v), "{options}");
-        }
-    }
-
-    #[test]
-    fn source_locations_are_stripped_from_runtime_messages() {
-        let message = "/src/bridge.cc:2043 Provider& Get() [ONNXRuntimeError] : 1 : FAIL : Failed to load x.so\nmore\n";
-        assert_eq!(strip_location(message), "Failed to load x.so");
-        assert_eq!(
-            strip_location("Load model from m.onnx failed"),
-            "Load model from m.onnx failed"
-        );
-    }
 }

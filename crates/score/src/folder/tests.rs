@@ -92,6 +92,19 @@ fn the_kind_follows_from_the_class_names() {
 }
 
 #[test]
+fn the_manifest_decides_the_kind_if_there_is_one() {
+    let config = r#"{"id2label":{"0":"entailment","1":"b","2":"c","3":"d"}}"#;
+    let manifest = "format = 1\nkind = \"classifier\"\nmax_tokens = 16\nvocab_size = 9\nclasses = [\"a\"]\n\
+                    files = {}\ngraphs = {}\n[contract]\noutput = \"logits\"\npad_id = 1\nmasked = 0.0\n\
+                    [[vectors]]\npremise = \"\"\ninput_ids = [1]\nlogits = [0.0]\n";
+    let dir = folder(&[("config.json", config), (MANIFEST_FILE, manifest)]);
+    assert_eq!(check_config(dir.path()).unwrap(), None);
+    fs::remove_file(dir.path().join(MANIFEST_FILE)).unwrap();
+    let error = check_config(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("2 or 3 classes"), "{error}");
+}
+
+#[test]
 fn the_token_limit_is_the_smallest_declared() {
     assert_eq!(max_tokens(BART, r#"{"model_max_length":1024}"#), 1024);
     assert_eq!(max_tokens(BART, r#"{"model_max_length":1e30}"#), 1024);
