@@ -40,6 +40,13 @@ pub struct DeviceChoice {
     pub reason: String,
 }
 
+impl DeviceChoice {
+    pub(crate) fn new(device: Device, reason: &str) -> Self {
+        let reason = reason.to_owned();
+        Self { device, reason }
+    }
+}
+
 /// A loaded engine of either library, and what it runs on.
 pub struct OpenedEngine {
     /// The engine.
