@@ -112,7 +112,7 @@ pub async fn label(
     store.posts().apply_text_rule().await?;
     done.settings = RunSettings {
         text_rule: *topicmill_core::reddit::TEXT_RULE,
-        model: models[0].identity().0,
+        model: models[0].name(),
         batch_tokens: models[0].large.batch_tokens(),
         ..options.settings.clone()
     };

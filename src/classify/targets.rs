@@ -150,10 +150,9 @@ pub fn model_row(folder: &ModelFolder) -> ModelRow {
 /// Returns the `models` row for the labels. A large model has one row with a shortlist and one without, so that the two
 /// kinds of labels are stored separately.
 pub(super) fn models_row(models: &Models) -> ModelRow {
-    let (name, manifest_hash) = models.identity();
     ModelRow {
-        name,
-        manifest_hash,
+        name: models.name(),
+        manifest_hash: models.hash(),
         ..model_row(models.large.folder())
     }
 }
