@@ -25,7 +25,7 @@ use self::listing::{Listing, Sibling, is_repository};
 use crate::telemetry::Progress;
 use topicmill_core::FailureKind;
 use topicmill_core::clock::SharedClock;
-use topicmill_http::{backoff, check_proxies, install_tls};
+use topicmill_http::{HttpError, backoff, check_proxies, install_tls};
 use topicmill_score::folder::check_config;
 use topicmill_score::folder::manifest::Manifest;
 
@@ -56,6 +56,7 @@ impl Hub {
     ) -> Result<Self, PullError> {
         install_tls();
         let usage = |text: String| PullError::Message(FailureKind::Usage, text);
+        let unusable_network = |error: HttpError| usage(error.to_string());
         let endpoint = match Url::parse(endpoint) {
             Ok(url) if matches!(url.scheme(), "http" | "https") => url,
             // The message does not show the value, which may contain a password.
@@ -65,7 +66,7 @@ impl Hub {
                 return Err(usage(text.to_owned()));
             }
         };
-        check_proxies().map_err(|error| usage(error.to_string()))?;
+        check_proxies().map_err(unusable_network)?;
         let client = Client::builder()
             .user_agent(concat!("topicmill/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(Duration::from_secs(30))
@@ -76,7 +77,7 @@ impl Hub {
             // A redirect must not lead from HTTPS to HTTP.
             .https_only(endpoint.scheme() == "https")
             .build()
-            .map_err(PullError::http("the hub"))?;
+            .map_err(|error| unusable_network(HttpError::Client(error)))?;
         let has_login = !endpoint.username().is_empty() || endpoint.password().is_some();
         Ok(Self {
             client,
