@@ -270,5 +270,5 @@ pub fn find_model(named: &Path) -> PathBuf {
     candidates
         .chain(data_folder().map(|data| data.join(named)))
         .find(|path| path.exists())
-        .unwrap_or(named.to_owned())
+        .unwrap_or_else(|| named.to_owned())
 }
