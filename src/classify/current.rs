@@ -61,42 +61,37 @@ async fn not_current(store: &Store, target: Target) -> Result<Option<String>, St
         _ => return Ok(None),
     };
     let (sets, models) = (labels.label_sets().await?, labels.models().await?);
-    let rows_of = |target: Target| {
-        let set = sets.iter().find(|set| set.id == target.label_set)?;
-        let (_, model) = models.iter().find(|(id, _)| *id == target.model)?;
-        Some((set, model))
-    };
+    let set_of = |target: Target| sets.iter().find(|set| set.id == target.label_set);
+    let model_of = |target: Target| models.iter().find(|(id, _)| *id == target.model);
     // The rows may have been deleted in the meantime.
-    let Some((ours, theirs)) = rows_of(target).zip(rows_of(current)) else {
+    let Some((set, current_set)) = set_of(target).zip(set_of(current)) else {
         return Ok(None);
     };
-    let [this_run, shown] = if target.label_set == current.label_set {
-        [ours, theirs].map(|(_, model)| {
+    let Some(((_, model), (_, current_model))) = model_of(target).zip(model_of(current)) else {
+        return Ok(None);
+    };
+    let [this_run, shown] = if set.id == current_set.id {
+        [model, current_model].map(|model| {
             let hash = short_hash(&model.manifest_hash);
             format!("the model {} ({hash}, {})", model.name, model.precision)
         })
     } else {
-        [ours, theirs].map(|(set, _)| format!("`{}` (version {})", set.name, short_hash(&set.hash)))
+        [set, current_set].map(|set| format!("`{}` (version {})", set.name, short_hash(&set.hash)))
     };
-    let (set, current_set) = (ours.0, theirs.0);
     let changed = if set.id != current_set.id && set.name == current_set.name {
         format!("; the label set `{}` has changed since then", set.name)
     } else {
         String::new()
     };
-    let is_calibrated_copy = current_set.name.ends_with(CALIBRATED) && {
-        let copy = labels.label_set(current_set.id).await?;
-        copy.is_calibrated_copy_of(&labels.label_set(set.id).await?)
-    };
-    let advice = if is_calibrated_copy {
+    let advice = if is_calibrated_copy(store, current_set, set).await? {
         "the current label set is a calibrated copy: to label new posts with it, set `pipeline` in the settings to \
          its file, or name the file with --pipeline"
             .to_owned()
     } else {
         let mut switch = shortest_name(set, &sets);
         let labelled_by = labels.models_with_labels(target.label_set).await?;
-        if labelled_by.iter().any(|model| *model != target.model) {
-            switch = format!("{switch} --model {}", short_hash(&ours.1.manifest_hash));
+        if labelled_by.iter().any(|id| *id != target.model) {
+            switch = format!("{switch} --model {}", short_hash(&model.manifest_hash));
         }
         format!(
             "to show these labels, run `topicmill labels use {switch}` afterwards, or add --make-current"
@@ -106,6 +101,20 @@ async fn not_current(store: &Store, target: Target) -> Result<Option<String>, St
         "these labels are stored in addition to the current ones: this run uses {this_run}, and the views still show \
          the labels of {shown}{changed}; {advice}"
     )))
+}
+
+/// Returns true if `copy` is what `labels calibrate` made of a label set.
+async fn is_calibrated_copy(
+    store: &Store,
+    copy: &LabelSetRow,
+    original: &LabelSetRow,
+) -> Result<bool, StoreError> {
+    if !copy.name.ends_with(CALIBRATED) {
+        return Ok(false);
+    }
+    let labels = store.labels();
+    let copy = labels.label_set(copy.id).await?;
+    Ok(copy.is_calibrated_copy_of(&labels.label_set(original.id).await?))
 }
 
 /// Returns the name of a label set for a command line, or its short hash if the name is not unique or needs quotes.
