@@ -22,7 +22,6 @@ const TOKENISE_CHUNK: usize = 512;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Result arrays, one row per text. A text that was not scored has the label -1 and NaN elsewhere.
-#[derive(Default)]
 pub struct Rows {
     /// Index of the label; -1 if there is none, or its score is below the threshold.
     pub label: Vec<i32>,

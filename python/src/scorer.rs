@@ -102,12 +102,10 @@ impl Scorer {
             })?;
             Ok(rows)
         })?;
+        let shape = [rows.label.len(), labels];
         let matrix = |numbers: Option<Vec<f32>>| {
-            let numbers = numbers.map(|numbers| PyArray1::from_vec(py, numbers));
-            let count = rows.label.len();
-            numbers
-                .map(|numbers| numbers.reshape([count, labels]))
-                .transpose()
+            let numbers = numbers.map(|numbers| PyArray1::from_vec(py, numbers).reshape(shape));
+            numbers.transpose()
         };
         Ok((
             PyArray1::from_slice(py, &rows.label),

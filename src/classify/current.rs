@@ -83,7 +83,11 @@ async fn not_current(store: &Store, target: Target) -> Result<Option<String>, St
     } else {
         String::new()
     };
-    let advice = if is_calibrated_copy(store, current_set, set).await? {
+    let is_calibrated_copy = current_set.name.ends_with(CALIBRATED) && {
+        let copy = labels.label_set(current_set.id).await?;
+        copy.is_calibrated_copy_of(&labels.label_set(set.id).await?)
+    };
+    let advice = if is_calibrated_copy {
         "the current label set is a calibrated copy: to label new posts with it, set `pipeline` in the settings to \
          its file, or name the file with --pipeline"
             .to_owned()
@@ -101,20 +105,6 @@ async fn not_current(store: &Store, target: Target) -> Result<Option<String>, St
         "these labels are stored in addition to the current ones: this run uses {this_run}, and the views still show \
          the labels of {shown}{changed}; {advice}"
     )))
-}
-
-/// Returns true if `copy` is what `labels calibrate` made of a label set.
-async fn is_calibrated_copy(
-    store: &Store,
-    copy: &LabelSetRow,
-    original: &LabelSetRow,
-) -> Result<bool, StoreError> {
-    if !copy.name.ends_with(CALIBRATED) {
-        return Ok(false);
-    }
-    let labels = store.labels();
-    let copy = labels.label_set(copy.id).await?;
-    Ok(copy.is_calibrated_copy_of(&labels.label_set(original.id).await?))
 }
 
 /// Returns the name of a label set for a command line, or its short hash if the name is not unique or needs quotes.

@@ -115,15 +115,11 @@ impl Feed {
         let contract = folder.spec.as_ref().map(|spec| &spec.contract);
         let decoder_start_id = contract.and_then(|contract| contract.decoder_start_id);
         let declared = inputs_of(inputs, decoder_start_id, folder)?;
-        let narrow = declared
-            .iter()
-            .zip(inputs)
-            .filter(|(_, port)| port.number_type == Some(NumberType::Int32))
-            .map(|(input, _)| *input)
-            .collect();
+        let ports = declared.iter().zip(inputs);
+        let narrow = ports.filter(|(_, port)| port.number_type == Some(NumberType::Int32));
         Ok(Self {
+            narrow: narrow.map(|(input, _)| *input).collect(),
             inputs: declared,
-            narrow,
             decoder_start_id,
             masked: contract.map_or(MASKED, |contract| contract.masked),
             vocab_size: folder.vocab_size,
@@ -144,24 +140,21 @@ impl Feed {
         }
         let (rows, width) = (batch.rows(), batch.width);
         let tensor = |input: &Input| {
-            let (shape, numbers) = match input {
-                Input::Ids => (vec![rows, width], Numbers::I64(Cow::Borrowed(&batch.ids))),
-                Input::TypeIds => (
-                    vec![rows, width],
-                    Numbers::I64(Cow::Borrowed(&batch.type_ids)),
-                ),
-                Input::AttentionMask => (
-                    vec![rows, width],
-                    Numbers::I64(batch.attention_mask().into()),
-                ),
-                Input::DecoderIds => (
-                    vec![rows, width],
-                    Numbers::I64(self.decoder_ids(batch).into()),
-                ),
-                Input::Lengths => (vec![rows], Numbers::I32(lengths(batch))),
-                Input::Positions => (vec![width], Numbers::I64((0..).take(width).collect())),
-                Input::Last => (vec![rows], Numbers::I64(last(batch).into())),
-                Input::Mask => (vec![rows, 1, width], Numbers::F32(mask(batch, self.masked))),
+            let shape = match input {
+                Input::Lengths | Input::Last => vec![rows],
+                Input::Positions => vec![width],
+                Input::Mask => vec![rows, 1, width],
+                _ => vec![rows, width],
+            };
+            let numbers = match input {
+                Input::Ids => Numbers::I64(Cow::Borrowed(&batch.ids)),
+                Input::TypeIds => Numbers::I64(Cow::Borrowed(&batch.type_ids)),
+                Input::AttentionMask => Numbers::I64(batch.attention_mask().into()),
+                Input::DecoderIds => Numbers::I64(self.decoder_ids(batch).into()),
+                Input::Lengths => Numbers::I32(lengths(batch)),
+                Input::Positions => Numbers::I64((0..).take(width).collect()),
+                Input::Last => Numbers::I64(last(batch).into()),
+                Input::Mask => Numbers::F32(mask(batch, self.masked)),
             };
             let numbers = match numbers {
                 // An id that does not fit is outside every vocabulary, and the library rejects it.

@@ -17,7 +17,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-pub(crate) use self::load::{LoadOnce, Loaded, locate_and_load};
+pub(crate) use self::load::{LoadOnce, locate_and_load};
 pub use self::owner::untrusted_reason;
 
 /// Number of the program's parent folders to search; `target/TRIPLE/debug/deps` is four levels below the repository.
@@ -248,36 +248,32 @@ fn locate(
     let variable = variable.filter(|path| !path.is_empty());
     let variable = variable.map(|path| (PathBuf::from(path), FoundBy::Variable));
     let mut untrusted = Vec::new();
-    if let Some((path, by)) = asked.or(variable) {
-        let location = Location::Explicit { path, by };
-        return Search {
-            location,
-            untrusted,
-        };
-    }
-    for folder in roots.folders() {
-        let Some(path) = library.find_below(&folder.path) else {
-            continue;
-        };
-        if let Some(why) = owner::untrusted_reason_allowing(&path, folder.owner) {
-            let path = path.display();
-            untrusted.push(format!("`{path}` was not loaded, because {why}"));
-            continue;
-        }
-        let location = Location::Found {
-            path,
-            by: folder.by,
-        };
-        return Search {
-            location,
-            untrusted,
-        };
-    }
-    let location = Location::System(library.system_names());
+    let location = match asked.or(variable) {
+        Some((path, by)) => Location::Explicit { path, by },
+        None => find(library, roots, &mut untrusted)
+            .unwrap_or_else(|| Location::System(library.system_names())),
+    };
     Search {
         location,
         untrusted,
     }
+}
+
+/// Returns the first trusted library in the folders to search, and adds a message for each other one before it.
+fn find(library: Library, roots: &SearchRoots, untrusted: &mut Vec<String>) -> Option<Location> {
+    for SearchFolder { path, owner, by } in roots.folders() {
+        let Some(path) = library.find_below(&path) else {
+            continue;
+        };
+        match owner::untrusted_reason_allowing(&path, owner) {
+            None => return Some(Location::Found { path, by }),
+            Some(why) => {
+                let path = path.display();
+                untrusted.push(format!("`{path}` was not loaded, because {why}"));
+            }
+        }
+    }
+    None
 }
 
 /// Returns the entries of a folder, sorted; empty if it cannot be read.

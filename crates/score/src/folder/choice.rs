@@ -56,13 +56,11 @@ impl Choice {
         processor: Processor,
         precision: Option<&str>,
     ) -> Result<Self, ModelError> {
-        let (spec, graph) = match manifest {
-            Some(manifest) => {
-                let spec = manifest.choose(dir, processor, precision)?;
-                let graph = dir.join(&spec.graph.file);
-                (Some(spec), graph)
-            }
-            None => (None, choose_graph(dir, precision)?),
+        let spec = manifest.map(|manifest| manifest.choose(dir, processor, precision));
+        let spec = spec.transpose()?;
+        let graph = match &spec {
+            Some(spec) => dir.join(&spec.graph.file),
+            None => choose_graph(dir, precision)?,
         };
         Ok(Self {
             spec,

@@ -153,18 +153,13 @@ pub fn metadata(graph: &Path) -> Result<GraphMetadata, ModelError> {
 
 /// Returns the path of a weights file without `./`; `None` if the file is outside the folder of the graph.
 fn path_in_folder(name: &str) -> Option<String> {
-    if name.is_empty() || name.contains(['\\', '\0']) {
+    let path = Path::new(name);
+    let is_inside = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+    if name.is_empty() || name.contains(['\\', '\0']) || !path.components().all(is_inside) {
         return None;
     }
-    let mut path = PathBuf::new();
-    for part in Path::new(name).components() {
-        match part {
-            Component::Normal(part) => path.push(part),
-            Component::CurDir => {}
-            Component::Prefix(_) | Component::RootDir | Component::ParentDir => return None,
-        }
-    }
-    Some(path.display().to_string())
+    let parts = path.components().filter(|part| *part != Component::CurDir);
+    Some(parts.collect::<PathBuf>().display().to_string())
 }
 
 /// Number and wire type of a field.

@@ -3,37 +3,29 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use super::{FoundBy, Library, Location, SearchRoots, locate};
 use crate::loading::LoadError;
 
-/// A library that is loaded at most once per process.
-pub(crate) struct LoadOnce<T> {
-    loaded: OnceLock<T>,
-    /// Held while loading, because `OnceLock` has no stable fallible initialiser.
-    loading: Mutex<()>,
-}
+/// A library that is loaded at most once per process, and never unloaded.
+pub(crate) struct LoadOnce<T: 'static>(Mutex<Option<&'static T>>);
 
-impl<T> LoadOnce<T> {
+impl<T: 'static> LoadOnce<T> {
     pub(crate) const fn new() -> Self {
-        Self {
-            loaded: OnceLock::new(),
-            loading: Mutex::new(()),
-        }
+        Self(Mutex::new(None))
     }
 
     /// Returns the library, or loads it if no earlier call has succeeded.
     pub(crate) fn get_or_load(
         &self,
         load: impl FnOnce() -> Result<T, LoadError>,
-    ) -> Result<&T, LoadError> {
-        let _one_at_a_time = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(loaded) = self.loaded.get() {
+    ) -> Result<&'static T, LoadError> {
+        let mut loaded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(loaded) = *loaded {
             return Ok(loaded);
         }
-        let loaded = load()?;
-        Ok(self.loaded.get_or_init(|| loaded))
+        Ok(*loaded.insert(Box::leak(Box::new(load()?))))
     }
 }
 

@@ -7,7 +7,7 @@ use ort::environment::{Environment, EnvironmentBuilder};
 use ort::ep::{self, ExecutionProvider};
 use ort::logging::LogLevel;
 
-use crate::library::{FoundBy, Library, LoadOnce, Loaded, locate_and_load};
+use crate::library::{FoundBy, Library, LoadOnce, locate_and_load};
 use crate::loading::LoadError;
 
 const LIBRARY: Library = Library::OnnxRuntime;
@@ -59,18 +59,15 @@ pub fn load_runtime(asked: Option<&Path>) -> Result<&'static Runtime, LoadError>
 /// Loads the library and starts its environment.
 fn start_runtime(asked: Option<&Path>) -> Result<Runtime, LoadError> {
     let variable = std::env::var_os("ORT_DYLIB_PATH");
-    let Loaded {
-        value: builder,
-        path: library,
-        found_by,
-    } = locate_and_load(LIBRARY, asked, variable, load)?;
-    let environment = builder
+    let loaded = locate_and_load(LIBRARY, asked, variable, load)?;
+    let environment = loaded
+        .value
         .with_name("topicmill")
         .with_telemetry(false)
         .build()
         .map_err(|error| {
             let detail = strip_location(&error.to_string());
-            LoadError::of_file(&library, detail, |_, detail| LoadError::Start {
+            LoadError::of_file(&loaded.path, detail, |_, detail| LoadError::Start {
                 library: LIBRARY,
                 detail,
             })
@@ -78,8 +75,8 @@ fn start_runtime(asked: Option<&Path>) -> Result<Runtime, LoadError> {
     environment.set_log_level(LogLevel::Warning);
     Ok(Runtime {
         environment,
-        library,
-        found_by,
+        library: loaded.path,
+        found_by: loaded.found_by,
     })
 }
 

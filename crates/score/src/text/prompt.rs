@@ -168,12 +168,8 @@ impl Encoder {
 
     /// Returns true if the window has room for a prompt, the task prompt and at least one token of a text.
     pub(crate) fn has_room(&self, prompt: &EncodedText) -> bool {
-        let before_text = if self.is_prompt_first() {
-            self.task_tokens()
-        } else {
-            0
-        };
-        self.prompt_room(prompt.len()) > before_text
+        let before_text = self.is_prompt_first().then(|| self.task_tokens());
+        self.prompt_room(prompt.len()) > before_text.unwrap_or(0)
     }
 
     /// Joins a text and a prompt into a sequence; if it is too long, the text is truncated.
