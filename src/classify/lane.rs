@@ -400,8 +400,7 @@ fn score_windows(
                 }
             };
             let stored = std::mem::take(&mut window.stored[text]);
-            let vector = vectors[text].take();
-            let scored = ScoredText::new(same, stored, &known[text], vector, result);
+            let scored = ScoredText::new(same, stored, &known[text], vectors[text].take(), result);
             latest.insert(scored.same.hash(), scored.result.clone());
             send(timer, LaneMessage::Scored(scored));
         };

@@ -119,12 +119,12 @@ pub(super) async fn prepare(
     if matches!(kind, ModelKind::Embedding(_)) {
         let keys = hypothesis::keys(kind, set);
         // No label set has an empty hash, so only the model and the hypotheses are looked up.
-        let sought = store
+        let existing = store
             .labels()
             .find_existing(&logits_row(models), "", &keys)
             .await?;
-        if let Some(model) = sought.model {
-            let ids: Vec<HypothesisId> = sought
+        if let Some(model) = existing.model {
+            let ids: Vec<HypothesisId> = existing
                 .hypotheses
                 .iter()
                 .map(|id| id.unwrap_or(HypothesisId::NONE))

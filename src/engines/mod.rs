@@ -21,7 +21,7 @@ use crate::gpu::{Residency, check_residency};
 /// Reasons why engines cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum EnginesError {
-    /// An error of the model, its folder, or ONNX Runtime.
+    /// An error of the model, its folder, or the inference library.
     #[error(transparent)]
     Load(#[from] LoadError),
     /// An error of the tokenizer.

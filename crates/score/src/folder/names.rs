@@ -116,16 +116,12 @@ pub(super) fn precision_of(graph: &Path, is_int8: bool) -> String {
 /// Returns the external weights files for a graph: the files that the graph names, and [those named like
 /// it](is_external_data).
 pub(super) fn external_data(graph: &Path, weights: &[String]) -> Result<Vec<PathBuf>, ModelError> {
-    let name = graph
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
+    let graph_name = graph.file_name().unwrap_or_default().to_string_lossy();
     let folder = graph.parent().expect("the graph was found in a folder");
     let mut files = files_in(folder)?;
     files.retain(|path| {
         let file = path.file_name().unwrap_or_default().to_string_lossy();
-        is_external_data(&file, &name)
+        is_external_data(&file, &graph_name)
     });
     for name in weights {
         files.push(required(folder, name)?);

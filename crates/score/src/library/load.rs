@@ -83,7 +83,6 @@ pub(crate) fn locate_and_load<T>(
 
 /// Returns a loader's message without the library's name at its start.
 fn loader_reason(message: &str) -> &str {
-    message
-        .split_once(": ")
-        .map_or(message, |(_, reason)| reason)
+    let parts = message.split_once(": ");
+    parts.map_or(message, |(_, reason)| reason)
 }
