@@ -1,5 +1,5 @@
-//! Measures how long the steps of a lane take, and how long its engine's thread computes, waits for posts, and waits for
-//! the writer.
+//! Measures how long the steps of a lane take, and how long its engine's thread computes, waits for posts, and waits
+//! for the writer.
 
 use std::time::Duration;
 

@@ -108,8 +108,8 @@ struct ScoredText {
 }
 
 impl ScoredText {
-    /// Keeps of a result what is stored, or needed for the same text in the next windows. `known` are the pairs that the
-    /// engine got, and `recent_vector` is the text's vector from the latest windows.
+    /// Keeps of a result what is stored, or needed for the same text in the next windows. `known` are the pairs that
+    /// the engine got, and `recent_vector` is the text's vector from the latest windows.
     fn new(
         same: SameText,
         stored: Pairs,

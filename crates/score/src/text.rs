@@ -400,8 +400,8 @@ impl Encoder {
         }
     }
 
-    /// Returns the row that a model of this kind reads for a text. `other` is the hypothesis or the prompt, if the model
-    /// reads one.
+    /// Returns the row that a model of this kind reads for a text. `other` is the hypothesis or the prompt, if the
+    /// model reads one.
     pub(crate) fn row<'a>(
         &'a self,
         kind: &ModelKind,

@@ -1,8 +1,8 @@
 //! The head of a classifier: the labels that it was trained on, and the function that turns its logits into scores.
 //!
-//! The input is `id2label`, or else `label2id` or `num_labels`, and `problem_type` from `config.json`. The output is the
-//! labels in the order of the logits, and the function that the transformers text-classification pipeline applies by
-//! default.
+//! The input is `id2label`, or else `label2id` or `num_labels`, and `problem_type` from `config.json`. The output is
+//! the labels in the order of the logits, and the function that the transformers text-classification pipeline applies
+//! by default.
 
 use std::collections::{BTreeMap, HashSet};
 

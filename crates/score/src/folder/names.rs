@@ -1,5 +1,5 @@
-//! Reads the file names of the Hub's exports, for folders without a manifest. In: the files of a folder and a precision.
-//! Out: the graph in this precision, its external weights files, and the precision that its name states.
+//! Reads the file names of the Hub's exports, for folders without a manifest. In: the files of a folder and a
+//! precision. Out: the graph in this precision, its external weights files, and the precision that its name states.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -69,8 +69,9 @@ pub enum LabelerError {
     Raw(String),
     /// The learned label vectors belong to a different model.
     #[error(
-        "the model `{model}` computes vectors of {width} dimensions, but its learned label vectors have {learned}; build \
-         their file again with this model, or remove `label_vectors` from the `zero_shot` block of its `config.json`"
+        "the model `{model}` computes vectors of {width} dimensions, but its learned label vectors have {learned}; \
+         build their file again with this model, or remove `label_vectors` from the `zero_shot` block of its \
+         `config.json`"
     )]
     LearnedWidth {
         /// Name of the model.
