@@ -12,6 +12,8 @@ const MAX_WAITING_SHARE: f64 = 0.1;
 const MIN_SOURCE_SHARE: f64 = 0.5;
 
 const FASTER_MODEL: &str = "`topicmill bench` finds the fastest precision and batch size; a smaller --model or a GPU is faster";
+const FASTER_SMALL_MODEL: &str = "a smaller --small-model is faster";
+const MORE_CORES: &str = "give the process more cores, or the model fewer --threads";
 const FASTER_DATABASE: &str = "put it on a fast local disk, or, on PostgreSQL, close to this machine; \
      `classify.workers` = 2 computes while the other engine reads and writes";
 
@@ -76,41 +78,32 @@ pub fn of_classify(counts: &ClassifyCounts) -> Option<Bottleneck> {
     let idle = times.engine_idle_secs / all;
     let blocked = times.engine_blocked_secs / all;
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
-    let bottleneck = |limit, why, change| Some(Bottleneck { limit, why, change });
-    if idle <= MAX_WAITING_SHARE && blocked <= MAX_WAITING_SHARE {
-        let why = format!(
-            "the model computes {} of the time",
-            percent(1.0 - idle - blocked)
-        );
-        return bottleneck(device, why, FASTER_MODEL);
-    }
-    if blocked > idle {
-        let why = format!(
-            "the model waits {} of the time for writes",
-            percent(blocked)
-        );
-        return bottleneck(Limit::Database, why, FASTER_DATABASE);
-    }
-    let reading = times.claim_secs + times.look_up_secs;
-    let waits = |what: &str, secs: f64| {
-        let idle = percent(idle);
-        format!(
-            "the model waits {idle} of the time for posts, and {what} them takes the longest ({secs:.1} s)"
-        )
-    };
-    if reading >= times.shortlist_secs.max(times.tokenize_secs) {
-        bottleneck(Limit::Database, waits("reading", reading), FASTER_DATABASE)
-    } else if times.shortlist_secs >= times.tokenize_secs {
-        let why = waits("shortlisting labels for", times.shortlist_secs);
-        bottleneck(device, why, "a smaller --small-model is faster")
+    let (limit, why, change) = if idle <= MAX_WAITING_SHARE && blocked <= MAX_WAITING_SHARE {
+        let busy = percent(1.0 - idle - blocked);
+        let why = format!("the model computes {busy} of the time");
+        (device, why, FASTER_MODEL)
+    } else if blocked > idle {
+        let blocked = percent(blocked);
+        let why = format!("the model waits {blocked} of the time for writes");
+        (Limit::Database, why, FASTER_DATABASE)
     } else {
-        let why = waits("tokenising", times.tokenize_secs);
-        bottleneck(
-            Limit::Cpu,
-            why,
-            "give the process more cores, or the model fewer --threads",
-        )
-    }
+        let reading = times.claim_secs + times.look_up_secs;
+        let (shortlisting, tokenising) = (times.shortlist_secs, times.tokenize_secs);
+        let (limit, step, secs, change) = if reading >= shortlisting.max(tokenising) {
+            (Limit::Database, "reading", reading, FASTER_DATABASE)
+        } else if shortlisting >= tokenising {
+            let step = "shortlisting labels for";
+            (device, step, shortlisting, FASTER_SMALL_MODEL)
+        } else {
+            (Limit::Cpu, "tokenising", tokenising, MORE_CORES)
+        };
+        let idle = percent(idle);
+        let why = format!(
+            "the model waits {idle} of the time for posts, and {step} them takes the longest ({secs:.1} s)"
+        );
+        (limit, why, change)
+    };
+    Some(Bottleneck { limit, why, change })
 }
 
 /// Returns what limited a run of `collect`.

@@ -25,7 +25,7 @@ use self::listing::{Listing, Sibling, is_repository};
 use crate::telemetry::Progress;
 use topicmill_core::FailureKind;
 use topicmill_core::clock::SharedClock;
-use topicmill_http::{backoff, check_proxies, install_tls};
+use topicmill_http::{HttpError, backoff, check_proxies, install_tls};
 use topicmill_score::folder::check_config;
 use topicmill_score::folder::manifest::Manifest;
 
@@ -56,6 +56,7 @@ impl Hub {
     ) -> Result<Self, PullError> {
         install_tls();
         let usage = |text: String| PullError::Message(FailureKind::Usage, text);
+        let unusable_network = |error: HttpError| usage(error.to_string());
         let endpoint = match Url::parse(endpoint) {
             Ok(url) if matches!(url.scheme(), "http" | "https") => url,
             // The message does not show the value, which may contain a password.
@@ -65,7 +66,7 @@ impl Hub {
                 return Err(usage(text.to_owned()));
             }
         };
-        check_proxies().map_err(|error| usage(error.to_string()))?;
+        check_proxies().map_err(unusable_network)?;
         let client = Client::builder()
             .user_agent(concat!("topicmill/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(Duration::from_secs(30))
@@ -76,7 +77,7 @@ impl Hub {
             // A redirect must not lead from HTTPS to HTTP.
             .https_only(endpoint.scheme() == "https")
             .build()
-            .map_err(PullError::http("the hub"))?;
+            .map_err(|error| unusable_network(HttpError::Client(error)))?;
         let has_login = !endpoint.username().is_empty() || endpoint.password().is_some();
         Ok(Self {
             client,
@@ -119,9 +120,9 @@ impl Hub {
         // This is checked before any large download, and before a folder is created.
         let mut files = listing.files_besides_graphs()?;
         // The name of the temporary folder contains the commit so that versions are not mixed.
-        let mut name = to.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{:.12}.partial", listing.sha));
-        let folder = to.with_file_name(name);
+        let mut partial = to.file_name().unwrap_or_default().to_owned();
+        partial.push(format!(".{:.12}.partial", listing.sha));
+        let folder = to.with_file_name(partial);
         let write = PullError::write(&folder);
         // Files from an earlier mirror or precision are not part of this model.
         let listed: Vec<_> = listing.siblings.iter().collect();
@@ -133,14 +134,14 @@ impl Hub {
         let label_vectors = check_config(&folder)?;
         // The manifest is one of these files and lists the graphs.
         let manifest = Manifest::read(&folder)?;
-        let mut large = listing.graph_files(precision, manifest.as_ref())?;
+        let mut weights = listing.graph_files(precision, manifest.as_ref())?;
         if let Some(name) = label_vectors {
-            large.push(listing.file(&name)?);
+            weights.push(listing.file(&name)?);
         }
-        large.retain(|file| !files.contains(file));
-        files.extend(&large);
+        weights.retain(|file| !files.contains(file));
+        files.extend(&weights);
         self.bar.expect(listing.check(&files)?);
-        self.download(&listing, &folder, &large, small).await?;
+        self.download(&listing, &folder, &weights, small).await?;
         clean(&folder, &folder, &files).map_err(&write)?;
         // The folder is renamed last and atomically, so a folder with this name is always complete.
         fs::rename(&folder, to).map_err(PullError::write(to))
@@ -230,10 +231,8 @@ impl Hub {
         let path = format!("{repo}/resolve/{sha}/{name}");
         let mut response = self.get(repo, &path, from, name).await?;
         let resumes = response.status() == StatusCode::PARTIAL_CONTENT;
-        let start = format!("bytes {from}-");
-        let range = response.headers().get(CONTENT_RANGE);
         let write = PullError::write(to);
-        if resumes && !range.is_some_and(|range| range.as_bytes().starts_with(start.as_bytes())) {
+        if resumes && !starts_at(&response, from) {
             // The next attempt requests the whole file. A failed request for the whole file leaves nothing to remove.
             if from > 0 {
                 fs::remove_file(to).map_err(write)?;
@@ -301,6 +300,13 @@ impl Hub {
         let text = format!("cannot fetch `{repo}`: status {}; {why}", status.as_u16());
         Err(PullError::Message(kind, text))
     }
+}
+
+/// Returns true if the response contains the file from this byte on.
+fn starts_at(response: &Response, from: u64) -> bool {
+    let start = format!("bytes {from}-");
+    let range = response.headers().get(CONTENT_RANGE);
+    range.is_some_and(|range| range.as_bytes().starts_with(start.as_bytes()))
 }
 
 /// Creates a folder, or removes from it links and everything but `kept`, whose names are relative to `top`.

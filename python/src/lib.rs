@@ -31,10 +31,7 @@ pyo3::create_exception!(
 )]
 fn joined(parts: Vec<PyBackedStr>, is_reddit: bool) -> String {
     if is_reddit {
-        // `import` reads files as HTML-escaped as well.
-        let seen =
-            |part: &PyBackedStr| reddit::reddit_text(&reddit::decode_entities(part)).into_owned();
-        reddit::join_parts(parts.iter().map(seen))
+        reddit::join_parts(parts.iter().map(|part| rows::as_displayed(part)))
     } else {
         reddit::join_parts(parts.iter())
     }

@@ -22,7 +22,6 @@ const TOKENISE_CHUNK: usize = 512;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Result arrays, one row per text. A text that was not scored has the label -1 and NaN elsewhere.
-#[derive(Default)]
 pub struct Rows {
     /// Index of the label; -1 if there is none, or its score is below the threshold.
     pub label: Vec<i32>,
@@ -182,25 +181,20 @@ fn tokenise(
     stopped: &AtomicBool,
     windows: &SyncSender<Result<TextWindow, TokenizeError>>,
 ) {
-    for (at, window) in texts.chunks(WINDOW_ROWS).enumerate() {
-        let filled = window.iter().enumerate().filter_map(|(row, text)| {
-            let text = (*text)?;
-            let text = if is_reddit {
-                Cow::Owned(reddit_text(&decode_entities(text)).into_owned())
-            } else {
-                Cow::Borrowed(text)
-            };
-            let has_words = !text.trim().is_empty() && !is_placeholder(&text);
-            has_words.then_some((at * WINDOW_ROWS + row, text))
+    let starts = (0..).step_by(WINDOW_ROWS);
+    for (start, window) in starts.zip(texts.chunks(WINDOW_ROWS)) {
+        let read = window.iter().enumerate().filter_map(|(row, text)| {
+            let text = text_to_read((*text)?, is_reddit)?;
+            Some((start + row, text))
         });
-        let (rows, plain): (Vec<usize>, Vec<Cow<'_, str>>) = filled.unzip();
+        let (rows, plain): (Vec<usize>, Vec<Cow<'_, str>>) = read.unzip();
         let mut texts = Vec::with_capacity(plain.len());
-        for some in plain.chunks(TOKENISE_CHUNK) {
+        for chunk in plain.chunks(TOKENISE_CHUNK) {
             if stopped.load(Ordering::Relaxed) {
                 return;
             }
-            match pool.install(|| encoder.encode(some)) {
-                Ok(some) => texts.extend(some),
+            match pool.install(|| encoder.encode(chunk)) {
+                Ok(encoded) => texts.extend(encoded),
                 Err(error) => {
                     // The receiver is gone only after an earlier error.
                     let _ = windows.send(Err(error));
@@ -212,4 +206,20 @@ fn tokenise(
             return;
         }
     }
+}
+
+/// Returns a text as the model reads it; `None` if it is blank or a placeholder.
+fn text_to_read(text: &str, is_reddit: bool) -> Option<Cow<'_, str>> {
+    let text = if is_reddit {
+        Cow::Owned(as_displayed(text))
+    } else {
+        Cow::Borrowed(text)
+    };
+    let has_words = !text.trim().is_empty() && !is_placeholder(&text);
+    has_words.then_some(text)
+}
+
+/// Returns a text as Reddit displays it. Entities are decoded too, because `import` reads files as HTML-escaped.
+pub fn as_displayed(text: &str) -> String {
+    reddit_text(&decode_entities(text)).into_owned()
 }

@@ -19,22 +19,36 @@ use crate::texts::Texts;
 #[pyclass(frozen, module = "topicmill._native")]
 pub struct Scorer {
     /// `None` only in a forked process that has dropped the scorer.
-    model: Mutex<Option<Model>>,
-    about: About,
+    loaded: Mutex<Option<Model>>,
     /// Id of the process that loaded the model; other processes do not have its threads.
+    #[pyo3(get)]
     process: u32,
-}
-
-/// Properties of a loaded model.
-struct About {
+    /// Slugs of the labels, in order.
+    #[pyo3(get)]
     labels: Vec<String>,
+    /// Name of the model folder.
+    #[pyo3(get)]
     model: String,
-    hash: String,
-    kind: &'static str,
+    /// Hash of every file that affects scores.
+    #[pyo3(get)]
+    model_hash: String,
+    /// `nli`, `embedding`, `classifier` or `gliclass`.
+    #[pyo3(get)]
+    kind: String,
+    /// Precision of the graph.
+    #[pyo3(get)]
     precision: String,
+    /// `cpu` or `cuda:N`.
+    #[pyo3(get)]
     device: String,
+    /// Reason why the device was chosen.
+    #[pyo3(get)]
     reason: String,
-    engine: &'static str,
+    /// Inference library: `onnxruntime` or `openvino`.
+    #[pyo3(get)]
+    engine: String,
+    /// Threads within a batch.
+    #[pyo3(get)]
     threads: usize,
     /// Length of a text's vector; `None` if the model is not an embedding model.
     dimensions: Option<usize>,
@@ -78,7 +92,7 @@ impl Scorer {
         interruptible: bool,
     ) -> PyResult<Scored<'py>> {
         let texts = Texts::from_python(texts)?;
-        let labels = self.about.labels.len();
+        let labels = self.labels.len();
         let rows = py.detach(|| -> PyResult<Rows> {
             let texts = texts.borrowed()?;
             let mut rows = Rows::new(texts.len(), labels, with_scores, with_logits);
@@ -88,12 +102,10 @@ impl Scorer {
             })?;
             Ok(rows)
         })?;
+        let shape = [rows.label.len(), labels];
         let matrix = |numbers: Option<Vec<f32>>| {
-            let numbers = numbers.map(|numbers| PyArray1::from_vec(py, numbers));
-            let count = rows.label.len();
-            numbers
-                .map(|numbers| numbers.reshape([count, labels]))
-                .transpose()
+            let numbers = numbers.map(|numbers| PyArray1::from_vec(py, numbers).reshape(shape));
+            numbers.transpose()
         };
         Ok((
             PyArray1::from_slice(py, &rows.label),
@@ -113,11 +125,10 @@ impl Scorer {
         reddit_text: bool,
         interruptible: bool,
     ) -> PyResult<Embedded<'py>> {
-        let Some(dimensions) = self.about.dimensions else {
-            let About { model, kind, .. } = &self.about;
+        let Some(dimensions) = self.dimensions else {
+            let Self { model, kind, .. } = self;
             return Err(Error::new_err(format!(
-                "the model `{model}` is of the kind `{kind}`, which computes no text vectors: use an embedding \
-                    model"
+                "the model `{model}` is of the kind `{kind}`, which computes no text vectors: use an embedding model"
             )));
         };
         let texts = Texts::from_python(texts)?;
@@ -132,66 +143,6 @@ impl Scorer {
         })?;
         let numbers = PyArray1::from_vec(py, vectors.numbers);
         Ok((numbers.reshape([count, dimensions])?, vectors.failed))
-    }
-
-    /// Id of the process that loaded the model.
-    #[getter]
-    fn process(&self) -> u32 {
-        self.process
-    }
-
-    /// Slugs of the labels, in order.
-    #[getter]
-    fn labels(&self) -> Vec<String> {
-        self.about.labels.clone()
-    }
-
-    /// Name of the model folder.
-    #[getter]
-    fn model(&self) -> &str {
-        &self.about.model
-    }
-
-    /// Hash of every file that affects scores.
-    #[getter]
-    fn model_hash(&self) -> &str {
-        &self.about.hash
-    }
-
-    /// `nli`, `embedding`, `classifier` or `gliclass`.
-    #[getter]
-    fn kind(&self) -> &str {
-        self.about.kind
-    }
-
-    /// Precision of the graph.
-    #[getter]
-    fn precision(&self) -> &str {
-        &self.about.precision
-    }
-
-    /// `cpu` or `cuda:N`.
-    #[getter]
-    fn device(&self) -> &str {
-        &self.about.device
-    }
-
-    /// Reason why the device was chosen.
-    #[getter]
-    fn reason(&self) -> &str {
-        &self.about.reason
-    }
-
-    /// Inference library: `onnxruntime` or `openvino`.
-    #[getter]
-    fn engine(&self) -> &str {
-        self.about.engine
-    }
-
-    /// Threads within a batch.
-    #[getter]
-    fn threads(&self) -> usize {
-        self.about.threads
     }
 }
 
@@ -214,8 +165,8 @@ impl Scorer {
                 is_interrupted
             }
         };
-        let mut model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
-        let model = model.as_mut().ok_or_else(|| forked(self.process))?;
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let model = loaded.as_mut().ok_or_else(|| forked(self.process))?;
         let ended = compute(model, &stop).map_err(labeler_error)?;
         let interrupt = interrupt.into_inner();
         match (ended, interrupt.unwrap_or_else(PoisonError::into_inner)) {
@@ -229,8 +180,8 @@ impl Drop for Scorer {
     fn drop(&mut self) {
         // After a fork, dropping a session would wait forever for threads that do not exist here.
         if std::process::id() != self.process {
-            let model = self.model.get_mut();
-            std::mem::forget(model.unwrap_or_else(PoisonError::into_inner).take());
+            let loaded = self.loaded.get_mut();
+            std::mem::forget(loaded.unwrap_or_else(PoisonError::into_inner).take());
         }
     }
 }
@@ -242,20 +193,11 @@ fn load(settings: &Settings) -> PyResult<Scorer> {
     let (folder, opened) = opened.map_err(|error| load_error(&error))?;
     let set = settings.label_set(&folder)?;
     let (chosen, threads) = (opened.chosen, opened.threads);
-    let mut about = About {
-        labels: set.labels.iter().map(|label| label.slug.clone()).collect(),
-        model: folder.name.clone(),
-        hash: folder.manifest_hash.clone(),
-        kind: folder.kind.as_str(),
-        precision: folder.precision.clone(),
-        device: chosen.device.to_string(),
-        reason: chosen.reason,
-        engine: match opened.library {
-            Library::OnnxRuntime => EngineName::OnnxRuntime.as_str(),
-            Library::OpenVino => EngineName::OpenVino.as_str(),
-        },
-        threads,
-        dimensions: None,
+    let (model, model_hash) = (folder.name.clone(), folder.manifest_hash.clone());
+    let (kind, precision) = (folder.kind.as_str().to_owned(), folder.precision.clone());
+    let engine = match opened.library {
+        Library::OnnxRuntime => EngineName::OnnxRuntime,
+        Library::OpenVino => EngineName::OpenVino,
     };
     let tokens = settings
         .batch_tokens
@@ -267,17 +209,26 @@ fn load(settings: &Settings) -> PyResult<Scorer> {
         .map_err(|error| Error::new_err(format!("cannot start tokeniser threads: {error}")))?;
     let mut labeler = Labeler::load(folder, opened.engine, tokens).map_err(labeler_error)?;
     let prepared = labeler.prepare(&set).map_err(labeler_error)?;
-    about.dimensions = labeler
-        .dimensions()
-        .map_err(|error| labeler_error(error.into()))?;
+    let dimensions = labeler.dimensions();
+    let dimensions = dimensions.map_err(|error| labeler_error(error.into()))?;
+    let loaded = Model {
+        labeler,
+        prepared,
+        pool,
+    };
     Ok(Scorer {
-        model: Mutex::new(Some(Model {
-            labeler,
-            prepared,
-            pool,
-        })),
-        about,
+        loaded: Mutex::new(Some(loaded)),
         process: std::process::id(),
+        labels: set.labels.into_iter().map(|label| label.slug).collect(),
+        model,
+        model_hash,
+        kind,
+        precision,
+        device: chosen.device.to_string(),
+        reason: chosen.reason,
+        engine: engine.to_string(),
+        threads,
+        dimensions,
     })
 }
 

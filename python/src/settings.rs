@@ -39,15 +39,10 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns the engine options.
+    /// Returns the engine options. The package has checked that `threads` is not 0.
     pub fn engine(&self) -> PyResult<EngineOptions> {
         let device: Device = self.device.parse().map_err(value_error)?;
         let engine: EngineName = self.engine.parse().map_err(value_error)?;
-        if self.threads == Some(0) {
-            return Err(PyValueError::new_err(
-                "`threads` is 0: use 1 or more, or None for one per core",
-            ));
-        }
         Ok(EngineOptions {
             device,
             threads: self.threads,

@@ -2,6 +2,7 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -81,6 +82,19 @@ def test_values_that_are_not_text_are_rejected_with_their_row(labeler):
     ]:
         with pytest.raises(error, match=said):
             labeler.scores(column)
+
+
+def test_a_row_that_fails_causes_a_warning_at_the_line_of_the_caller(labeler, monkeypatch):
+    def score(texts, with_scores, *settings):
+        nan, code = np.full(1, np.nan), np.full(1, -1, np.int32)
+        scores = np.full((1, len(LABELS)), np.nan, np.float32) if with_scores else None
+        return code, nan, nan, scores, None, [(0, "no memory")]
+
+    monkeypatch.setattr(labeler, "_load", lambda loaded: SimpleNamespace(score=score))
+    for call in (labeler.scores, labeler.label, lambda texts: labeler.label_batch({"text": np.array(texts)})):
+        with pytest.warns(RuntimeWarning, match="row 0 could not be scored: no memory") as caught:
+            call(["soup"])
+        assert [warning.filename for warning in caught] == [__file__]
 
 
 def test_invalid_settings_are_rejected(tmp_path):

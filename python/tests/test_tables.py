@@ -131,6 +131,15 @@ def test_several_text_columns_are_joined_like_a_post():
         assert found[3] is None and found[:3] == pytest.approx(expected[:3], abs=1e-6)
 
 
+def test_columns_that_are_joined_must_be_text():
+    both = Labeler(labels=LABELS, threads=1, text=["title", "year"])
+    for make in (pa.table, pd.DataFrame, pl.DataFrame):
+        with pytest.raises(TypeError, match="row 0 of column `year` is of type `int`, which is not text"):
+            both.label_batch(make({"title": ["Bread"], "year": [1999]}))
+    with pytest.raises(ValueError, match="row 1 of column `year` is not valid UTF-8"):
+        both.label_batch(pa.table({"title": ["Bread", "Soup"], "year": [None, b"\xff"]}))
+
+
 def test_pandas_keeps_its_index_and_accepts_every_missing_value(labeler):
     values = ["bread", None, float("nan"), pd.NA, "soup"]
     frame = pd.DataFrame({"text": pd.Series(values, dtype=object, index=list("vwxyz"))})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
 import weakref
@@ -18,6 +19,8 @@ from topicmill import _find, _tables
 from topicmill._native import Error, Scorer, __version__, read_pipeline
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from numpy.typing import NDArray
 
 #: A table; the result has the same type.
@@ -244,7 +247,7 @@ class Labeler:
             logits=logits,
             prefix=prefix,
         )
-        self._set(settings, columns, None, False)
+        self._set(settings, columns, known_hash=None, cache=False)
 
     def _set(
         self, settings: _Settings, columns: _tables.Columns, known_hash: str | None, cache: bool
@@ -336,12 +339,10 @@ class Labeler:
             polars; a numpy array. Arrow strings are not copied.
         :returns: Scores; NaN in the rows of missing or blank texts.
         """
-        _, _, _, scores, _, failed = self._compute(
-            _tables.texts_of(texts), True, False, self._columns.reddit_text
-        )
-        _warn(failed)
-        assert scores is not None
-        return scores
+        texts = _tables.texts_of(texts)
+        computed = self._compute(texts, with_scores=True, with_logits=False, reddit_text=self._columns.reddit_text)
+        assert computed.scores is not None
+        return computed.scores
 
     def vectors(self, texts: Any) -> NDArray[np.float32]:
         """Computes the vector of each text, for clustering, search, or a classifier of your own.
@@ -379,7 +380,7 @@ class Labeler:
         :returns: A table of the same type, with all its columns, followed by the new ones.
         :raises ValueError: if the text column is missing, or the name of a new column is already used.
         """
-        labelled: Batch = _tables.labelled(batch, self._columns, self.labels, self._compute, _warn)
+        labelled: Batch = _tables.labelled(batch, self._columns, self.labels, self._compute)
         return labelled
 
     __call__ = label_batch
@@ -406,9 +407,11 @@ class Labeler:
     ) -> _tables.Computed:
         loaded = self._of_process()
         with loaded.lock:
-            return self._load(loaded).score(
+            codes, score, margin, scores, logits, failed = self._load(loaded).score(
                 texts, with_scores, with_logits, reddit_text, _is_interruptible()
             )
+        _warn(failed)
+        return _tables.Computed(codes, score, margin, scores, logits)
 
     def _scorer(self) -> Scorer:
         loaded = self._of_process()
@@ -426,7 +429,7 @@ class Labeler:
             _reset_process()
         process, known = _process, self._loaded
         if known is None or known[0] is not process:
-            known = (process, process.get(self._settings, self._is_cached))
+            known = (process, process.get(self._settings, cache=self._is_cached))
             self._loaded = known
         return known[1]
 
@@ -480,12 +483,18 @@ def _unpickled(
             "install the same version everywhere"
         )
     labeler = Labeler.__new__(Labeler)
-    labeler._set(_Settings(**settings), _tables.Columns(**columns), known_hash, True)
+    labeler._set(_Settings(**settings), _tables.Columns(**columns), known_hash=known_hash, cache=True)
     return labeler
 
 
 def _warn(failed: list[tuple[int, str]]) -> None:
-    if failed:
-        row, reason = failed[0]
-        more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
-        warnings.warn(f"row {row} could not be scored{more}: {reason}", RuntimeWarning, stacklevel=3)
+    """Warns of rows that could not be scored, at the line outside this package that asked for them."""
+    if not failed:
+        return
+    row, reason = failed[0]
+    more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+    frame: FrameType | None = sys._getframe()
+    level = 1
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "topicmill":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(f"row {row} could not be scored{more}: {reason}", RuntimeWarning, stacklevel=level)

@@ -9,7 +9,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -18,15 +18,21 @@ from topicmill._native import joined
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Result per text: index of the label, score, margin, scores, logits; and the failed rows with the reason.
-Computed: TypeAlias = tuple[
-    "NDArray[np.int32]",
-    "NDArray[np.float64]",
-    "NDArray[np.float64]",
-    "NDArray[np.float32] | None",
-    "NDArray[np.float32] | None",
-    list[tuple[int, str]],
-]
+#: The library of a table; "numpy" for a dictionary of arrays.
+Kind: TypeAlias = Literal["pyarrow", "pandas", "polars", "numpy"]
+
+
+@dataclass(frozen=True)
+class Computed:
+    """Results of texts, one row per text; NaN for a text that was not scored."""
+
+    #: Index of the label; -1 for none.
+    codes: NDArray[np.int32]
+    score: NDArray[np.float64]
+    margin: NDArray[np.float64]
+    #: One column per label, if requested.
+    scores: NDArray[np.float32] | None
+    logits: NDArray[np.float32] | None
 
 
 @dataclass(frozen=True)
@@ -58,25 +64,25 @@ def labelled(
     columns: Columns,
     labels: list[str],
     compute: Callable[[Any, bool, bool, bool], Computed],
-    warn: Callable[[list[tuple[int, str]]], None],
 ) -> Any:
-    """Returns a table with the new columns."""
+    """Returns a table with the new columns. `compute` takes texts, and whether to return scores, to return logits and
+    to clean the texts."""
     kind = _kind_of(batch)
     added = _added(batch, kind, columns, labels)
     is_joined = len(columns.text) > 1
     if is_joined:
-        texts = _joined([_column(batch, kind, name) for name in columns.text], columns.reddit_text)
+        parts = [_texts_in(_column(batch, kind, name), f"column `{name}`") for name in columns.text]
+        texts = _joined(parts, columns.reddit_text)
     else:
         texts = texts_of(_column(batch, kind, columns.text[0]), f"column `{columns.text[0]}`")
     # Joined texts are already clean. Cleaning is not idempotent: `\*` becomes `*`, which is Markdown.
     cleans = columns.reddit_text and not is_joined
-    codes, score, margin, scores, logits, failed = compute(texts, columns.label_scores, columns.logits, cleans)
-    warn(failed)
-    numbers = [score, margin]
-    for matrix in (scores, logits):
+    computed = compute(texts, columns.label_scores, columns.logits, cleans)
+    numbers: list[Any] = [computed.score, computed.margin]
+    for matrix in (computed.scores, computed.logits):
         if matrix is not None:
             numbers += [np.ascontiguousarray(column) for column in matrix.T]
-    return _with_columns(batch, kind, added, codes, labels, numbers)
+    return _with_columns(batch, kind, added, computed.codes, labels, numbers)
 
 
 def without_rows(batch: Any, columns: Columns, labels: list[str]) -> Any:
@@ -88,13 +94,13 @@ def without_rows(batch: Any, columns: Columns, labels: list[str]) -> Any:
     return _with_columns(nothing, kind, added, np.empty(0, np.int32), labels, numbers)
 
 
-def _added(batch: Any, kind: str, columns: Columns, labels: list[str]) -> list[str]:
+def _added(batch: Any, kind: Kind, columns: Columns, labels: list[str]) -> list[str]:
     """Returns the names of the new columns, after checking the table."""
     names = list(batch.schema.names) if kind == "pyarrow" else list(batch if kind == "numpy" else batch.columns)
     for name in columns.text:
-        if (found := names.count(name)) != 1:
+        if (count := names.count(name)) != 1:
             listed = ", ".join(map(str, names[:40])) or "none"
-            there = "no column" if found == 0 else f"{found} columns"
+            there = "no column" if count == 0 else f"{count} columns"
             raise ValueError(f"the batch has {there} `{name}`; it has {listed}: name one with text=…")
     added = columns.added(labels)
     taken = [name for name in added if name in names]
@@ -125,59 +131,81 @@ def texts_of(values: Any, place: str = "the array") -> Any:
     return values
 
 
-def _joined(columns: list[Any], reddit_text: bool) -> list[str | None]:
+def _texts_in(values: Any, place: str) -> list[str | None]:
+    """Returns the texts of a column; None for a missing text."""
+    values = texts_of(values, place)
+    if hasattr(values, "notna"):
+        # pandas marks missing texts with NaN or NA.
+        values = values.astype(object).where(values.notna(), None)
+    for method in ("to_pylist", "to_list", "tolist"):
+        if hasattr(values, method):
+            values = getattr(values, method)()
+    return [_text(value, row, place) for row, value in enumerate(values)]
+
+
+def _text(value: Any, row: int, place: str) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, float) and np.isnan(value):
+        return None
+    if not isinstance(value, bytes):
+        raise TypeError(
+            f"row {row} of {place} is of type `{type(value).__name__}`, which is not text: use a column of strings"
+        )
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"the text in row {row} of {place} is not valid UTF-8: decode it with its own encoding first"
+        ) from None
+
+
+def _joined(columns: list[list[str | None]], reddit_text: bool) -> list[str | None]:
     """Joins the texts of several columns, row by row, with a blank line."""
-
-    def to_list(values: Any) -> list[Any]:
-        values = texts_of(values)
-        for method in ("to_pylist", "to_list", "tolist"):
-            if hasattr(values, method):
-                return list(getattr(values, method)())
-        return list(values)
-
-    def join_row(parts: tuple[Any, ...]) -> str | None:
-        texts = [part.decode() if isinstance(part, bytes) else part for part in parts]
-        return joined([text for text in texts if isinstance(text, str)], reddit_text) or None
-
-    return [join_row(parts) for parts in zip(*map(to_list, columns), strict=True)]
+    rows = zip(*columns, strict=True)
+    return [joined([text for text in texts if text is not None], reddit_text) or None for texts in rows]
 
 
-def _column(batch: Any, kind: str, name: str) -> Any:
+def _column(batch: Any, kind: Kind, name: str) -> Any:
     return batch.column(name) if kind == "pyarrow" else batch[name]
 
 
-def _with_columns(batch: Any, kind: str, names: list[str], codes: Any, labels: list[str], numbers: list[Any]) -> Any:
+def _with_columns(batch: Any, kind: Kind, names: list[str], codes: Any, labels: list[str], numbers: list[Any]) -> Any:
     """Returns the table with new columns: the label of each row, and numbers.
 
     `codes` are indices into `labels`, or -1 for no label; NaN means that a row has no number."""
-    named = dict(zip(names[1:], numbers, strict=True))
+    label_column, named = names[0], dict(zip(names[1:], numbers, strict=True))
     if kind == "pyarrow":
-        import pyarrow as pa
-
-        new = {names[0]: pa.array(labels, pa.string()).take(pa.array(codes, mask=codes < 0))}
-        new |= {name: pa.array(values, mask=np.isnan(values)) for name, values in named.items()}
-        if isinstance(batch, pa.RecordBatch):
-            schema = batch.schema
-            for name, values in new.items():
-                schema = schema.append(pa.field(name, values.type))
-            return pa.RecordBatch.from_arrays([*batch.columns, *new.values()], schema=schema)
-        for name, values in new.items():
-            batch = batch.append_column(name, values)
-        return batch
+        return _with_arrow_columns(batch, label_column, codes, labels, named)
     # Index -1 selects the last item.
-    given = np.array([*labels, None], dtype=object)[codes]
+    label = np.array([*labels, None], dtype=object)[codes]
     if kind == "pandas":
         import pandas as pd
 
-        return batch.assign(**{names[0]: pd.Series(given, index=batch.index, dtype=pandas_label_type())}, **named)
+        return batch.assign(**{label_column: pd.Series(label, index=batch.index, dtype=pandas_label_type())}, **named)
     if kind == "polars":
         import polars as pl
 
-        new_columns = [pl.Series(names[0], given.tolist(), dtype=pl.String)]
+        new_columns = [pl.Series(label_column, label.tolist(), dtype=pl.String)]
         return batch.with_columns(
             new_columns + [pl.Series(name, values, nan_to_null=True) for name, values in named.items()]
         )
-    return {**batch, names[0]: given, **named}
+    return {**batch, label_column: label, **named}
+
+
+def _with_arrow_columns(batch: Any, label_column: str, codes: Any, labels: list[str], named: dict[str, Any]) -> Any:
+    import pyarrow as pa
+
+    new = {label_column: pa.array(labels, pa.string()).take(pa.array(codes, mask=codes < 0))}
+    new |= {name: pa.array(values, mask=np.isnan(values)) for name, values in named.items()}
+    if isinstance(batch, pa.RecordBatch):
+        schema = batch.schema
+        for name, values in new.items():
+            schema = schema.append(pa.field(name, values.type))
+        return pa.RecordBatch.from_arrays([*batch.columns, *new.values()], schema=schema)
+    for name, values in new.items():
+        batch = batch.append_column(name, values)
+    return batch
 
 
 def pandas_label_type() -> Any:
@@ -188,7 +216,7 @@ def pandas_label_type() -> Any:
     return "str" if int(pd.__version__.split(".")[0]) >= 3 else object
 
 
-def _kind_of(batch: Any) -> str:
+def _kind_of(batch: Any) -> Kind:
     pyarrow, pandas, polars = map(sys.modules.get, ("pyarrow", "pandas", "polars"))
     if pyarrow is not None and isinstance(batch, (pyarrow.Table, pyarrow.RecordBatch)):
         return "pyarrow"

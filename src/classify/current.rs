@@ -61,24 +61,23 @@ async fn not_current(store: &Store, target: Target) -> Result<Option<String>, St
         _ => return Ok(None),
     };
     let (sets, models) = (labels.label_sets().await?, labels.models().await?);
-    let rows_of = |target: Target| {
-        let set = sets.iter().find(|set| set.id == target.label_set)?;
-        let (_, model) = models.iter().find(|(id, _)| *id == target.model)?;
-        Some((set, model))
-    };
+    let set_of = |target: Target| sets.iter().find(|set| set.id == target.label_set);
+    let model_of = |target: Target| models.iter().find(|(id, _)| *id == target.model);
     // The rows may have been deleted in the meantime.
-    let Some((ours, theirs)) = rows_of(target).zip(rows_of(current)) else {
+    let Some((set, current_set)) = set_of(target).zip(set_of(current)) else {
         return Ok(None);
     };
-    let [this_run, shown] = if target.label_set == current.label_set {
-        [ours, theirs].map(|(_, model)| {
+    let Some(((_, model), (_, current_model))) = model_of(target).zip(model_of(current)) else {
+        return Ok(None);
+    };
+    let [this_run, shown] = if set.id == current_set.id {
+        [model, current_model].map(|model| {
             let hash = short_hash(&model.manifest_hash);
             format!("the model {} ({hash}, {})", model.name, model.precision)
         })
     } else {
-        [ours, theirs].map(|(set, _)| format!("`{}` (version {})", set.name, short_hash(&set.hash)))
+        [set, current_set].map(|set| format!("`{}` (version {})", set.name, short_hash(&set.hash)))
     };
-    let (set, current_set) = (ours.0, theirs.0);
     let changed = if set.id != current_set.id && set.name == current_set.name {
         format!("; the label set `{}` has changed since then", set.name)
     } else {
@@ -95,8 +94,8 @@ async fn not_current(store: &Store, target: Target) -> Result<Option<String>, St
     } else {
         let mut switch = shortest_name(set, &sets);
         let labelled_by = labels.models_with_labels(target.label_set).await?;
-        if labelled_by.iter().any(|model| *model != target.model) {
-            switch = format!("{switch} --model {}", short_hash(&ours.1.manifest_hash));
+        if labelled_by.iter().any(|id| *id != target.model) {
+            switch = format!("{switch} --model {}", short_hash(&model.manifest_hash));
         }
         format!(
             "to show these labels, run `topicmill labels use {switch}` afterwards, or add --make-current"

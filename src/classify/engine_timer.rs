@@ -1,52 +1,62 @@
-//! Measures how long an engine's thread computes, waits for posts, and waits for the writer.
+//! Measures how long the steps of a lane take, and how long its engine's thread computes, waits for posts, and waits
+//! for the writer.
 
 use std::time::Duration;
 
 use topicmill_core::clock::SharedClock;
 use topicmill_core::record::StageTimes;
 
+/// Measures consecutive intervals.
+pub(super) struct Stopwatch<'a> {
+    clock: &'a SharedClock,
+    /// The end of the last interval.
+    since: Duration,
+}
+
+impl<'a> Stopwatch<'a> {
+    pub(super) fn start(clock: &'a SharedClock) -> Self {
+        let since = clock.elapsed();
+        Self { clock, since }
+    }
+
+    /// Returns the seconds since the start or the last call.
+    pub(super) fn lap(&mut self) -> f64 {
+        let from = std::mem::replace(&mut self.since, self.clock.elapsed());
+        self.since.saturating_sub(from).as_secs_f64()
+    }
+}
+
 /// Splits an engine thread's time into busy, idle and blocked.
 pub(super) struct EngineTimer<'a> {
-    clock: &'a SharedClock,
+    watch: Stopwatch<'a>,
     stages: &'a mut StageTimes,
-    /// The end of the last measured interval.
-    since: Duration,
 }
 
 impl<'a> EngineTimer<'a> {
     pub(super) fn new(clock: &'a SharedClock, stages: &'a mut StageTimes) -> Self {
-        Self {
-            clock,
-            stages,
-            since: clock.elapsed(),
-        }
-    }
-
-    /// Returns the seconds since the last call.
-    fn lap(&mut self) -> f64 {
-        let from = std::mem::replace(&mut self.since, self.clock.elapsed());
-        self.since.saturating_sub(from).as_secs_f64()
+        let watch = Stopwatch::start(clock);
+        Self { watch, stages }
     }
 
     /// Returns the times measured so far, and resets them.
     pub(super) fn take(&mut self) -> StageTimes {
-        self.stages.engine_busy_secs += self.lap();
+        self.stages.engine_busy_secs += self.watch.lap();
         std::mem::take(self.stages)
     }
 
     /// Runs `wait` and counts its time as waiting for posts.
     pub(super) fn idle<T>(&mut self, wait: impl FnOnce() -> T) -> T {
-        self.stages.engine_busy_secs += self.lap();
+        self.stages.engine_busy_secs += self.watch.lap();
         let received = wait();
-        self.stages.engine_idle_secs += self.lap();
+        self.stages.engine_idle_secs += self.watch.lap();
         received
     }
 
     /// Runs `send` and counts its time as waiting for the writer.
     pub(super) fn blocked(&mut self, send: impl FnOnce()) {
-        self.stages.engine_busy_secs += self.lap();
+        self.stages.engine_busy_secs += self.watch.lap();
         send();
-        self.stages.engine_blocked_secs += self.lap();
+        self.stages.engine_blocked_secs += self.watch.lap();
     }
 }
 

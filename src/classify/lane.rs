@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::engine_timer::EngineTimer;
+use super::engine_timer::{EngineTimer, Stopwatch};
 use super::tally::Tally;
 use super::targets::Targets;
 use super::{Labelling, StageError, blocking};
@@ -108,11 +108,35 @@ struct ScoredText {
 }
 
 impl ScoredText {
+    /// Keeps of a result what is stored, or needed for the same text in the next windows. `known` are the pairs that
+    /// the engine got, and `recent_vector` is the text's vector from the latest windows.
+    fn new(
+        same: SameText,
+        stored: Pairs,
+        known: &[PairState],
+        recent_vector: Option<TextVector>,
+        mut result: TextResult,
+    ) -> Self {
+        result.raw = Vec::new();
+        result.vector = if stored.contains(&PairState::Wanted) {
+            result.vector.or(recent_vector)
+        } else {
+            None
+        };
+        let computed = known.iter().filter(|pair| **pair == PairState::Wanted);
+        Self {
+            computed: computed.count(),
+            same,
+            stored,
+            result,
+        }
+    }
+
     /// Adds the text's pairs to `counts`: they count as computed for its first post, and as known for its other posts.
     fn count_pairs(&self, counts: &mut ClassifyCounts) {
-        let all = self.result.logits.iter().flatten().count() * self.same.posts.len();
+        let pairs = self.result.logits.iter().flatten().count() * self.same.posts.len();
         counts.pairs += self.computed as u64;
-        counts.pairs_reused += (all - self.computed) as u64;
+        counts.pairs_reused += (pairs - self.computed) as u64;
     }
 
     /// Returns the logits that are not stored yet, for these keys in `hypotheses`. An embedding model stores the vector
@@ -217,14 +241,9 @@ impl Labelling<'_> {
             let Ok(permit) = windows.reserve().await else {
                 break;
             };
-            let mut since = clock.elapsed();
-            // Returns the seconds since its last call.
-            let mut lap = || {
-                let from = std::mem::replace(&mut since, clock.elapsed());
-                since.saturating_sub(from).as_secs_f64()
-            };
+            let mut watch = Stopwatch::start(clock);
             let claimed = self.claim().await?;
-            stages.claim_secs += lap();
+            stages.claim_secs += watch.lap();
             let Some(mut window) = claimed else {
                 break;
             };
@@ -238,7 +257,7 @@ impl Labelling<'_> {
                 let pairs = |logits: Vec<_>| logits.into_iter().map(PairState::from).collect();
                 window.stored = stored.map(pairs).collect();
             }
-            stages.look_up_secs += lap();
+            stages.look_up_secs += watch.lap();
             if let Some(shortlist) = small {
                 let (shortlist, completion) = self.apply_shortlist(shortlist, &mut window).await?;
                 small = Some(shortlist);
@@ -246,7 +265,7 @@ impl Labelling<'_> {
                 if completion == Completion::Cancelled {
                     break;
                 }
-                stages.shortlist_secs += lap();
+                stages.shortlist_secs += watch.lap();
             }
             let posts_and_pairs = window.posts.iter_mut().zip(&window.stored);
             let texts = posts_and_pairs.map(|(same, pairs)| {
@@ -261,7 +280,7 @@ impl Labelling<'_> {
             // Tokenising keeps a core busy, so it must not block an async thread that serves the database.
             let encoder = Arc::clone(encoder);
             window.texts = blocking(move || encoder.encode(&texts)).await?;
-            stages.tokenize_secs += lap();
+            stages.tokenize_secs += watch.lap();
             window.claiming = std::mem::take(stages);
             permit.send(window);
         }
@@ -373,7 +392,7 @@ fn score_windows(
         let mut done = |text: usize, result: Result<TextResult, TextError>| {
             // Each text is reported once.
             let same = std::mem::take(&mut window.posts[text]);
-            let mut result = match result {
+            let result = match result {
                 Ok(result) => result,
                 Err(error) => {
                     let error = error.to_string();
@@ -381,25 +400,9 @@ fn score_windows(
                 }
             };
             let stored = std::mem::take(&mut window.stored[text]);
-            result.vector = if stored.contains(&PairState::Wanted) {
-                result.vector.or_else(|| vectors[text].take())
-            } else {
-                None
-            };
-            // Only the logits and the vector are needed again.
-            result.raw = Vec::new();
-            latest.insert(same.hash(), result.clone());
-            let computed = known[text]
-                .iter()
-                .filter(|pair| **pair == PairState::Wanted)
-                .count();
-            let text = ScoredText {
-                same,
-                stored,
-                computed,
-                result,
-            };
-            send(timer, LaneMessage::Scored(text));
+            let scored = ScoredText::new(same, stored, &known[text], vectors[text].take(), result);
+            latest.insert(scored.same.hash(), scored.result.clone());
+            send(timer, LaneMessage::Scored(scored));
         };
         let prepared = &targets.prepared;
         labeler.score(prepared, &window.texts, &known, &halted, &mut done)?;

@@ -28,32 +28,32 @@ pub async fn dry_run(
 ) -> Result<Option<(WorkEstimate, EstimatedCost)>, StageError> {
     let prepared = prepare(store, &mut models, set).await?;
     let model = models_row(&models);
-    let sought = store
+    let existing = store
         .labels()
         .find_existing(&model, &set.hash(), prepared.keys())
         .await?;
-    let missing = store.labels().estimate_work(&sought, SAMPLE).await?;
-    let hashes: Vec<TextHash> = missing.sample.iter().map(|(hash, _)| *hash).collect();
-    let pairs = known_pairs(store, &sought, &prepared, &hashes).await?;
-    let texts = missing.sample.iter().map(|(_, text)| text.clone());
+    let work = store.labels().estimate_work(&existing, SAMPLE).await?;
+    let hashes: Vec<TextHash> = work.sample.iter().map(|(hash, _)| *hash).collect();
+    let pairs = known_pairs(store, &existing, &prepared, &hashes).await?;
+    let texts = work.sample.iter().map(|(_, text)| text.clone());
     let texts: Vec<String> = texts.collect();
-    let (clock, stop, count) = (clock.clone(), stop.clone(), missing.cost.texts);
+    let (clock, stop, count) = (clock.clone(), stop.clone(), work.cost.texts);
     let cost = blocking(move || {
         let labeler = &mut models.large;
         estimate::cost(labeler, &prepared, &clock, &texts, &pairs, count, &stop)
     });
-    Ok(cost.await?.map(|cost| (missing, cost)))
+    Ok(cost.await?.map(|cost| (work, cost)))
 }
 
 /// Returns the pairs of texts. Stored ones cost nothing, which matters for a label set with a few new labels.
 async fn known_pairs(
     store: &Store,
-    sought: &ExistingTarget,
+    existing: &ExistingTarget,
     prepared: &PreparedLabels,
     texts: &[TextHash],
 ) -> Result<Vec<Pairs>, StoreError> {
     let mut pairs = vec![vec![PairState::Wanted; prepared.keys().len()]; texts.len()];
-    let Some(model) = sought.model else {
+    let Some(model) = existing.model else {
         return Ok(pairs);
     };
     if let Some(vectors) = prepared.label_vectors() {
@@ -64,7 +64,7 @@ async fn known_pairs(
             }
         }
     }
-    let stored_hypotheses = (0..).zip(&sought.hypotheses);
+    let stored_hypotheses = (0..).zip(&existing.hypotheses);
     let (labels, ids): (Vec<usize>, Vec<HypothesisId>) = stored_hypotheses
         .filter_map(|(label, id)| Some((label, (*id)?)))
         .unzip();

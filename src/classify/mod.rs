@@ -112,7 +112,7 @@ pub async fn label(
     store.posts().apply_text_rule().await?;
     done.settings = RunSettings {
         text_rule: *topicmill_core::reddit::TEXT_RULE,
-        model: models[0].identity().0,
+        model: models[0].name(),
         batch_tokens: models[0].large.batch_tokens(),
         ..options.settings.clone()
     };
@@ -262,24 +262,20 @@ impl Labelling<'_> {
         let mut idle_rounds = 0;
         loop {
             let began = clock.elapsed();
-            let Poll {
-                backlog,
-                insert_time,
-            } = match self.poll().await {
+            let poll = match self.poll().await {
                 Ok(poll) => poll,
                 // No post is claimed, so nothing is lost.
                 Err(error) if error.is_transient() && stop.is_cancelled() => return Ok(()),
                 Err(error) => return Err(error.into()),
             };
             // Decided after a poll: posts may have arrived during the last round, or the backlog may have been deleted.
-            if watch.is_none() && (backlog.claimable == 0 || idle_rounds == MAX_IDLE_ROUNDS) {
+            let claimable = poll.backlog.claimable;
+            if watch.is_none() && (claimable == 0 || idle_rounds == MAX_IDLE_ROUNDS) {
                 return Ok(());
             }
             let before = count_results(done);
-            self.sizes
-                .waiting
-                .store(backlog.claimable, Ordering::Relaxed);
-            (self.progress)(LabelStep::Expect(done.posts + backlog.claimable));
+            self.sizes.waiting.store(claimable, Ordering::Relaxed);
+            (self.progress)(LabelStep::Expect(done.posts + claimable));
             let round;
             (models, round) = self.round(models, done).await;
             let is_idle = count_results(done) == before;
@@ -291,7 +287,7 @@ impl Labelling<'_> {
                 return round;
             }
             if let Some(watch) = watch {
-                let rest = insert_time * REST_FACTOR;
+                let rest = poll.insert_time * REST_FACTOR;
                 wait_for_posts(&self.run, &self.retry, watch, rest).await?;
                 if stop.is_cancelled() {
                     return Ok(());

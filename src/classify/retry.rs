@@ -1,8 +1,8 @@
 //! Retries calls while the database is unreachable: a server restart, a broken network, a file locked by another
 //! process.
 //!
-//! A normal run retries for about two minutes and then fails; a watcher retries forever. Both log the start and the
-//! end of an outage once.
+//! A normal run waits a minute in all between its attempts, and then fails; a watcher retries forever. Both log the
+//! start and the end of an outage once.
 //!
 //! If the network silently drops a response, the driver would wait forever, and the worker's heartbeat would keep its
 //! posts leased. So calls that are made while posts are leased have a timeout and are retried on a different

@@ -119,12 +119,12 @@ pub(super) async fn prepare(
     if matches!(kind, ModelKind::Embedding(_)) {
         let keys = hypothesis::keys(kind, set);
         // No label set has an empty hash, so only the model and the hypotheses are looked up.
-        let sought = store
+        let existing = store
             .labels()
             .find_existing(&logits_row(models), "", &keys)
             .await?;
-        if let Some(model) = sought.model {
-            let ids: Vec<HypothesisId> = sought
+        if let Some(model) = existing.model {
+            let ids: Vec<HypothesisId> = existing
                 .hypotheses
                 .iter()
                 .map(|id| id.unwrap_or(HypothesisId::NONE))
@@ -150,10 +150,9 @@ pub fn model_row(folder: &ModelFolder) -> ModelRow {
 /// Returns the `models` row for the labels. A large model has one row with a shortlist and one without, so that the two
 /// kinds of labels are stored separately.
 pub(super) fn models_row(models: &Models) -> ModelRow {
-    let (name, manifest_hash) = models.identity();
     ModelRow {
-        name,
-        manifest_hash,
+        name: models.name(),
+        manifest_hash: models.hash(),
         ..model_row(models.large.folder())
     }
 }

@@ -175,8 +175,11 @@ async fn concurrent_engines_give_the_same_scores_as_one() {
         scores[0].as_ref().unwrap().rows,
         scores[1].as_ref().unwrap().rows
     );
+}
 
-    // An engine that fails stops the others, which write their results.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_fails_stops_the_others_which_write_their_results() {
+    let labels = set(&["food", "music", "travel"]);
     let scene = Scene::with_posts(9_000).await;
     let breaks = ScriptedEngine {
         batches_left: 3,

@@ -27,8 +27,8 @@ pub struct CostEstimate {
     pub high: f64,
 }
 
-/// Estimates the total of `n` items from samples of `measured` of them; `None` for fewer than two samples.
-fn total(samples: &[f64], measured: usize, n: f64) -> Option<CostEstimate> {
+/// Estimates the total of `items` items from samples of `sampled` of them; `None` for fewer than two samples.
+fn total(samples: &[f64], sampled: usize, items: f64) -> Option<CostEstimate> {
     let count = samples.len() as f64;
     if samples.len() < 2 {
         return None;
@@ -36,17 +36,18 @@ fn total(samples: &[f64], measured: usize, n: f64) -> Option<CostEstimate> {
     let mean = samples.iter().sum::<f64>() / count;
     let variance = samples.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (count - 1.0);
     // Finite population correction.
-    let unseen = (1.0 - measured as f64 / n).max(0.0);
-    let reach = student(samples.len() - 1) * (variance * unseen / count).sqrt();
+    let unseen = (1.0 - sampled as f64 / items).max(0.0);
+    let reach = student_t(samples.len() - 1) * (variance * unseen / count).sqrt();
     Some(CostEstimate {
-        mean: mean * n,
-        low: (mean - reach).max(0.0) * n,
-        high: (mean + reach) * n,
+        mean: mean * items,
+        low: (mean - reach).max(0.0) * items,
+        high: (mean + reach) * items,
     })
 }
 
-/// Returns the 97.5 % quantile of Student's t from a table; slightly too large between entries.
-fn student(freedom: usize) -> f64 {
+/// Returns the 97.5 % quantile of Student's t from a table, for these degrees of freedom; slightly too large between
+/// entries.
+fn student_t(freedom: usize) -> f64 {
     const TABLE: [f64; 10] = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23];
     match freedom {
         0 => f64::INFINITY,

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use topicmill_core::ModelKind;
 use topicmill_score::DeviceChoice;
 use topicmill_score::batch::batch_tokens_for;
-use topicmill_score::folder::Processor;
 use topicmill_score::library::{PROGRAM_ANCESTORS, data_folder};
 use topicmill_score::{
     Device, EngineOptions, Labeler, LabelerError, LoadError, ModelError, ModelFolder, Models,
@@ -22,7 +21,7 @@ use crate::gpu::{Residency, check_residency};
 /// Reasons why engines cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum EnginesError {
-    /// An error of the model, its folder, or ONNX Runtime.
+    /// An error of the model, its folder, or the inference library.
     #[error(transparent)]
     Load(#[from] LoadError),
     /// An error of the tokenizer.
@@ -135,12 +134,8 @@ impl ModelChoice {
     /// # Errors
     /// See [`ModelError`].
     pub fn folder(&self) -> Result<ModelFolder, ModelError> {
-        let processor = match self.devices[0] {
-            Device::Cuda(_) => Processor::Cuda,
-            Device::Cpu | Device::Auto => Processor::Cpu,
-        };
-        let precision = self.precision.as_deref();
-        ModelFolder::open_for(&find_model(&self.model), processor, precision)
+        let (model, precision) = (find_model(&self.model), self.precision.as_deref());
+        ModelFolder::open_for(&model, self.devices[0].into(), precision)
     }
 
     /// Opens one of several engines that share this machine.
@@ -275,5 +270,5 @@ pub fn find_model(named: &Path) -> PathBuf {
     candidates
         .chain(data_folder().map(|data| data.join(named)))
         .find(|path| path.exists())
-        .unwrap_or(named.to_owned())
+        .unwrap_or_else(|| named.to_owned())
 }

@@ -151,17 +151,20 @@ impl Listing {
         let (name, is_all) = (precision.unwrap_or("fp32"), precision == Some("all"));
         let chosen: Vec<&str> = match manifest {
             Some(manifest) => {
-                let all = manifest.graphs.values();
-                let chosen = all.filter(|graph| is_all || graph.precision == name);
+                let graphs = manifest.graphs.values();
+                let chosen = graphs.filter(|graph| is_all || graph.precision == name);
                 chosen.flat_map(Graph::files).collect()
             }
             None if is_all => graphs.clone(),
             None => select_graph(&graphs, precision).into_iter().collect(),
         };
-        let belongs = |file: &str, graph: &str| {
-            file == graph || manifest.is_none() && is_external_data(file, graph)
+        // A manifest names the external weights; without one, their names begin with that of the graph.
+        let is_chosen = |file: &&Sibling| {
+            let has_data = |graph: &str| manifest.is_none() && is_external_data(&file.name, graph);
+            chosen
+                .iter()
+                .any(|name| file.name == *name || has_data(name))
         };
-        let is_chosen = |file: &&Sibling| chosen.iter().any(|graph| belongs(&file.name, graph));
         let files: Vec<&Sibling> = self.siblings.iter().filter(is_chosen).collect();
         if files.is_empty() {
             return Err(unusable(format!(

@@ -1,11 +1,16 @@
-//! The input tensors that a graph may declare.
+//! The input tensors that a graph may declare, and their numbers for a batch.
 //!
 //! A plain ONNX export takes ids and an attention mask and computes everything else. A graph built by `tools/model.py`
 //! may take more inputs, because on a GPU each node that computes an index or a shape stalls the device. A graph
 //! receives the inputs that it declares; tools/README.md lists them.
 
 use std::borrow::Cow;
+use std::fmt;
 
+use super::batch::Batch;
+use super::engine::EngineError;
+use super::folder::ModelFolder;
+use super::ports::{Port, inputs_of};
 use topicmill_core::string_enum;
 
 string_enum! {
@@ -31,6 +36,29 @@ string_enum! {
     }
 }
 
+/// Type of the numbers in a tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NumberType {
+    Int64,
+    Int32,
+    Float32,
+    Float16,
+    /// A type that no model reads or returns, as the library spells it.
+    Other(String),
+}
+
+impl fmt::Display for NumberType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Int64 => "int64",
+            Self::Int32 => "int32",
+            Self::Float32 => "float32",
+            Self::Float16 => "float16",
+            Self::Other(name) => name,
+        })
+    }
+}
+
 /// Tensor data, in the type of the input.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Numbers<'b> {
@@ -48,16 +76,176 @@ pub struct Tensor<'b> {
 
 impl Input {
     /// Returns the type of the input's numbers.
-    pub fn kind(self) -> &'static str {
+    pub fn number_type(self) -> NumberType {
         match self {
-            Self::Lengths => "int32",
-            Self::Mask => "float32",
-            _ => "int64",
+            Self::Lengths => NumberType::Int32,
+            Self::Mask => NumberType::Float32,
+            _ => NumberType::Int64,
         }
     }
 
     /// Returns true if a graph can derive the length of each row from this input.
     pub fn marks_length(self) -> bool {
         matches!(self, Self::AttentionMask | Self::Lengths | Self::Mask)
+    }
+}
+
+/// Value for padding in [`Input::Mask`] if there is no manifest: its exponential is 0, and float16 can represent it.
+const MASKED: f32 = -10_000.0;
+
+/// Name and tensor of an input.
+pub(crate) type NamedTensor<'b> = (&'static str, Tensor<'b>);
+
+/// The inputs to feed to a loaded graph, for any inference library.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    inputs: Vec<Input>,
+    /// Inputs that the graph declares as int32.
+    narrow: Vec<Input>,
+    /// First id of [`Input::DecoderIds`].
+    decoder_start_id: Option<u32>,
+    /// Value of [`Input::Mask`] for padding.
+    masked: f32,
+    vocab_size: Option<usize>,
+}
+
+impl Feed {
+    /// Checks a graph's inputs and selects the tensors to feed.
+    pub(crate) fn new(inputs: &[Port], folder: &ModelFolder) -> Result<Self, String> {
+        let contract = folder.spec.as_ref().map(|spec| &spec.contract);
+        let decoder_start_id = contract.and_then(|contract| contract.decoder_start_id);
+        let declared = inputs_of(inputs, decoder_start_id, folder)?;
+        let ports = declared.iter().zip(inputs);
+        let narrow = ports.filter(|(_, port)| port.number_type == Some(NumberType::Int32));
+        Ok(Self {
+            narrow: narrow.map(|(input, _)| *input).collect(),
+            inputs: declared,
+            decoder_start_id,
+            masked: contract.map_or(MASKED, |contract| contract.masked),
+            vocab_size: folder.vocab_size,
+        })
+    }
+
+    /// Builds the tensors to feed for a batch.
+    pub(crate) fn tensors<'b>(
+        &self,
+        batch: &'b Batch,
+    ) -> Result<Vec<NamedTensor<'b>>, EngineError> {
+        if let Some(vocab_size) = self.vocab_size {
+            // For a negative id, a graph would silently read from the end of its embedding table.
+            let known = |id: &i64| usize::try_from(*id).is_ok_and(|id| id < vocab_size);
+            if let Some(id) = batch.ids.iter().find(|id| !known(id)) {
+                return Err(EngineError::Token(*id, vocab_size));
+            }
+        }
+        let (rows, width) = (batch.rows(), batch.width);
+        let tensor = |input: &Input| {
+            let shape = match input {
+                Input::Lengths | Input::Last => vec![rows],
+                Input::Positions => vec![width],
+                Input::Mask => vec![rows, 1, width],
+                _ => vec![rows, width],
+            };
+            let numbers = match input {
+                Input::Ids => Numbers::I64(Cow::Borrowed(&batch.ids)),
+                Input::TypeIds => Numbers::I64(Cow::Borrowed(&batch.type_ids)),
+                Input::AttentionMask => Numbers::I64(batch.attention_mask().into()),
+                Input::DecoderIds => Numbers::I64(self.decoder_ids(batch).into()),
+                Input::Lengths => Numbers::I32(lengths(batch)),
+                Input::Positions => Numbers::I64((0..).take(width).collect()),
+                Input::Last => Numbers::I64(last(batch).into()),
+                Input::Mask => Numbers::F32(mask(batch, self.masked)),
+            };
+            let numbers = match numbers {
+                // An id that does not fit is outside every vocabulary, and the library rejects it.
+                Numbers::I64(wide) if self.narrow.contains(input) => Numbers::I32(
+                    wide.iter()
+                        .map(|n| i32::try_from(*n).unwrap_or(i32::MAX))
+                        .collect(),
+                ),
+                numbers => numbers,
+            };
+            (input.as_str(), Tensor { shape, numbers })
+        };
+        Ok(self.inputs.iter().map(tensor).collect())
+    }
+
+    /// Shifts each row right by one, after the start id; the last id is dropped.
+    fn decoder_ids(&self, batch: &Batch) -> Vec<i64> {
+        let start = self
+            .decoder_start_id
+            .expect("checked when the graph was loaded");
+        let mut ids = Vec::with_capacity(batch.ids.len());
+        for row in batch.ids.chunks(batch.width) {
+            ids.push(i64::from(start));
+            ids.extend(&row[..batch.width - 1]);
+        }
+        ids
+    }
+}
+
+fn lengths(batch: &Batch) -> Vec<i32> {
+    let length = |len: &usize| i32::try_from(*len).expect("a row is no longer than the window");
+    batch.lens.iter().map(length).collect()
+}
+
+fn last(batch: &Batch) -> Vec<i64> {
+    let rows = batch.lens.iter().enumerate();
+    rows.map(|(row, len)| row * batch.width + len - 1)
+        .map(|index| i64::try_from(index).expect("a batch fits in memory"))
+        .collect()
+}
+
+fn mask(batch: &Batch, masked: f32) -> Vec<f32> {
+    let row = |len: &usize| {
+        let len = *len;
+        (0..batch.width).map(move |i| if i < len { 0.0 } else { masked })
+    };
+    batch.lens.iter().flat_map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use topicmill_core::table;
+
+    fn batch() -> Batch {
+        let rows = [
+            vec![(5, 0), (6, 1), (2, 1)],
+            vec![(7, 0)],
+            vec![(8, 0), (9, 0)],
+        ];
+        Batch::new(rows, 3, 1)
+    }
+
+    #[test]
+    fn input_tensors_match_their_documentation() {
+        let batch = batch();
+        let feed = Feed {
+            inputs: Input::ALL.to_vec(),
+            narrow: Vec::new(),
+            decoder_start_id: Some(2),
+            masked: MASKED,
+            vocab_size: None,
+        };
+        let tensors = feed.tensors(&batch).unwrap();
+        let i64s = |numbers: &[i64]| Numbers::I64(Cow::Owned(numbers.to_vec()));
+        let m = MASKED;
+        let wanted = table! {
+            Input::Ids, vec![3, 3], i64s(&[5, 6, 2, 7, 1, 1, 8, 9, 1]);
+            Input::AttentionMask, vec![3, 3], i64s(&[1, 1, 1, 1, 0, 0, 1, 1, 0]);
+            Input::TypeIds, vec![3, 3], i64s(&[0, 1, 1, 0, 0, 0, 0, 0, 0]);
+            Input::Lengths, vec![3], Numbers::I32(vec![3, 1, 2]);
+            Input::Positions, vec![3], i64s(&[0, 1, 2]);
+            Input::DecoderIds, vec![3, 3], i64s(&[2, 5, 6, 2, 7, 1, 2, 8, 9]);
+            Input::Last, vec![3], i64s(&[2, 3, 7]);
+            Input::Mask, vec![3, 1, 3], Numbers::F32(vec![0.0, 0.0, 0.0, 0.0, m, m, 0.0, 0.0, m]);
+        };
+        let wanted =
+            wanted.map(|(input, shape, numbers)| (input.as_str(), Tensor { shape, numbers }));
+        for tensor in &wanted {
+            assert!(tensors.contains(tensor), "{tensor:?}");
+        }
+        assert_eq!(wanted.len(), tensors.len());
     }
 }

@@ -4,39 +4,18 @@
 use std::iter;
 
 use super::batch::Batch;
-use super::contract::Input;
 use super::engine::{Engine, EngineError, Logits};
 use super::folder::FixedShape;
 
-impl FixedShape {
-    /// Returns true if an input with these dimensions accepts a batch of the fixed shape.
-    pub(crate) fn fits(self, input: Input, shape: &[i64]) -> bool {
-        let fits = |size: i64, fixed: Option<usize>| {
-            size <= 0 || fixed.is_some_and(|fixed| usize::try_from(size) == Ok(fixed))
-        };
-        match (input, shape) {
-            (Input::Lengths | Input::Last, [rows]) => fits(*rows, self.rows),
-            (Input::Positions, [width]) => fits(*width, self.width),
-            (Input::Mask, [rows, ..=1, width])
-            | (
-                Input::Ids | Input::AttentionMask | Input::TypeIds | Input::DecoderIds,
-                [rows, width],
-            ) => fits(*rows, self.rows) && fits(*width, self.width),
-            // The library gives a better error for a wrong number of dimensions.
-            _ => shape.iter().all(|size| *size <= 0),
-        }
-    }
-}
-
 /// Computes rows of token ids and type ids, in batches of the given shape, and checks the size of the output. A row
-/// that is too long for the shape is an error. `numbers` is the expected size of a row's output, if it is known.
+/// that is too long for the shape is an error. `output_width` is the expected size of a row's output, if it is known.
 pub(crate) fn infer<R: IntoIterator<Item = (u32, u32)> + Clone>(
     engine: &mut dyn Engine,
     rows: &[R],
     longest: usize,
     shape: FixedShape,
     pad_id: u32,
-    numbers: Option<usize>,
+    output_width: Option<usize>,
 ) -> Result<Logits, EngineError> {
     let width = shape.width.unwrap_or(longest);
     if longest > width {
@@ -45,10 +24,10 @@ pub(crate) fn infer<R: IntoIterator<Item = (u32, u32)> + Clone>(
         )));
     }
     let size = shape.rows.unwrap_or(rows.len()).max(1);
-    let mut all: Option<Logits> = None;
-    for part in rows.chunks(size) {
+    let mut logits: Option<Logits> = None;
+    for chunk in rows.chunks(size) {
         // The rows of padding are copies of the first row.
-        let padded = part.iter().chain(iter::repeat(&part[0])).take(size);
+        let padded = chunk.iter().chain(iter::repeat(&chunk[0])).take(size);
         let mut output = engine.infer(&Batch::new(padded.cloned(), width, pad_id))?;
         if shape.is_fixed() {
             if output.rows != size {
@@ -57,26 +36,25 @@ pub(crate) fn infer<R: IntoIterator<Item = (u32, u32)> + Clone>(
                     output.rows
                 )));
             }
-            output.data.truncate(part.len() * output.width);
-            output.rows = part.len();
+            output.data.truncate(chunk.len() * output.width);
+            output.rows = chunk.len();
         }
-        match &mut all {
-            None => all = Some(output),
-            Some(all) => {
-                all.rows += output.rows;
-                all.data.extend(output.data);
+        match &mut logits {
+            None => logits = Some(output),
+            Some(logits) => {
+                logits.rows += output.rows;
+                logits.data.extend(output.data);
             }
         }
     }
-    let all = all.ok_or_else(|| EngineError::Shape("the batch has no rows".to_owned()))?;
-    let expected = numbers.unwrap_or(all.width.max(1));
-    if (all.rows, all.width, all.data.len()) == (rows.len(), expected, rows.len() * expected) {
-        return Ok(all);
+    let logits = logits.ok_or_else(|| EngineError::Shape("the batch has no rows".to_owned()))?;
+    let expected = output_width.unwrap_or(logits.width.max(1));
+    let (count, width) = (logits.rows, logits.width);
+    if (count, width, logits.data.len()) == (rows.len(), expected, rows.len() * expected) {
+        return Ok(logits);
     }
     Err(EngineError::Shape(format!(
-        "the graph returned {} × {} numbers for {} rows; {expected} per row were expected",
-        all.rows,
-        all.width,
+        "the graph returned {count} × {width} numbers for {} rows; {expected} per row were expected",
         rows.len()
     )))
 }
@@ -136,18 +114,5 @@ mod tests {
         assert!(error.to_string().contains("takes 4"));
         let shapes = engine.0.iter().map(|batch| (batch.rows(), batch.width));
         assert!(shapes.eq([(2, 5), (2, 6), (1, 5), (1, 5)]));
-    }
-
-    #[test]
-    fn inputs_fit_if_their_sizes_match_the_ids() {
-        let fixed = FixedShape::from_dims(&[-1, 160]);
-        assert!(fixed.fits(Input::Ids, &[-1, 160]));
-        assert!(fixed.fits(Input::AttentionMask, &[-1, -1]));
-        assert!(!fixed.fits(Input::AttentionMask, &[-1, 128]));
-        assert!(!fixed.fits(Input::TypeIds, &[1, 160]));
-        assert!(fixed.fits(Input::Mask, &[-1, 1, 160]));
-        assert!(fixed.fits(Input::Positions, &[160]));
-        assert!(!FixedShape::default().fits(Input::Lengths, &[8]));
-        assert!(FixedShape::default().fits(Input::Ids, &[-1, -1]));
     }
 }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use self::choice::{Choice, precision_in};
+use self::choice::Choice;
 use self::config::{Config, TokenizerConfig};
 pub use self::error::ModelError;
 pub use self::graph::FixedShape;
@@ -36,6 +36,7 @@ use self::manifest::{GraphSpec, Manifest};
 use self::names::external_data;
 pub use self::names::{is_external_data, select_graph};
 pub use self::rounding::Rounding;
+use crate::device::Device;
 use topicmill_core::{ModelKind, hex, string_enum};
 
 /// Reason to reject a GLiClass model without a manifest.
@@ -54,6 +55,16 @@ string_enum! {
         Cpu = "cpu",
         /// A GPU with CUDA.
         Cuda = "cuda",
+    }
+}
+
+impl From<Device> for Processor {
+    /// Returns the processor of a device; `auto` counts as the CPU.
+    fn from(device: Device) -> Self {
+        match device {
+            Device::Cuda(_) => Self::Cuda,
+            Device::Cpu | Device::Auto => Self::Cpu,
+        }
     }
 }
 
@@ -125,8 +136,7 @@ impl ModelFolder {
         let config: Config = read_json(&config)?;
         let tokenizer_config = tokenizer_config_in(dir)?;
         let manifest = Manifest::read(dir)?;
-        let declared = manifest.as_ref().map(Manifest::kind);
-        let (kind, label_vectors) = kind_in(dir, &config, declared)?;
+        let kind = kind_in(dir, &config, manifest.as_ref())?;
         if let Some(contradiction) = config.contradiction() {
             tracing::warn!(
                 "`{}` contradicts itself: {contradiction}; the scores may belong to other labels, so correct one of \
@@ -134,24 +144,16 @@ impl ModelFolder {
                 dir.join("config.json").display()
             );
         }
-        if manifest.is_none() && matches!(kind, ModelKind::Gliclass(_)) {
-            return Err(ModelError::unsuitable(dir, GLICLASS_EXPORT.to_owned()));
-        }
         let choice = Choice::select(dir, manifest.as_ref(), processor, precision)?;
         let tokenizer_hash = file_hash(&tokenizer)?;
-
-        let parts = deciding_files(dir, label_vectors, &choice)?;
-        let mut hasher = hash_all(&parts, manifest.as_ref())?;
-        let Choice {
-            spec,
-            graph,
-            rounding,
-        } = choice;
+        let files = deciding_files(dir, &config, &choice)?;
+        let mut hasher = hash_all(&files, manifest.as_ref())?;
         // Read after the hash check: if there is a manifest, a damaged file should be reported as a hash mismatch.
-        let metadata = graph::metadata(&graph)?;
-        let precision = precision_in(&graph, spec.as_ref(), &metadata, rounding, precision)?;
-        let mut max_tokens = config.max_tokens(&tokenizer_config.unwrap_or_default());
-        if let (Some(manifest), Some(spec)) = (&manifest, &spec) {
+        let metadata = graph::metadata(&choice.graph)?;
+        choice.check(&metadata, precision)?;
+        let precision = choice.precision(&metadata);
+        let mut max_tokens = config.max_tokens(&tokenizer_config);
+        if let (Some(manifest), Some(spec)) = (&manifest, &choice.spec) {
             check_manifest(dir, manifest, spec, &metadata, &kind)?;
             max_tokens = match kind {
                 // The `gliclass` package ignores the tokenizer's limit.
@@ -160,12 +162,12 @@ impl ModelFolder {
             };
             hasher.update(spec.identity(max_tokens));
         }
-        if !rounding.is_exact() {
+        if !choice.rounding.is_exact() {
             // The same graph gives different scores in this mode.
-            hasher.update(format!("{rounding}\n"));
+            hasher.update(format!("{}\n", choice.rounding));
         }
         let fixed = FixedShape::from_dims(&metadata.ids);
-        let pad_id = spec.as_ref().map(|spec| spec.contract.pad_id);
+        let pad_id = choice.spec.as_ref().map(|spec| spec.contract.pad_id);
         Ok(Self {
             dir: dir.to_owned(),
             name: model_name(dir),
@@ -178,11 +180,11 @@ impl ModelFolder {
             manifest_hash: hex(&hasher.finalize()),
             tokenizer_hash,
             tokenizer,
-            graph,
+            graph: choice.graph,
             kind,
-            spec,
+            spec: choice.spec,
             fixed,
-            rounding,
+            rounding: choice.rounding,
         })
     }
 
@@ -195,8 +197,8 @@ impl ModelFolder {
         let logits: Vec<f64> = logits.map(|logit| f64::from(*logit)).collect();
         let count = logits.len() as f64;
         let mean = logits.iter().sum::<f64>() / count;
-        let spread = logits.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
-        spec.graph.tolerance.max(ROUNDED_SPREAD * spread.sqrt())
+        let variance = logits.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
+        spec.graph.tolerance.max(ROUNDED_SPREAD * variance.sqrt())
     }
 
     /// Returns true if a score depends on the other rows of its batch. Dynamic int8 uses one activation scale per
@@ -232,15 +234,16 @@ fn check_folder(dir: &Path) -> Result<(), ModelError> {
     Ok(())
 }
 
-fn tokenizer_config_in(dir: &Path) -> Result<Option<TokenizerConfig>, ModelError> {
+fn tokenizer_config_in(dir: &Path) -> Result<TokenizerConfig, ModelError> {
     let path = dir.join(TOKENIZER_CONFIG);
-    path.is_file().then(|| read_json(&path)).transpose()
+    let config = path.is_file().then(|| read_json(&path)).transpose()?;
+    Ok(config.unwrap_or_default())
 }
 
 /// Returns the files that affect a score, in hashing order.
 fn deciding_files(
     dir: &Path,
-    label_vectors: Option<PathBuf>,
+    config: &Config,
     choice: &Choice,
 ) -> Result<Vec<PathBuf>, ModelError> {
     let mut files = vec![dir.join("config.json"), dir.join("tokenizer.json")];
@@ -249,7 +252,7 @@ fn deciding_files(
         // It determines where a text is truncated.
         files.push(tokenizer_config);
     }
-    files.extend(label_vectors);
+    files.extend(label_vectors_in(dir, config)?);
     let graph = &choice.graph;
     files.push(graph.clone());
     match &choice.spec {
@@ -335,37 +338,52 @@ pub fn model_name(dir: &Path) -> String {
     )
 }
 
-/// Returns the kind of a model with its learned label vectors, and the path to the file that contains them.
+/// Returns the path to the file with a model's learned label vectors, if `config.json` names one.
+fn label_vectors_in(dir: &Path, config: &Config) -> Result<Option<PathBuf>, ModelError> {
+    let name = config.label_vectors();
+    let name = name.map_err(|detail| ModelError::unsuitable(dir, detail))?;
+    name.map(|name| required(dir, name)).transpose()
+}
+
+/// Returns the kind of a model, without its learned label vectors.
+fn kind_without_vectors(
+    dir: &Path,
+    config: &Config,
+    manifest: Option<&Manifest>,
+) -> Result<ModelKind, ModelError> {
+    let kind = config.kind(manifest.map(Manifest::kind));
+    let kind = kind.map_err(|detail| ModelError::unsuitable(dir, detail))?;
+    if manifest.is_none() && matches!(kind, ModelKind::Gliclass(_)) {
+        return Err(ModelError::unsuitable(dir, GLICLASS_EXPORT));
+    }
+    Ok(kind)
+}
+
+/// Returns the kind of a model, with its learned label vectors.
 fn kind_in(
     dir: &Path,
     config: &Config,
-    declared: Option<&str>,
-) -> Result<(ModelKind, Option<PathBuf>), ModelError> {
-    let unsuitable = |detail: String| ModelError::unsuitable(dir, detail);
-    let mut kind = config.kind(declared).map_err(unsuitable)?;
-    let file = match config.label_vectors().map_err(unsuitable)? {
-        Some(name) => Some(required(dir, name)?),
-        None => None,
-    };
-    if let (ModelKind::Embedding(head), Some(file)) = (&mut kind, &file) {
-        head.learned = Arc::new(learned::read(file)?);
+    manifest: Option<&Manifest>,
+) -> Result<ModelKind, ModelError> {
+    let mut kind = kind_without_vectors(dir, config, manifest)?;
+    let label_vectors = label_vectors_in(dir, config)?;
+    if let (ModelKind::Embedding(head), Some(file)) = (&mut kind, label_vectors) {
+        head.learned = Arc::new(learned::read(&file)?);
     }
-    Ok((kind, file))
+    Ok(kind)
 }
 
-/// Checks that `config.json` describes a model that can score labels. Returns the name of the file with learned label
-/// vectors, if the model needs one.
+/// Checks that `config.json` describes a model that can score labels, given the manifest if the folder has one. Returns
+/// the name of the file with learned label vectors, if the model needs one; this file need not exist yet.
 ///
 /// # Errors
 /// See [`ModelError`].
 pub fn check_config(dir: &Path) -> Result<Option<String>, ModelError> {
     let config: Config = read_json(&required(dir, "config.json")?)?;
-    let lacks_manifest = !dir.join(MANIFEST_FILE).is_file();
-    let kind = config.kind(None).and_then(|kind| match kind {
-        ModelKind::Gliclass(_) if lacks_manifest => Err(GLICLASS_EXPORT.to_owned()),
-        _ => Ok(config.label_vectors()?.map(str::to_owned)),
-    });
-    kind.map_err(|detail| ModelError::unsuitable(dir, detail))
+    kind_without_vectors(dir, &config, Manifest::read(dir)?.as_ref())?;
+    let name = config.label_vectors();
+    let name = name.map_err(|detail| ModelError::unsuitable(dir, detail))?;
+    Ok(name.map(str::to_owned))
 }
 
 /// Returns the kind of a model, without opening its graph or tokenizer.
@@ -374,9 +392,7 @@ pub fn check_config(dir: &Path) -> Result<Option<String>, ModelError> {
 /// See [`ModelError`].
 pub fn read_kind(dir: &Path) -> Result<ModelKind, ModelError> {
     let config: Config = read_json(&required(dir, "config.json")?)?;
-    let manifest = Manifest::read(dir)?;
-    let declared = manifest.as_ref().map(Manifest::kind);
-    Ok(kind_in(dir, &config, declared)?.0)
+    kind_in(dir, &config, Manifest::read(dir)?.as_ref())
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub struct MaxErrors {
 }
 
 impl MaxErrors {
-    fn and(self, other: Self) -> Self {
+    fn max(self, other: Self) -> Self {
         Self {
             logits: self.logits.max(other.logits),
             scores: self.scores.max(other.scores),
@@ -74,7 +74,7 @@ pub fn check_alone_and_batched(
 ) -> Result<MaxErrors, EngineError> {
     let mut errors = check_batch(engine, folder, spec, &spec.vectors)?;
     for vector in spec.vectors.chunks(1) {
-        errors = errors.and(check_batch(engine, folder, spec, vector)?);
+        errors = errors.max(check_batch(engine, folder, spec, vector)?);
     }
     Ok(errors)
 }
@@ -98,24 +98,24 @@ pub(crate) fn check_batch(
     let longest = longest.unwrap_or(0);
     let classes = kind.width().unwrap_or(vectors[0].logits.len());
     let (shape, pad_id) = (folder.fixed, spec.contract.pad_id);
-    let found = fixed::infer(engine, &rows, longest, shape, pad_id, Some(classes))?;
+    let logits = fixed::infer(engine, &rows, longest, shape, pad_id, Some(classes))?;
     let mut errors = MaxErrors::default();
     for (row, vector) in vectors.iter().enumerate() {
-        let (found, wanted) = (found.row(row), vector.logits.as_slice());
-        let logits = found.iter().zip(wanted).map(|(a, b)| distance(*a, *b));
-        errors.logits = logits.fold(errors.logits, f64::max);
-        let pairs = scores(kind, found, wanted).into_iter();
-        for (found, wanted) in pairs.zip(scores(kind, wanted, wanted)) {
-            let off = (found - wanted).abs();
+        let (actual, expected) = (logits.row(row), vector.logits.as_slice());
+        let distances = actual.iter().zip(expected).map(|(a, b)| distance(*a, *b));
+        errors.logits = distances.fold(errors.logits, f64::max);
+        let scores_of = |logits| scores(kind, logits, expected).into_iter();
+        for (actual, expected) in scores_of(actual).zip(scores_of(expected)) {
+            let error = (actual - expected).abs();
             // `max` ignores NaN, so NaN counts as the largest possible error.
-            errors.scores = errors.scores.max(if off.is_nan() { 1.0 } else { off });
+            errors.scores = errors.scores.max(if error.is_nan() { 1.0 } else { error });
         }
     }
     Ok(errors)
 }
 
 /// Returns the scores for a row of logits; for an embedding, the score of its cosine with the expected embedding.
-fn scores(kind: &ModelKind, logits: &[f32], wanted: &[f32]) -> Vec<f64> {
+fn scores(kind: &ModelKind, logits: &[f32], expected: &[f32]) -> Vec<f64> {
     let classes = || logits.iter().copied().map(PairLogits::single).collect();
     let (mode, logits): (Mode, Vec<PairLogits>) = match kind {
         ModelKind::Nli(classes) => {
@@ -127,7 +127,7 @@ fn scores(kind: &ModelKind, logits: &[f32], wanted: &[f32]) -> Vec<f64> {
         ModelKind::Classifier(head) => (head.function.into(), classes()),
         ModelKind::Gliclass(_) => (Mode::Multi, classes()),
         ModelKind::Embedding(_) => {
-            let cosine = PairLogits::single(cosine(logits, wanted));
+            let cosine = PairLogits::single(cosine(logits, expected));
             (Mode::Multi, vec![cosine])
         }
     };

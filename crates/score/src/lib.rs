@@ -16,8 +16,8 @@
 //!
 //! - [`folder`]: the model folder, its manifest and its hashes.
 //! - [`text`]: tokenises texts.
-//! - [`batch`]: plans batches within a token budget. `contract`: builds a graph's input tensors.
-//! - [`device`]: names of devices and libraries. [`library`]: finds a library. `loading`: options and errors.
+//! - [`batch`]: plans batches within a token budget. `contract`: the tensors that a graph reads for a batch.
+//! - [`device`]: names of devices and libraries. [`library`]: finds and loads a library. `loading`: options and errors.
 //! - [`engine`]: the trait that runs a batch. [`onnx`]: ONNX Runtime, the only module that uses the `ort` crate.
 //!   [`openvino`]: OpenVINO. [`opened`]: opens either of the two.
 //! - `ports`: checks a graph's inputs and outputs. `fixed`: pads batches to a fixed shape. [`graph_check`]: compares a

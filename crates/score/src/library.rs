@@ -1,4 +1,4 @@
-//! Finds the shared library of ONNX Runtime or OpenVINO.
+//! Finds and loads the shared library of ONNX Runtime or OpenVINO.
 //!
 //! ONNX Runtime is a library of some 30 MB (several hundred with CUDA) that comes in a Python wheel, so it is neither
 //! linked nor shipped. The search order is: the path from the caller, `ORT_DYLIB_PATH` (ONNX Runtime only), a `.venv`
@@ -9,6 +9,7 @@
 //! The library runs with this process's privileges. A file that another user could have placed in one of these folders
 //! is therefore not loaded, and the parents of the current folder are not searched.
 
+mod load;
 mod owner;
 
 use std::ffi::OsString;
@@ -16,6 +17,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+pub(crate) use self::load::{LoadOnce, locate_and_load};
 pub use self::owner::untrusted_reason;
 
 /// Number of the program's parent folders to search; `target/TRIPLE/debug/deps` is four levels below the repository.
@@ -142,23 +144,15 @@ impl Library {
 
 /// Result of a search.
 #[derive(Debug)]
-pub(crate) struct Search {
-    pub(crate) location: Location,
+struct Search {
+    location: Location,
     /// A message for each library that was found but is not trusted.
-    pub(crate) untrusted: Vec<String>,
-}
-
-/// A library that was found and loaded.
-pub(crate) struct Loaded<T> {
-    /// The value that loading it returned.
-    pub(crate) value: T,
-    pub(crate) path: PathBuf,
-    pub(crate) found_by: FoundBy,
+    untrusted: Vec<String>,
 }
 
 /// Location of a library.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Location {
+enum Location {
     /// Given by the caller or the environment variable; the file must exist.
     Explicit { path: PathBuf, by: FoundBy },
     /// Found in a searched folder.
@@ -169,7 +163,7 @@ pub(crate) enum Location {
 
 /// Starting points of the search.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct SearchRoots {
+struct SearchRoots {
     program: Option<PathBuf>,
     /// This user's data folder.
     data: Option<PathBuf>,
@@ -200,74 +194,86 @@ pub fn prefix_of(program: &Path) -> Option<&Path> {
     (bin.file_name()? == "bin").then(|| bin.parent())?
 }
 
+/// A folder to search.
+struct SearchFolder {
+    path: PathBuf,
+    /// A user whose files are trusted, besides this user and root.
+    owner: Option<u32>,
+    by: FoundBy,
+}
+
 impl SearchRoots {
-    pub(crate) fn of_this_process() -> Self {
+    fn of_this_process() -> Self {
         Self {
             program: std::env::current_exe().and_then(fs::canonicalize).ok(),
             data: data_folder(),
             here: std::env::current_dir().ok(),
         }
     }
+
+    /// Returns the folders to search, in order.
+    fn folders(&self) -> Vec<SearchFolder> {
+        let mut folders = Vec::new();
+        let mut add = |path, owner, by| folders.push(SearchFolder { path, owner, by });
+        if let Some(program) = &self.program {
+            // The owner of the program decides what it does anyway.
+            let owner = owner::owner_of(program);
+            for folder in program.ancestors().skip(1).take(PROGRAM_ANCESTORS) {
+                add(folder.join(".venv"), owner, FoundBy::Program);
+            }
+            let prefix = prefix_of(program).map(Path::to_owned);
+            for folder in prefix.into_iter().chain(system_folder(program)) {
+                add(folder, owner, FoundBy::Prefix);
+            }
+        }
+        if let Some(data) = &self.data {
+            add(data.clone(), None, FoundBy::DataFolder);
+        }
+        if let Some(here) = &self.here {
+            add(here.join(".venv"), None, FoundBy::CurrentFolder);
+        }
+        folders
+    }
 }
 
 /// Searches for a library. `asked` is the caller's path, and `variable` is the value of `ORT_DYLIB_PATH`.
-pub(crate) fn locate(
+fn locate(
     library: Library,
     asked: Option<&Path>,
     variable: Option<OsString>,
-    start: &SearchRoots,
+    roots: &SearchRoots,
 ) -> Search {
-    let explicit = |path, by| Search {
-        location: Location::Explicit { path, by },
-        untrusted: Vec::new(),
-    };
-    if let Some(path) = asked.filter(|path| !path.as_os_str().is_empty()) {
-        return explicit(path.to_owned(), FoundBy::Caller);
-    }
-    if let Some(path) = variable.filter(|path| !path.is_empty()) {
-        return explicit(path.into(), FoundBy::Variable);
-    }
-    // Folders, each with another user whose files are trusted.
-    let mut folders: Vec<(PathBuf, Option<u32>, FoundBy)> = Vec::new();
-    if let Some(program) = &start.program {
-        // They decide what the program does anyway.
-        let owner = owner::owner_of(program);
-        let ancestors = program.ancestors().skip(1).take(PROGRAM_ANCESTORS);
-        folders.extend(ancestors.map(|folder| (folder.join(".venv"), owner, FoundBy::Program)));
-        let prefix = prefix_of(program).map(Path::to_owned);
-        let prefix = prefix.into_iter().chain(system_folder(program));
-        folders.extend(prefix.map(|folder| (folder, owner, FoundBy::Prefix)));
-    }
-    let data = start.data.iter().cloned();
-    folders.extend(data.map(|folder| (folder, None, FoundBy::DataFolder)));
-    let here = start.here.iter().map(|here| here.join(".venv"));
-    folders.extend(here.map(|folder| (folder, None, FoundBy::CurrentFolder)));
+    let asked = asked.filter(|path| !path.as_os_str().is_empty());
+    let asked = asked.map(|path| (path.to_owned(), FoundBy::Caller));
+    let variable = variable.filter(|path| !path.is_empty());
+    let variable = variable.map(|path| (PathBuf::from(path), FoundBy::Variable));
     let mut untrusted = Vec::new();
-    for (folder, owner, by) in folders {
-        let Some(path) = library.find_below(&folder) else {
-            continue;
-        };
-        match owner::untrusted_reason_allowing(&path, owner) {
-            None => {
-                let location = Location::Found { path, by };
-                return Search {
-                    location,
-                    untrusted,
-                };
-            }
-            Some(why) => {
-                untrusted.push(format!(
-                    "`{}` was not loaded, because {why}",
-                    path.display()
-                ));
-            }
-        }
-    }
-    let location = Location::System(library.system_names());
+    let location = match asked.or(variable) {
+        Some((path, by)) => Location::Explicit { path, by },
+        None => find(library, roots, &mut untrusted)
+            .unwrap_or_else(|| Location::System(library.system_names())),
+    };
     Search {
         location,
         untrusted,
     }
+}
+
+/// Returns the first trusted library in the folders to search, and adds a message for each other one before it.
+fn find(library: Library, roots: &SearchRoots, untrusted: &mut Vec<String>) -> Option<Location> {
+    for SearchFolder { path, owner, by } in roots.folders() {
+        let Some(path) = library.find_below(&path) else {
+            continue;
+        };
+        match owner::untrusted_reason_allowing(&path, owner) {
+            None => return Some(Location::Found { path, by }),
+            Some(why) => {
+                let path = path.display();
+                untrusted.push(format!("`{path}` was not loaded, because {why}"));
+            }
+        }
+    }
+    None
 }
 
 /// Returns the entries of a folder, sorted; empty if it cannot be read.
@@ -280,13 +286,6 @@ pub(crate) fn entries(dir: &Path) -> Vec<PathBuf> {
         .collect();
     paths.sort();
     paths
-}
-
-/// Returns a loader's message without the library's name at its start.
-pub(crate) fn loader_reason(message: &str) -> &str {
-    message
-        .split_once(": ")
-        .map_or(message, |(_, reason)| reason)
 }
 
 #[cfg(test)]
@@ -322,12 +321,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (prefix, data) = (dir.path().join("prefix"), dir.path().join("data"));
         let program = touch(prefix.join("bin/topicmill"));
-        let start = SearchRoots {
+        let roots = SearchRoots {
             program: Some(program),
             data: Some(data.clone()),
             here: None,
         };
-        let found = || locate(ORT, None, None, &start).location;
+        let found = || locate(ORT, None, None, &roots).location;
         assert!(matches!(found(), Location::System(_)), "{:?}", found());
         let name = "onnxruntime/capi/libonnxruntime.so.1.31.1";
         let users = touch(data.join(NATIVE).join(name));
@@ -345,11 +344,11 @@ mod tests {
     fn openvino_and_onnx_runtime_are_not_confused() {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("data");
-        let start = SearchRoots {
+        let roots = SearchRoots {
             data: Some(data.clone()),
             ..SearchRoots::default()
         };
-        let found = |library| locate(library, None, None, &start).location;
+        let found = |library| locate(library, None, None, &roots).location;
         let by = FoundBy::DataFolder;
         let libs = data.join(NATIVE_OPENVINO).join("openvino/libs");
         touch(libs.join("libopenvino.so.2641"));

@@ -1,12 +1,11 @@
-//! Options and errors of loading a model, the same for each inference library.
+//! Options, results and errors of loading a model, the same for each inference library.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::device::{Device, EngineName};
 use crate::engine::{Engine, EngineError, is_out_of_memory};
 use crate::folder::{ModelError, Rounding};
-use crate::library::{FoundBy, Library, Loaded, Location, SearchRoots, loader_reason, locate};
+use crate::library::{FoundBy, Library};
 use topicmill_core::FailureKind;
 
 /// Options for loading a model.
@@ -39,6 +38,13 @@ pub struct DeviceChoice {
     pub device: Device,
     /// User-facing reason: `as requested`, `no CUDA in this ONNX Runtime`, …
     pub reason: String,
+}
+
+impl DeviceChoice {
+    pub(crate) fn new(device: Device, reason: &str) -> Self {
+        let reason = reason.to_owned();
+        Self { device, reason }
+    }
 }
 
 /// A loaded engine of either library, and what it runs on.
@@ -209,55 +215,4 @@ impl LoadError {
 fn missing_dependency<'m>(path: &Path, message: &'m str) -> Option<&'m str> {
     let (name, _) = message.split_once(": cannot open shared object file")?;
     (Path::new(name) != path && !name.contains('/')).then_some(name)
-}
-
-/// Searches for a library and loads it with `load`.
-pub(crate) fn locate_and_load<T>(
-    library: Library,
-    asked: Option<&Path>,
-    variable: Option<OsString>,
-    load: impl Fn(&Path) -> Result<T, LoadError>,
-) -> Result<Loaded<T>, LoadError> {
-    let search = locate(library, asked, variable, &SearchRoots::of_this_process());
-    for other in &search.untrusted {
-        tracing::warn!("{other}; give its path explicitly if you trust it");
-    }
-    let names = match search.location {
-        Location::Explicit { path, by } if !path.is_file() => {
-            return Err(LoadError::Missing { library, path, by });
-        }
-        Location::Explicit { path, by } | Location::Found { path, by } => {
-            return Ok(Loaded {
-                value: load(&path)?,
-                path,
-                found_by: by,
-            });
-        }
-        Location::System(names) => names,
-    };
-    let mut tried = search.untrusted;
-    for path in names {
-        match load(&path) {
-            Ok(value) => {
-                let found_by = FoundBy::System;
-                return Ok(Loaded {
-                    value,
-                    path,
-                    found_by,
-                });
-            }
-            // The loader gives the same reason for most names.
-            Err(LoadError::Load { detail, .. }) => {
-                if !tried
-                    .iter()
-                    .any(|other| loader_reason(other) == loader_reason(&detail))
-                {
-                    tried.push(detail);
-                }
-            }
-            Err(error) => tried.push(error.to_string()),
-        }
-    }
-    let tried = tried.join("; ");
-    Err(LoadError::NotFound { library, tried })
 }

@@ -3,7 +3,7 @@
 //! The library is loaded once per process, always from a path that [`library`](crate::library) finds, because `ort`
 //! panics if its own search fails. A session computes one batch at a time.
 
-mod nvidia;
+mod cuda;
 mod runtime;
 mod session;
 
@@ -15,14 +15,17 @@ use ort::value::TensorRef;
 pub use self::runtime::{Runtime, load_runtime};
 use self::session::{GraphSource, ports_of};
 use super::batch::Batch;
-use super::contract::{Numbers, Tensor};
+use super::contract::{Feed, Numbers, Tensor};
 use super::device::Device;
 use super::engine::{Engine, EngineError, Logits};
 use super::graph_check::check_against_manifest;
-use super::ports::{Feed, output_of};
-use crate::folder::{ModelError, ModelFolder, Processor};
+use super::ports::output_of;
+use crate::folder::{ModelError, ModelFolder};
 use crate::library::Library;
 use crate::loading::{DeviceChoice, EngineOptions, LoadError, OpenedEngine};
+
+/// Reason for a device that the caller chose.
+const AS_REQUESTED: &str = "as requested";
 
 /// A graph in an ONNX Runtime session.
 #[derive(Debug)]
@@ -48,18 +51,29 @@ impl OnnxEngine {
         options: &EngineOptions,
     ) -> Result<(ModelFolder, Self), LoadError> {
         let runtime = load_runtime(options.library.as_deref())?;
-        let ((folder, mut engine), chosen) = load_on_device(runtime, options.device, |device| {
-            let processor = match device {
-                Device::Cuda(_) => Processor::Cuda,
-                Device::Cpu | Device::Auto => Processor::Cpu,
-            };
-            let folder = ModelFolder::open_for(dir, processor, precision)?;
-            let mut engine = Self::on(runtime, &folder, device, options)?;
+        let open_on = |device: Device, reason: &str| -> Result<(ModelFolder, Self), LoadError> {
+            let folder = ModelFolder::open_for(dir, device.into(), precision)?;
+            let chosen = DeviceChoice::new(device, reason);
+            let mut engine = Self::new(runtime, &folder, options, chosen)?;
             check_against_manifest(&mut engine, &folder)?;
             Ok((folder, engine))
-        })?;
-        engine.chosen = chosen;
-        Ok((folder, engine))
+        };
+        match options.device {
+            // Checked before loading, because the runtime logs an error on a failed attempt.
+            Device::Auto if !runtime.has_cuda() => {
+                open_on(Device::Cpu, "no CUDA in this ONNX Runtime")
+            }
+            Device::Auto => match open_on(Device::Cuda(0), "found") {
+                Err(LoadError::Cuda { detail, .. }) => {
+                    open_on(Device::Cpu, &format!("CUDA cannot be used: {detail}"))
+                }
+                Err(LoadError::Folder(ModelError::NoGraph(_))) => {
+                    open_on(Device::Cpu, "its folder has no graph for CUDA")
+                }
+                opened => opened,
+            },
+            device => open_on(device, AS_REQUESTED),
+        }
     }
 
     /// Loads the graph of an open folder without checking it against its manifest. The device must not be
@@ -72,14 +86,16 @@ impl OnnxEngine {
         options: &EngineOptions,
     ) -> Result<Self, LoadError> {
         let runtime = load_runtime(options.library.as_deref())?;
-        Self::on(runtime, folder, options.device, options)
+        let chosen = DeviceChoice::new(options.device, AS_REQUESTED);
+        Self::new(runtime, folder, options, chosen)
     }
 
-    fn on(
+    /// Loads the graph of an open folder on the chosen device.
+    fn new(
         runtime: &'static Runtime,
         folder: &ModelFolder,
-        device: Device,
         options: &EngineOptions,
+        chosen: DeviceChoice,
     ) -> Result<Self, LoadError> {
         if !folder.rounding.is_exact() {
             return Err(LoadError::UnsupportedPrecision(folder.rounding));
@@ -93,14 +109,11 @@ impl OnnxEngine {
             threads: options.thread_count(),
             whole_on_gpu: spec.is_some_and(|spec| spec.graph.is_whole_on_gpu()),
         };
-        let session = source.session(runtime, device)?;
+        let session = source.session(runtime, chosen.device)?;
         let contract = |detail| LoadError::Contract(folder.graph.clone(), detail);
         Ok(Self {
             runtime,
-            chosen: DeviceChoice {
-                device,
-                reason: "as requested".to_owned(),
-            },
+            chosen,
             feed: Feed::new(&ports_of(session.inputs()), folder).map_err(contract)?,
             output: output_of(&ports_of(session.outputs()), folder).map_err(contract)?,
             session: Some(session),
@@ -174,62 +187,5 @@ impl Engine for OnnxEngine {
 
     fn wants_few_shapes(&self) -> bool {
         matches!(self.chosen.device, Device::Cuda(_))
-    }
-}
-
-/// Loads on the given device. [`Device::Auto`] tries a GPU first and returns the reason if it is not used.
-fn load_on_device<T>(
-    runtime: &Runtime,
-    device: Device,
-    load: impl Fn(Device) -> Result<T, LoadError>,
-) -> Result<(T, DeviceChoice), LoadError> {
-    let (device, reason) = match device {
-        // Checked before loading, because the runtime logs an error on a failed attempt.
-        Device::Auto if !runtime.has_cuda() => {
-            (Device::Cpu, "no CUDA in this ONNX Runtime".to_owned())
-        }
-        Device::Auto => match load(Device::Cuda(0)) {
-            Err(LoadError::Cuda { detail, .. }) => {
-                (Device::Cpu, format!("CUDA cannot be used: {detail}"))
-            }
-            Err(LoadError::Folder(ModelError::NoGraph(_))) => {
-                (Device::Cpu, "its folder has no graph for CUDA".to_owned())
-            }
-            loaded => {
-                let chosen = DeviceChoice {
-                    device: Device::Cuda(0),
-                    reason: "found".to_owned(),
-                };
-                return Ok((loaded?, chosen));
-            }
-        },
-        device => (device, "as requested".to_owned()),
-    };
-    Ok((load(device)?, DeviceChoice { device, reason }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::runtime::strip_location;
-    use super::session::cuda_provider;
-
-    #[test]
-    fn tf32_is_disabled_on_a_gpu() {
-        // ONNX Runtime uses TF32 by default.
-        let options = format!("{:?}", cuda_provider(3));
-        for (key, value) in [("use_tf32", "false"), ("device_id", "3")] {
-            let places = [key, value].map(|word| options.find(&format!("\"{word}\"")));
-            assert!(matches!(places, [Some(k), Some(v)] if k < v), "{options}");
-        }
-    }
-
-    #[test]
-    fn source_locations_are_stripped_from_runtime_messages() {
-        let message = "/src/bridge.cc:2043 Provider& Get() [ONNXRuntimeError] : 1 : FAIL : Failed to load x.so\nmore\n";
-        assert_eq!(strip_location(message), "Failed to load x.so");
-        assert_eq!(
-            strip_location("Load model from m.onnx failed"),
-            "Load model from m.onnx failed"
-        );
     }
 }

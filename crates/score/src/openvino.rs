@@ -17,14 +17,14 @@ use ::openvino::{
 
 pub use self::runtime::{OpenVino, load_openvino};
 use crate::batch::Batch;
-use crate::contract::{Input, Numbers, Tensor};
+use crate::contract::{Feed, Input, NamedTensor, NumberType, Numbers, Tensor};
 use crate::device::Device;
 use crate::engine::{Engine, EngineError, Logits};
 use crate::folder::{ModelFolder, Processor, Rounding};
 use crate::graph_check::check_against_manifest;
 use crate::library::Library;
 use crate::loading::{DeviceChoice, EngineOptions, LoadError, OpenedEngine};
-use crate::ports::{Feed, NamedTensor, Port, output_of, wanted_output};
+use crate::ports::{Port, output_of, wanted_output};
 
 /// A graph compiled by OpenVINO for this CPU.
 pub struct OpenVinoEngine {
@@ -95,11 +95,11 @@ impl OpenVinoEngine {
         }
         let compiled = source.compile(runtime)?;
         let contract = |detail| LoadError::Contract(folder.graph.clone(), detail);
-        let ports = compiled
-            .ports(folder)
-            .map_err(|error| contract(error_line(&error)))?;
-        let feed = Feed::new(&ports.inputs, folder).map_err(contract)?;
-        let name = output_of(&ports.outputs, folder).map_err(contract)?;
+        let unknown = |error: InferenceError| contract(error_line(&error));
+        let inputs = compiled.inputs().map_err(unknown)?;
+        let feed = Feed::new(&inputs, folder).map_err(contract)?;
+        let outputs = compiled.outputs(wanted_output(folder)).map_err(unknown)?;
+        let name = output_of(&outputs, folder).map_err(contract)?;
         let output = if name == wanted_output(folder) {
             Output::Named(name)
         } else {
@@ -120,10 +120,7 @@ impl From<OpenVinoEngine> for OpenedEngine {
         let runtime = engine.runtime.fingerprint();
         Self {
             library: Library::OpenVino,
-            chosen: DeviceChoice {
-                device: Device::Cpu,
-                reason: runtime.clone(),
-            },
+            chosen: DeviceChoice::new(Device::Cpu, &runtime),
             threads: engine.source.threads,
             runtime,
             engine: Box::new(engine),
@@ -171,28 +168,23 @@ impl GraphSource {
     }
 }
 
-/// A graph's inputs and outputs.
-struct Ports {
-    inputs: Vec<Port>,
-    outputs: Vec<Port>,
-}
-
 impl Compiled {
-    fn ports(&self, folder: &ModelFolder) -> Result<Ports, InferenceError> {
-        let inputs = self.inputs()?;
+    /// Returns the outputs; first the wanted one, if it exists.
+    fn outputs(&self, wanted: &str) -> Result<Vec<Port>, InferenceError> {
         let mut outputs = Vec::new();
+        // A node may have several names, and OpenVINO may list any of them.
+        if let Ok(node) = self.graph.get_output_by_name(wanted) {
+            let name = wanted.to_owned();
+            let port = port(&node)?;
+            outputs.push(Port { name, ..port });
+        }
         for index in 0..self.graph.get_output_size()? {
             outputs.push(port(&self.graph.get_output_by_index(index)?)?);
         }
-        // A node may have several names, and OpenVINO may list any of them.
-        let wanted = wanted_output(folder);
-        if let Ok(node) = self.graph.get_output_by_name(wanted) {
-            outputs.insert(0, port(&node)?);
-            wanted.clone_into(&mut outputs[0].name);
-        }
-        Ok(Ports { inputs, outputs })
+        Ok(outputs)
     }
 
+    /// Returns the inputs; those that no model reads have the names that OpenVINO gives them.
     fn inputs(&self) -> Result<Vec<Port>, InferenceError> {
         let mut inputs = Vec::new();
         for input in Input::ALL {
@@ -205,10 +197,9 @@ impl Compiled {
         if inputs.len() == self.graph.get_input_size()? {
             return Ok(inputs);
         }
-        // Report unknown inputs under the names that OpenVINO gives them.
         for index in 0..self.graph.get_input_size()? {
             let port = port(&self.graph.get_input_by_index(index)?)?;
-            if !Input::ALL.iter().any(|input| input.as_str() == port.name) {
+            if port.name.parse::<Input>().is_err() {
                 inputs.push(port);
             }
         }
@@ -232,18 +223,18 @@ impl Compiled {
             self.request.set_tensor(name, &tensor)?;
         }
         self.request.infer()?;
-        let given = match output {
+        let output = match output {
             Output::Named(name) => self.request.get_tensor(name)?,
             Output::First => self.request.get_output_tensor_by_index(0)?,
         };
-        let dims = given.get_shape()?.get_dimensions().to_vec();
-        let data = match given.get_element_type()? {
+        let dims = output.get_shape()?.get_dimensions().to_vec();
+        let data = match output.get_element_type()? {
             // Scores are always computed from float32.
             ElementType::F16 => {
-                let data = given.get_data::<half::f16>()?;
+                let data = output.get_data::<half::f16>()?;
                 data.iter().map(|x| x.to_f32()).collect()
             }
-            _ => given.get_data::<f32>()?.to_vec(),
+            _ => output.get_data::<f32>()?.to_vec(),
         };
         Ok((dims, data))
     }
@@ -260,12 +251,12 @@ fn new_tensor<T: Copy>(
 }
 
 fn port(node: &Node) -> Result<Port, InferenceError> {
-    let kind = match node.get_element_type()? {
-        ElementType::I64 => "int64".to_owned(),
-        ElementType::I32 => "int32".to_owned(),
-        ElementType::F32 => "float32".to_owned(),
-        ElementType::F16 => "float16".to_owned(),
-        other => format!("{other:?}").to_lowercase(),
+    let number_type = match node.get_element_type()? {
+        ElementType::I64 => NumberType::Int64,
+        ElementType::I32 => NumberType::Int32,
+        ElementType::F32 => NumberType::Float32,
+        ElementType::F16 => NumberType::Float16,
+        other => NumberType::Other(format!("{other:?}").to_lowercase()),
     };
     let shape = node.get_partial_shape()?;
     let dims = shape.get_dimensions().iter();
@@ -277,7 +268,7 @@ fn port(node: &Node) -> Result<Port, InferenceError> {
     let dims: Vec<i64> = dims.collect();
     Ok(Port {
         name: node.get_name()?,
-        kind: Some(kind),
+        number_type: Some(number_type),
         // An unknown rank also yields no dimensions.
         shape: (!dims.is_empty()).then_some(dims),
     })
@@ -293,23 +284,22 @@ fn error_line(error: &InferenceError) -> String {
 
 /// Strips source locations and OpenVINO's own error names from a message.
 fn in_one_line(message: &str) -> String {
-    const LACKS: &str = "No conversion rule found for operations: ";
-    if let Some((_, operators)) = message.split_once(LACKS) {
+    const UNSUPPORTED: &str = "No conversion rule found for operations: ";
+    if let Some((_, operators)) = message.split_once(UNSUPPORTED) {
         let operators = operators.lines().next().unwrap_or_default().trim();
         return format!("the operators {operators} are not supported");
     }
-    let is_place = |line: &&str| {
-        let line = line.trim();
-        line.is_empty() || line.starts_with("Exception from ") || line.starts_with("Check '")
-    };
-    let kept: Vec<&str> = message.lines().filter(|line| !is_place(line)).collect();
-    match kept.as_slice() {
-        [] => message.lines().next().unwrap_or_default().trim().to_owned(),
-        lines => {
-            let lines = lines.iter().map(|line| line.trim());
-            lines.collect::<Vec<_>>().join("; ")
-        }
+    let is_location =
+        |line: &str| line.starts_with("Exception from ") || line.starts_with("Check '");
+    let lines = message.lines().map(str::trim);
+    let texts: Vec<&str> = lines
+        .filter(|line| !line.is_empty() && !is_location(line))
+        .collect();
+    if texts.is_empty() {
+        let first = message.lines().next();
+        return first.unwrap_or_default().trim().to_owned();
     }
+    texts.join("; ")
 }
 
 #[cfg(test)]

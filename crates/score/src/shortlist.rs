@@ -26,17 +26,26 @@ impl From<Labeler> for Models {
 }
 
 impl Models {
-    /// Returns the display name, and a hash of everything that affects the scores.
-    pub fn identity(&self) -> (String, String) {
-        let large = self.large.folder();
+    /// Returns the display name.
+    pub fn name(&self) -> String {
+        let large = &self.large.folder().name;
+        match &self.small {
+            Some(Shortlist { labeler, labels }) => {
+                format!("{large}+shortlist-{labels}-{}", labeler.folder().name)
+            }
+            None => large.clone(),
+        }
+    }
+
+    /// Returns a hash of everything that affects the scores.
+    pub fn hash(&self) -> String {
+        let large = &self.large.folder().manifest_hash;
         let Some(Shortlist { labeler, labels }) = &self.small else {
-            return (large.name.clone(), large.manifest_hash.clone());
+            return large.clone();
         };
-        let small = labeler.folder();
-        let name = format!("{}+shortlist-{labels}-{}", large.name, small.name);
-        let (large, small) = (&large.manifest_hash, &small.manifest_hash);
+        let small = &labeler.folder().manifest_hash;
         let parts = format!("shortlist\n{large}\n{small}\n{labels}\n");
-        (name, hex(&Sha256::digest(parts)))
+        hex(&Sha256::digest(parts))
     }
 
     /// Returns the maximum number of rows per text of the large model, for a set of `labels` labels. A shortlist leaves
@@ -95,17 +104,16 @@ impl Shortlist {
         known: &[Pairs],
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<Vec<Result<LabelOrder, TextError>>>, LabelerError> {
-        let results = self.labeler.score_all(prepared, texts, known, stop)?;
+        let Some(results) = self.labeler.score_all(prepared, texts, known, stop)? else {
+            return Ok(None);
+        };
         let kind = &self.labeler.folder().kind;
         let order = |result: TextResult| {
             let logits: Vec<_> = result.logits.into_iter().flatten().collect();
             Evidence::new(kind, prepared.mode(), &logits, prepared.prior()).order()
         };
-        let orders = |results: Vec<Result<_, _>>| {
-            let orders = results.into_iter().map(|result| result.map(order));
-            orders.collect()
-        };
-        Ok(results.map(orders))
+        let orders = results.into_iter().map(|result| result.map(order));
+        Ok(Some(orders.collect()))
     }
 
     /// Returns the pairs of a text without known logits, for a set of `labels` labels.
@@ -117,22 +125,22 @@ impl Shortlist {
 
     /// Marks all but the best labels in a ranking as skipped, and also the background if it ranks below all of them.
     pub fn skip_others(&self, pairs: &mut Pairs, order: &[usize], labels: usize) {
-        let mut picked = 0;
-        let mut background = false;
-        for place in order {
-            if *place < labels {
-                picked += 1;
-                if picked > self.labels {
-                    pairs[*place] = PairState::Skipped;
-                }
-            } else {
-                background = picked < self.labels;
+        let mut better_labels = 0;
+        let mut keeps_background = false;
+        for index in order {
+            if *index >= labels {
+                keeps_background = better_labels < self.labels;
+                continue;
             }
+            if better_labels >= self.labels {
+                pairs[*index] = PairState::Skipped;
+            }
+            better_labels += 1;
         }
         // The two models may use different background topics, or none.
         if let Some(pair) = pairs.get_mut(labels)
             && order.len() > labels
-            && !background
+            && !keeps_background
         {
             *pair = PairState::Skipped;
         }

@@ -45,10 +45,10 @@ impl Engine for ScriptedEngine {
                 detail: "scripted".into(),
             });
         }
-        let Some(life) = self.batches_left.checked_sub(1) else {
+        let Some(left) = self.batches_left.checked_sub(1) else {
             return Err(EngineError::Run("no device".into()));
         };
-        self.batches_left = life;
+        self.batches_left = left;
         if batch.ids.contains(&self.failing_id) {
             return Err(EngineError::Run("scripted".into()));
         }

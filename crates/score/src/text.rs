@@ -15,6 +15,7 @@ use tokenizers::{Encoding, Tokenizer};
 
 use self::prompt::Prompt;
 
+use crate::folder::manifest::Vector;
 use crate::folder::{self, ModelError, ModelFolder};
 use topicmill_core::ModelKind;
 
@@ -145,14 +146,11 @@ impl Pattern {
     /// Derives the pattern from the encoding of one text or a pair, each of at least one token.
     fn from_encoding(encoding: &Encoding) -> Option<Self> {
         let sequences = encoding.get_sequence_ids();
-        let at = |n| {
-            let start = sequences.iter().position(|s| *s == Some(n))?;
-            let end = start
-                + sequences[start..]
-                    .iter()
-                    .take_while(|s| **s == Some(n))
-                    .count();
-            Some((start, end))
+        let range_of = |text| {
+            let start = sequences.iter().position(|of| *of == Some(text))?;
+            let tokens = sequences[start..].iter();
+            let count = tokens.take_while(|of| **of == Some(text)).count();
+            Some((start, start + count))
         };
         let (ids, types) = (encoding.get_ids(), encoding.get_type_ids());
         let specials = |from, to| {
@@ -162,10 +160,10 @@ impl Pattern {
                 .zip(types[from..to].iter().copied())
                 .collect()
         };
-        let (start, end) = at(0)?;
-        let (middle, second, rest) = match at(1) {
+        let (start, end) = range_of(0)?;
+        let (middle, second, last_end) = match range_of(1) {
             Some((start, _)) if start < end => return None,
-            Some((start, rest)) => (specials(end, start), types[start], rest),
+            Some((start, last_end)) => (specials(end, start), types[start], last_end),
             None => (Specials::new(), types[start], end),
         };
         let pattern = Self {
@@ -173,7 +171,7 @@ impl Pattern {
             first: types[start],
             middle,
             second,
-            suffix: specials(rest, ids.len()),
+            suffix: specials(last_end, ids.len()),
         };
         // The tokens of each text must be contiguous.
         let texts = sequences.iter().flatten().count();
@@ -196,7 +194,7 @@ impl Encoder {
     /// Loads a model's encoder and checks it against the ids in the manifest's reference vectors.
     ///
     /// # Errors
-    /// [`TokenizeError::Load`], [`TokenizeError::Rejected`] and [`TokenizeError::TaskPrompt`].
+    /// See [`TokenizeError`].
     pub fn load(model: &ModelFolder) -> Result<Self, TokenizeError> {
         let path = &model.tokenizer;
         let bytes = folder::bounds::read(path)?;
@@ -206,24 +204,7 @@ impl Encoder {
             encoder = encoder.with_prompt(head, path)?;
         }
         for vector in model.spec.iter().flat_map(|spec| &spec.vectors) {
-            let premise = encoder.encode_whole(&encoder.with_task_prompt(&vector.premise))?;
-            let of_labels;
-            let sequence = match model.kind {
-                ModelKind::Nli(_) => {
-                    of_labels = encoder.encode_whole(&vector.hypothesis)?;
-                    encoder.pair(&premise, &of_labels)
-                }
-                ModelKind::Gliclass(_) => {
-                    let labels = vector.labels.iter().map(String::as_str);
-                    of_labels = encoder.encode_labels(labels)?;
-                    encoder.prompted(&premise, &of_labels)
-                }
-                ModelKind::Embedding(_) | ModelKind::Classifier(_) => encoder.single(&premise),
-            };
-            let (ids, type_ids): (Vec<u32>, Vec<u32>) = sequence.ids().unzip();
-            // Models without type ids have none in the manifest.
-            let same_types = vector.token_type_ids.is_empty() || vector.token_type_ids == type_ids;
-            if vector.input_ids != ids || !same_types {
+            if !encoder.agrees_with_vector(&model.kind, vector)? {
                 return Err(rejected(
                     path,
                     "its ids differ from those in `manifest.toml`, so it belongs to another model; build the folder \
@@ -232,6 +213,19 @@ impl Encoder {
             }
         }
         Ok(encoder)
+    }
+
+    /// Returns true if the ids of a reference vector's texts are those in the manifest.
+    fn agrees_with_vector(&self, kind: &ModelKind, vector: &Vector) -> Result<bool, TokenizeError> {
+        let text = self.encode_whole(&self.with_task_prompt(&vector.premise))?;
+        let labels = match kind {
+            ModelKind::Gliclass(_) => self.encode_labels(vector.labels.iter().map(String::as_str)),
+            _ => self.encode_whole(&vector.hypothesis),
+        }?;
+        let (ids, type_ids): (Vec<u32>, Vec<u32>) = self.row(kind, &text, &labels).ids().unzip();
+        // Models without type ids have none in the manifest.
+        let same_types = vector.token_type_ids.is_empty() || vector.token_type_ids == type_ids;
+        Ok(vector.input_ids == ids && same_types)
     }
 
     /// Builds an encoder from the bytes of a `tokenizer.json`; `path` is for error messages.
@@ -268,25 +262,18 @@ impl Encoder {
         // Posts are data: `[SEP]` or `</s>` in a post must not become a special token.
         tokenizer.set_encode_special_tokens(true);
 
-        let pattern = || {
+        let not_contiguous = || {
             let detail = "it does not keep the two texts of a pair contiguous and in order; use another model";
             rejected(path, detail)
         };
-        let single =
-            Pattern::from_encoding(&catch_panic(|| tokenizer.encode("a", true)).map_err(load)?)
-                .ok_or_else(pattern)?;
-        let pair = Pattern::from_encoding(
-            &catch_panic(|| tokenizer.encode(("a", "a"), true)).map_err(load)?,
-        )
-        .ok_or_else(pattern)?;
-        let pad_id = pad_id
-            .or_else(|| {
-                ["<pad>", "[PAD]"]
-                    .iter()
-                    .find_map(|token| tokenizer.token_to_id(token))
-            })
-            // Any id works, because padding is masked.
-            .unwrap_or(0);
+        let single = catch_panic(|| tokenizer.encode("a", true)).map_err(load)?;
+        let single = Pattern::from_encoding(&single).ok_or_else(not_contiguous)?;
+        let pair = catch_panic(|| tokenizer.encode(("a", "a"), true)).map_err(load)?;
+        let pair = Pattern::from_encoding(&pair).ok_or_else(not_contiguous)?;
+        let mut names = ["<pad>", "[PAD]"].iter();
+        let by_name = || names.find_map(|token| tokenizer.token_to_id(token));
+        // Any id works, because padding is masked.
+        let pad_id = pad_id.or_else(by_name).unwrap_or(0);
         let encoder = Self {
             tokenizer,
             single,
@@ -298,7 +285,7 @@ impl Encoder {
         if catch_panic(|| encoder.agrees_with_tokenizer()).map_err(load)? {
             Ok(encoder)
         } else {
-            Err(pattern())
+            Err(not_contiguous())
         }
     }
 
@@ -355,7 +342,8 @@ impl Encoder {
     /// # Errors
     /// [`TokenizeError::Encode`] if the tokenizer is broken.
     pub fn encode<T: AsRef<str>>(&self, texts: &[T]) -> Result<Vec<EncodedText>, TokenizeError> {
-        let chars = (self.room() + MARGIN_TOKENS) * CHARS_PER_TOKEN;
+        let tokens = self.room() + MARGIN_TOKENS;
+        let chars = tokens * CHARS_PER_TOKEN;
         // A post may contain 40,000 characters, but a model reads about 2,000, so the rest is not tokenised.
         let heads = texts
             .iter()
@@ -364,10 +352,11 @@ impl Encoder {
         // The `fast` variant omits token offsets, which are not used.
         let encodings = catch_panic(|| self.tokenizer.encode_batch_fast(heads, false))
             .map_err(TokenizeError::Encode)?;
-        let finish = |(text, mut encoding): (&T, Encoding)| {
+        let mut encoded = Vec::with_capacity(texts.len());
+        for (text, mut encoding) in texts.iter().zip(encodings) {
             let (text, mut chars) = (text.as_ref(), chars);
             // Reads more of a text whose first characters gave too few tokens.
-            while encoding.len() < self.room() + MARGIN_TOKENS
+            while encoding.len() < tokens
                 && chars < MAX_CHARS
                 && head(text, chars).len() < text.len()
             {
@@ -378,11 +367,10 @@ impl Encoder {
                     .map_err(TokenizeError::Encode)?;
             }
             let keep = encoding.len().min(self.room());
-            Ok(EncodedText {
-                ids: encoding.get_ids()[..keep].to_vec(),
-            })
-        };
-        texts.iter().zip(encodings).map(finish).collect()
+            let ids = encoding.get_ids()[..keep].to_vec();
+            encoded.push(EncodedText { ids });
+        }
+        Ok(encoded)
     }
 
     /// Tokenises a text without truncation. Used for label texts, because a label text that is too long must be an
@@ -409,6 +397,21 @@ impl Encoder {
             pattern: &self.pair,
             first: &premise.ids[..keep],
             second: &hypothesis.ids,
+        }
+    }
+
+    /// Returns the row that a model of this kind reads for a text. `other` is the hypothesis or the prompt, if the
+    /// model reads one.
+    pub(crate) fn row<'a>(
+        &'a self,
+        kind: &ModelKind,
+        text: &'a EncodedText,
+        other: &'a EncodedText,
+    ) -> Sequence<'a> {
+        match kind {
+            ModelKind::Nli(_) => self.pair(text, other),
+            ModelKind::Gliclass(_) => self.prompted(text, other),
+            ModelKind::Embedding(_) | ModelKind::Classifier(_) => self.single(text),
         }
     }
 

@@ -94,7 +94,7 @@ fn graph_row(
     is_damaged: bool,
     options: &EngineOptions,
 ) -> Row {
-    let (processor, device) = if graph.device == Processor::Cuda.as_str() {
+    let (processor, device) = if graph.device == Processor::Cuda {
         (Processor::Cuda, Device::Cuda(0))
     } else {
         (Processor::Cpu, Device::Cpu)

@@ -364,6 +364,20 @@ async fn endpoint_credentials_are_hidden_and_sent_only_to_the_endpoint() {
     }
 }
 
+// macOS reads certificates from its keychain.
+#[cfg(target_os = "linux")]
+#[test]
+fn missing_certificates_are_not_reported_as_a_bad_token() {
+    let program = Program::new();
+    let mut command = program.command("model pull someone/tiny");
+    command.env("HF_ENDPOINT", "https://127.0.0.1:9");
+    command.env("SSL_CERT_FILE", "/dev/null");
+    command.env_remove("SSL_CERT_DIR");
+    let ran = finished(command.output().unwrap());
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("CA certificates"), "{}", ran.stderr);
+}
+
 /// Returns a body that never ends.
 fn endless(start: &'static [u8], more: &'static [u8]) -> Response {
     let pieces = stream::iter([Ok::<_, std::io::Error>(start)]);

@@ -1,4 +1,4 @@
-//! Size limits for the files in a model folder.
+//! Limits the size of the files in a model folder, reads the small ones, and rejects Git LFS pointers.
 //!
 //! A model folder is untrusted input. Nobody can predict how every library reacts to a malicious file, but the number
 //! of bytes that it reads can be limited.
@@ -10,24 +10,24 @@ use std::path::Path;
 use super::{MANIFEST_FILE, ModelError};
 
 /// Size limit for `tokenizer.json`. The largest known vocabularies, of 262,144 tokens, take 33 MB.
-const TOKENIZER: u64 = 64 << 20;
+const MAX_TOKENIZER: u64 = 64 << 20;
 /// Size limit for other JSON files. A `tokenizer_config.json` with thousands of added tokens takes 1.2 MB.
-const JSON: u64 = 16 << 20;
+const MAX_JSON: u64 = 16 << 20;
 /// Size limit for the manifest. It contains one line per file and ten per reference vector; published manifests take 10
 /// kB.
-const MANIFEST: u64 = 1 << 20;
+const MAX_MANIFEST: u64 = 1 << 20;
 /// Size limit for a graph or weights file: 17 billion float32 numbers.
 pub const MAX_FILE: u64 = 64 << 30;
 
-/// Start of a Git LFS pointer.
-const LFS: &[u8] = b"version https://git-lfs.github.com/spec/";
+/// Start of a [Git LFS pointer](https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md).
+const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 
 /// Returns the size limit for a file with this name.
 pub fn max_bytes(name: &str) -> u64 {
     match name {
-        "tokenizer.json" => TOKENIZER,
-        MANIFEST_FILE => MANIFEST,
-        _ if is_json(Path::new(name)) => JSON,
+        "tokenizer.json" => MAX_TOKENIZER,
+        MANIFEST_FILE => MAX_MANIFEST,
+        _ if is_json(Path::new(name)) => MAX_JSON,
         _ => MAX_FILE,
     }
 }
@@ -37,14 +37,14 @@ pub(super) fn is_json(path: &Path) -> bool {
     path.extension().is_some_and(|e| e == "json")
 }
 
-/// Returns an error if a file is a pointer of Git LFS (<https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md>), as
-/// after a `git clone` without `git lfs`.
+/// Returns an error if a file is a Git LFS pointer, as after a `git clone` without `git lfs`.
 pub(super) fn check_not_pointer(path: &Path) -> Result<(), ModelError> {
     let mut start = Vec::new();
     let file = File::open(path).map_err(ModelError::read(path))?;
-    let read = file.take(LFS.len() as u64).read_to_end(&mut start);
-    read.map_err(ModelError::read(path))?;
-    if start == LFS {
+    file.take(LFS_POINTER.len() as u64)
+        .read_to_end(&mut start)
+        .map_err(ModelError::read(path))?;
+    if start == LFS_POINTER {
         return Err(ModelError::File(format!(
             "`{}` is a Git LFS pointer, not the file itself: run `git lfs pull` in its repository",
             path.display()

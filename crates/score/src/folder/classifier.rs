@@ -1,35 +1,33 @@
 //! The head of a classifier: the labels that it was trained on, and the function that turns its logits into scores.
 //!
-//! The input is `id2label` and `problem_type` from `config.json`. The output is the labels in the order of the logits,
-//! and the function that the transformers text-classification pipeline applies by default.
+//! The input is `id2label`, or else `label2id` or `num_labels`, and `problem_type` from `config.json`. The output is
+//! the labels in the order of the logits, and the function that the transformers text-classification pipeline applies
+//! by default.
 
 use std::collections::{BTreeMap, HashSet};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
+use super::config::Config;
 use topicmill_core::model_kind::{ClassifierHead, HeadFunction};
 
 /// Number of labels that transformers assumes if a model names none.
-const UNNAMED: usize = 2;
+const DEFAULT_LABELS: usize = 2;
 /// Maximum number of labels without names; a damaged number could otherwise exhaust the memory.
 const MAX_UNNAMED: usize = 10_000;
 
-/// Reads the head from the `config.json` keys with the same names.
-pub(super) fn head(
-    id2label: Option<&Map<String, Value>>,
-    label2id: Option<&Map<String, Value>>,
-    num_labels: Option<usize>,
-    problem_type: Option<&str>,
-) -> Result<ClassifierHead, String> {
-    let key = if id2label.is_some() {
+/// Reads the head of a classifier.
+pub(super) fn head(config: &Config) -> Result<ClassifierHead, String> {
+    let num_labels = config.num_labels;
+    let key = if config.id2label.is_some() {
         "id2label"
     } else {
         "label2id"
     };
-    let labels = match (id2label, label2id) {
+    let labels = match (&config.id2label, &config.label2id) {
         (Some(names), _) => names_by_number(key, names.iter().map(by_number))?,
         (None, Some(numbers)) => names_by_number(key, numbers.iter().map(by_name))?,
-        (None, None) => match num_labels.unwrap_or(UNNAMED) {
+        (None, None) => match num_labels.unwrap_or(DEFAULT_LABELS) {
             // These are the default names in transformers.
             count @ ..=MAX_UNNAMED => (0..count).map(|n| format!("LABEL_{n}")).collect(),
             count => {
@@ -51,7 +49,7 @@ pub(super) fn head(
         ));
     }
     Ok(ClassifierHead {
-        function: function_of(problem_type, labels.len())?,
+        function: function_of(config.problem_type.as_deref(), labels.len())?,
         labels,
     })
 }
@@ -70,6 +68,7 @@ fn function_of(problem_type: Option<&str>, labels: usize) -> Result<HeadFunction
     }
 }
 
+/// Number and name of a label; `None` if they have the wrong types.
 type NumberedLabel = Option<(usize, String)>;
 
 fn by_number((number, name): (&String, &Value)) -> NumberedLabel {
@@ -86,8 +85,8 @@ fn names_by_number(
     entries: impl Iterator<Item = NumberedLabel>,
 ) -> Result<Vec<String>, String> {
     let mut names = BTreeMap::new();
-    for one in entries {
-        let Some((number, name)) = one else {
+    for entry in entries {
+        let Some((number, name)) = entry else {
             return Err(format!(
                 "`{key}` does not map numbers to names or names to numbers; correct it"
             ));
@@ -124,14 +123,7 @@ mod tests {
     use topicmill_core::table;
 
     fn read(config: &str) -> Result<ClassifierHead, String> {
-        let config: Value = serde_json::from_str(config).unwrap();
-        let count = config["num_labels"].as_u64();
-        head(
-            config["id2label"].as_object(),
-            config["label2id"].as_object(),
-            count.map(|count| count.try_into().unwrap()),
-            config["problem_type"].as_str(),
-        )
+        head(&serde_json::from_str(config).unwrap())
     }
 
     #[test]

@@ -10,15 +10,15 @@ use serde_json::{Map, Value};
 use super::classifier;
 use super::gliclass::{self, GliclassConfig};
 use super::learned::is_json_file_name;
-use topicmill_core::model_kind::{EmbeddingHead, LearnedLabels, ModelKind, NliClasses};
+use topicmill_core::model_kind::{
+    ClassifierHead, EmbeddingHead, LearnedLabels, ModelKind, NliClasses,
+};
 
 /// Token limit for a model that declares none.
 pub(super) const DEFAULT_MAX_TOKENS: usize = 512;
 
 /// A limit of this size or more means no limit; `tokenizer_config.json` contains 1e30 in that case.
-const NO_LIMIT: f64 = 1e6;
-/// The same limit for integers.
-const MOST_TOKENS: usize = 1_000_000;
+const NO_LIMIT: usize = 1_000_000;
 /// The mode in the `zero_shot` block that marks an embedding model.
 const EMBEDDING: &str = "embedding";
 /// The kind in a manifest, and the mode in the `zero_shot` block, that mark an NLI model.
@@ -41,10 +41,10 @@ pub(super) struct Config {
     #[serde(default)]
     model_type: String,
     architectures: Option<Vec<String>>,
-    problem_type: Option<String>,
-    num_labels: Option<usize>,
-    id2label: Option<Map<String, Value>>,
-    label2id: Option<Map<String, Value>>,
+    pub problem_type: Option<String>,
+    pub num_labels: Option<usize>,
+    pub id2label: Option<Map<String, Value>>,
+    pub label2id: Option<Map<String, Value>>,
     max_position_embeddings: Option<usize>,
     pub vocab_size: Option<usize>,
     pub pad_token_id: Option<u32>,
@@ -81,19 +81,23 @@ impl Config {
         if self.model_type == gliclass::MODEL_TYPE {
             return self.gliclass.head().map(ModelKind::Gliclass);
         }
-        match (&self.zero_shot, declared) {
-            (Some(block), _) if block.mode == EMBEDDING => {
-                block.embedding().map(ModelKind::Embedding)
-            }
-            (Some(block), _) if block.mode != NLI => Err(format!(
-                "`zero_shot.mode` is `{}`; topicmill supports `embedding` and `nli`",
-                block.mode
-            )),
-            (Some(_), _) | (None, Some(NLI)) => self.nli().map(ModelKind::Nli),
-            (None, None) if self.has_entailment() || !self.is_classifier() => {
-                self.nli().map(ModelKind::Nli)
-            }
-            (None, _) => self.classifier(),
+        if let Some(block) = &self.zero_shot {
+            return match block.mode.as_str() {
+                EMBEDDING => block.embedding().map(ModelKind::Embedding),
+                NLI => self.nli().map(ModelKind::Nli),
+                other => Err(format!(
+                    "`zero_shot.mode` is `{other}`; topicmill supports `embedding` and `nli`"
+                )),
+            };
+        }
+        let is_nli = match declared {
+            Some(kind) => kind == NLI,
+            None => self.has_entailment() || !self.is_classifier(),
+        };
+        if is_nli {
+            self.nli().map(ModelKind::Nli)
+        } else {
+            self.classifier().map(ModelKind::Classifier)
         }
     }
 
@@ -132,16 +136,13 @@ impl Config {
         })
     }
 
-    fn classifier(&self) -> Result<ModelKind, String> {
+    fn classifier(&self) -> Result<ClassifierHead, String> {
         if let Some(other) = self.other_head() {
             return Err(format!(
                 "its architecture is {other}; the architecture of a text classifier ends in {CLASSIFIER}"
             ));
         }
-        let (names, numbers) = (self.id2label.as_ref(), self.label2id.as_ref());
-        let problem_type = self.problem_type.as_deref();
-        let head = classifier::head(names, numbers, self.num_labels, problem_type);
-        head.map(ModelKind::Classifier)
+        classifier::head(self)
     }
 
     fn has_entailment(&self) -> bool {
@@ -213,31 +214,25 @@ impl Config {
 
     /// Returns the token limit of a sequence, special tokens included.
     pub fn max_tokens(&self, tokenizer: &TokenizerConfig) -> usize {
-        let unused = if OFFSET_POSITIONS
-            .split(' ')
-            .any(|kind| kind == self.model_type)
-        {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "the cast saturates, and numbers outside the limits are ignored"
+        )]
+        let of_tokenizer = tokenizer.model_max_length.map(|length| length as usize);
+        let mut offsets = OFFSET_POSITIONS.split(' ');
+        let unused = if offsets.any(|kind| kind == self.model_type) {
             2
         } else {
             0
         };
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "between 1 and a million"
-        )]
-        let tokenizer = tokenizer
-            .model_max_length
-            .filter(|n| (1.0..NO_LIMIT).contains(n))
-            .map(|n| n as usize);
-        let positions = self
-            .max_position_embeddings
-            .map(|n| n.saturating_sub(unused));
-        let own = self.zero_shot.as_ref().and_then(|z| z.max_length);
-        [tokenizer, positions, own]
+        let of_positions = self.max_position_embeddings;
+        let of_positions = of_positions.map(|positions| positions.saturating_sub(unused));
+        let of_block = self.zero_shot.as_ref().and_then(|block| block.max_length);
+        [of_tokenizer, of_positions, of_block]
             .into_iter()
             .flatten()
-            .filter(|n| (1..MOST_TOKENS).contains(n))
+            .filter(|limit| (1..NO_LIMIT).contains(limit))
             // The smallest limit applies: beyond it, the model has no positions or was not trained.
             .min()
             .unwrap_or(DEFAULT_MAX_TOKENS)

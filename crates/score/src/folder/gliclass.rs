@@ -49,15 +49,15 @@ impl GliclassConfig {
                 "it is a GLiClass model of the architecture `{other}`; topicmill supports `{ARCHITECTURE}`"
             ));
         }
-        let id = |id: Option<i64>, name: &str| {
-            let id = id.and_then(|id| u32::try_from(id).ok());
+        let token_id = |number: Option<i64>, name: &str| {
+            let id = number.and_then(|number| u32::try_from(number).ok());
             id.ok_or_else(|| {
                 format!("`{name}` is not a token id; copy `config.json` of the checkpoint")
             })
         };
         Ok(GliclassHead {
-            label_id: id(self.class_token_index, "class_token_index")?,
-            separator_id: id(self.text_token_index, "text_token_index")?,
+            label_id: token_id(self.class_token_index, "class_token_index")?,
+            separator_id: token_id(self.text_token_index, "text_token_index")?,
             prompt_first: self.prompt_first,
             max_labels: self.max_labels(),
             task_prompt: self.task_prompt()?,
@@ -69,8 +69,8 @@ impl GliclassConfig {
             return None;
         }
         let allocated = self.max_labels_alloc.as_u64();
-        let allocated = allocated.and_then(|most| usize::try_from(most).ok());
         allocated
+            .and_then(|labels| usize::try_from(labels).ok())
             .or(self.max_num_classes)
             .or(Some(DEFAULT_MAX_LABELS))
     }

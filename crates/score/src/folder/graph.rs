@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use super::ModelError;
 use super::bounds::check_not_pointer;
@@ -32,7 +32,13 @@ const MAX_DIMENSIONS: usize = 64;
 /// Maximum number of tokens, including padding, in a fixed batch shape: 2,048 texts of 512 tokens.
 const MAX_FIXED: usize = 1 << 20;
 /// Nesting depth of the main graph's inputs: the model has depth 0, and its main graph has depth 1.
-const OWN_DEPTH: u32 = 2;
+const MAIN_INPUT_DEPTH: u32 = 2;
+
+/// Wire types of protobuf (<https://protobuf.dev/programming-guides/encoding/>).
+const VARINT: u64 = 0;
+const FIXED_64: u64 = 1;
+const LENGTH_DELIMITED: u64 = 2;
+const FIXED_32: u64 = 5;
 
 /// The fixed sizes of a batch; `None` for a dynamic size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -102,9 +108,9 @@ enum Message {
 }
 
 impl Message {
-    /// Returns the type of message in a field.
-    fn field(self, number: u64) -> Option<Self> {
-        Some(match (self, number) {
+    /// Returns the type of the message in a field; `None` if the field is not needed.
+    fn inner(self, field: u64) -> Option<Self> {
+        Some(match (self, field) {
             (Self::Model, 7) | (Self::Attribute, 6 | 11) => Self::Graph,
             (Self::Model, 25) => Self::Function,
             (Self::Graph, 1) | (Self::Function, 7) => Self::Node,
@@ -130,27 +136,36 @@ pub fn metadata(graph: &Path) -> Result<GraphMetadata, ModelError> {
     check_not_pointer(graph)?;
     let file = File::open(graph).map_err(ModelError::read(graph))?;
     let reader = ProtobufReader::read(file).map_err(|error| ModelError::graph(graph, error))?;
-    let weights = reader
-        .weights
-        .into_iter()
-        .map(|name| {
-            let plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);
-            let path = Path::new(&name);
-            if name.is_empty() || name.contains(['\\', '\0']) || !path.components().all(plain) {
-                let detail = format!("its weights are outside its folder, in {name:?}");
-                return Err(ModelError::graph(graph, detail));
-            }
-            // Normalizes `./x` to `x`.
-            let parts = path.components().filter(|part| *part != Component::CurDir);
-            Ok(parts.collect::<std::path::PathBuf>().display().to_string())
-        })
-        .collect::<Result<_, _>>()?;
+    let mut weights = Vec::new();
+    for name in reader.weights {
+        weights.push(path_in_folder(&name).ok_or_else(|| {
+            let detail = format!("its weights are outside its folder, in {name:?}");
+            ModelError::graph(graph, detail)
+        })?);
+    }
     Ok(GraphMetadata {
         weights,
         is_int8: reader.is_int8,
         has_int8_weights: reader.has_int8_weights,
         ids: reader.ids,
     })
+}
+
+/// Returns the path of a weights file without `./`; `None` if the file is outside the folder of the graph.
+fn path_in_folder(name: &str) -> Option<String> {
+    let path = Path::new(name);
+    let is_inside = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+    if name.is_empty() || name.contains(['\\', '\0']) || !path.components().all(is_inside) {
+        return None;
+    }
+    let parts = path.components().filter(|part| *part != Component::CurDir);
+    Some(parts.collect::<PathBuf>().display().to_string())
+}
+
+/// Number and wire type of a field.
+struct Key {
+    field: u64,
+    wire_type: u64,
 }
 
 struct ProtobufReader {
@@ -183,6 +198,7 @@ impl ProtobufReader {
         Ok(reader)
     }
 
+    /// Reads a message up to `end`.
     fn message(&mut self, message: Message, end: u64, depth: u32) -> io::Result<()> {
         if depth > MAX_DEPTH {
             return Err(damaged());
@@ -195,51 +211,61 @@ impl ProtobufReader {
             _ => {}
         }
         while self.position < end {
-            let key = self.key()?;
-            match key & 7 {
-                0 => {
+            let Key { field, wire_type } = self.key()?;
+            match wire_type {
+                VARINT => {
                     let number = self.varint()?;
-                    match (message, key >> 3, self.shape.last_mut()) {
-                        (Message::Tensor, 2, _) => {
-                            self.has_int8_weights |= EIGHT_BITS.contains(&number);
-                        }
-                        (Message::Dimension, 1, Some(size)) => {
-                            *size = i64::try_from(number).unwrap_or(-1);
-                        }
-                        _ => {}
-                    }
+                    self.set_number(message, field, number);
                 }
-                1 => self.skip(8, end)?,
-                2 => {
+                FIXED_64 => self.skip(8, end)?,
+                LENGTH_DELIMITED => {
                     let length = self.varint()?;
-                    let stop = self
-                        .position
-                        .checked_add(length)
-                        .filter(|stop| *stop <= end);
-                    let stop = stop.ok_or_else(damaged)?;
-                    match (message, key >> 3, message.field(key >> 3)) {
-                        (_, _, Some(Message::Entry)) => self.entry(length)?,
-                        (_, _, Some(inner)) => self.message(inner, stop, depth + 1)?,
-                        (Message::Node, 4, _) => {
-                            let operator = self.bytes(length)?;
-                            self.is_int8 |= INT8.split(' ').any(|int8| int8.as_bytes() == operator);
-                        }
-                        (Message::Input, 1, _) => self.name = self.bytes(length)?,
-                        _ => self.skip(length, end)?,
+                    if length > end.saturating_sub(self.position) {
+                        return Err(damaged());
                     }
+                    self.field(message, field, length, depth)?;
                 }
-                5 => self.skip(4, end)?,
+                FIXED_32 => self.skip(4, end)?,
                 _ => return Err(damaged()),
             }
         }
         // Only the main graph's inputs count, not those of nested graphs.
-        if message == Message::Input && depth == OWN_DEPTH && self.name == IDS.as_bytes() {
+        let is_main_input = message == Message::Input && depth == MAIN_INPUT_DEPTH;
+        if is_main_input && self.name == IDS.as_bytes() {
             self.ids = std::mem::take(&mut self.shape);
         }
         if self.position == end {
             Ok(())
         } else {
             Err(damaged())
+        }
+    }
+
+    /// Keeps a number in a field of a message, if it is needed.
+    fn set_number(&mut self, message: Message, field: u64, number: u64) {
+        match (message, field, self.shape.last_mut()) {
+            (Message::Tensor, 2, _) => self.has_int8_weights |= EIGHT_BITS.contains(&number),
+            (Message::Dimension, 1, Some(size)) => *size = i64::try_from(number).unwrap_or(-1),
+            _ => {}
+        }
+    }
+
+    /// Reads a field of this length in bytes.
+    fn field(&mut self, message: Message, field: u64, length: u64, depth: u32) -> io::Result<()> {
+        let end = self.position + length;
+        match (message, field, message.inner(field)) {
+            (_, _, Some(Message::Entry)) => self.entry(length),
+            (_, _, Some(inner)) => self.message(inner, end, depth + 1),
+            (Message::Node, 4, _) => {
+                let operator = self.bytes(length)?;
+                self.is_int8 |= INT8.split(' ').any(|int8| int8.as_bytes() == operator);
+                Ok(())
+            }
+            (Message::Input, 1, _) => {
+                self.name = self.bytes(length)?;
+                Ok(())
+            }
+            _ => self.skip(length, end),
         }
     }
 
@@ -251,13 +277,13 @@ impl ProtobufReader {
         let end = self.position + length;
         let (mut key, mut value) = (Vec::new(), Vec::new());
         while self.position < end {
-            let field = self.key()?;
+            let Key { field, wire_type } = self.key()?;
             let length = self.varint()?;
-            if field & 7 != 2 || length > end.saturating_sub(self.position) {
+            if wire_type != LENGTH_DELIMITED || length > end.saturating_sub(self.position) {
                 return Err(damaged());
             }
             let text = self.bytes(length)?;
-            match field >> 3 {
+            match field {
                 1 => key = text,
                 2 => value = text,
                 _ => {}
@@ -291,10 +317,13 @@ impl ProtobufReader {
 
     /// Reads a field's number and wire type. A key longer than 32 bits is an error: other parsers truncate it and could
     /// then read a field that is skipped here.
-    fn key(&mut self) -> io::Result<u64> {
+    fn key(&mut self) -> io::Result<Key> {
         let key = self.varint()?;
-        let is_valid = u32::try_from(key).is_ok() && key >> 3 != 0;
-        is_valid.then_some(key).ok_or_else(damaged)
+        let (field, wire_type) = (key >> 3, key & 7);
+        if u32::try_from(key).is_err() || field == 0 {
+            return Err(damaged());
+        }
+        Ok(Key { field, wire_type })
     }
 
     fn varint(&mut self) -> io::Result<u64> {

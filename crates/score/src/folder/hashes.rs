@@ -21,16 +21,36 @@ use topicmill_core::hex;
 use super::ModelError;
 
 /// Name of the cache file, which is in the same folder as the hashed files.
-pub const HASH_CACHE_FILE: &str = ".hashes.toml";
+const HASH_CACHE_FILE: &str = ".hashes.toml";
 /// Minimum size of a file whose hash is cached; hashing a smaller file takes no noticeable time.
 const MIN_CACHED_BYTES: u64 = 64 << 20;
 
-/// Cache entry: a file's size, change time and hash.
+/// A cached hash, and the state of the file that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct CachedHash {
-    bytes: u64,
-    modified_ns: u64,
+    #[serde(flatten)]
+    stamp: FileStamp,
     sha256: String,
+}
+
+/// Size and change time of a file, which differ after any change of its content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct FileStamp {
+    bytes: u64,
+    /// The ctime in nanoseconds since 1970.
+    changed_ns: u64,
+}
+
+impl FileStamp {
+    fn of(path: &Path) -> Option<Self> {
+        let metadata = fs::metadata(path).ok()?;
+        let seconds = u64::try_from(metadata.ctime()).ok()?;
+        let nanoseconds = u64::try_from(metadata.ctime_nsec()).ok()?;
+        Some(Self {
+            bytes: metadata.len(),
+            changed_ns: seconds.checked_mul(1_000_000_000)? + nanoseconds,
+        })
+    }
 }
 
 /// Returns a file's SHA-256 in hex. For a large, unchanged file, the hash comes from the cache.
@@ -41,52 +61,44 @@ pub fn cached_hash(path: &Path) -> Result<String, ModelError> {
     hash_with_cache(path, MIN_CACHED_BYTES)
 }
 
-fn hash_with_cache(path: &Path, from: u64) -> Result<String, ModelError> {
-    let Some((bytes, modified_ns)) = stamp(path).filter(|(bytes, _)| *bytes >= from) else {
+fn hash_with_cache(path: &Path, min_bytes: u64) -> Result<String, ModelError> {
+    let stamp = FileStamp::of(path).filter(|stamp| stamp.bytes >= min_bytes);
+    let Some(stamp) = stamp else {
         return file_hash(path);
     };
     let cache = path.with_file_name(HASH_CACHE_FILE);
-    let name = path
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
-    let read_cache = || -> Option<BTreeMap<String, CachedHash>> {
-        toml::from_str(&fs::read_to_string(&cache).ok()?).ok()
-    };
-    if let Some(cached) = read_cache().and_then(|mut known| known.remove(&name))
-        && (cached.bytes, cached.modified_ns) == (bytes, modified_ns)
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if let Some(cached) = read_cache(&cache).remove(&*name)
+        && cached.stamp == stamp
     {
         return Ok(cached.sha256);
     }
     let sha256 = file_hash(path)?;
     // If the file changed during the read, the hash is not cached.
-    if stamp(path) == Some((bytes, modified_ns)) {
-        let mut known = read_cache().unwrap_or_default();
-        let entry = CachedHash {
-            bytes,
-            modified_ns,
+    if FileStamp::of(path) == Some(stamp) {
+        // Read again, because another process may have hashed a different file in the meantime.
+        let mut hashes = read_cache(&cache);
+        let cached = CachedHash {
+            stamp,
             sha256: sha256.clone(),
         };
-        known.insert(name, entry);
-        if let Err(error) = write(&cache, &known) {
+        hashes.insert(name.into_owned(), cached);
+        if let Err(error) = write_cache(&cache, &hashes) {
             tracing::debug!(%error, "cannot cache the hash of a model file");
         }
     }
     Ok(sha256)
 }
 
-/// Returns the size and the change time.
-fn stamp(path: &Path) -> Option<(u64, u64)> {
-    let metadata = fs::metadata(path).ok()?;
-    let seconds = u64::try_from(metadata.ctime()).ok()?;
-    let rest = u64::try_from(metadata.ctime_nsec()).ok()?;
-    Some((metadata.len(), seconds.checked_mul(1_000_000_000)? + rest))
+/// Returns the cached hashes by file name; empty if there is no cache, or it is damaged.
+fn read_cache(cache: &Path) -> BTreeMap<String, CachedHash> {
+    let text = fs::read_to_string(cache).unwrap_or_default();
+    toml::from_str(&text).unwrap_or_default()
 }
 
 /// Writes the cache atomically.
-fn write(cache: &Path, known: &BTreeMap<String, CachedHash>) -> io::Result<()> {
-    let text = toml::to_string(known).map_err(io::Error::other)?;
+fn write_cache(cache: &Path, hashes: &BTreeMap<String, CachedHash>) -> io::Result<()> {
+    let text = toml::to_string(hashes).map_err(io::Error::other)?;
     let scratch = cache.with_extension(format!("{}.tmp", std::process::id()));
     fs::write(&scratch, text)?;
     // Two processes may load the same model, and neither may read a partial file.

@@ -9,15 +9,15 @@ use topicmill_core::model_kind::{LearnedLabel, LearnedLabels};
 
 use super::{ModelError, bounds, read_json};
 
-/// The JSON file.
+/// The content of the JSON file.
 #[derive(Debug, Deserialize)]
-struct File {
+struct LabelVectorsFile {
     labels: Vec<LearnedLabel>,
 }
 
-/// Reads a model's file.
+/// Reads the learned label vectors in a file.
 pub(super) fn read(path: &Path) -> Result<LearnedLabels, ModelError> {
-    let file: File = read_json(path)?;
+    let file: LabelVectorsFile = read_json(path)?;
     LearnedLabels::new(file.labels).map_err(|detail| {
         ModelError::File(format!(
             "cannot use the label vectors in `{}`: {detail}; build the file again, or remove `label_vectors` from the \

@@ -62,8 +62,8 @@ pub struct Graph {
     /// External weights files.
     #[serde(default)]
     pub data: Vec<String>,
-    /// `cpu` or `cuda`.
-    pub device: String,
+    /// The processor that the graph is built for.
+    pub device: Processor,
     /// `fp32`, `fp16` or `int8`.
     pub precision: String,
     /// Maximum difference allowed between a logit and its reference.
@@ -222,49 +222,43 @@ impl Manifest {
         self.kind == kind.as_str() && same_head
     }
 
-    /// Selects the graph for a device, in the given precision; the default is float32 on a CPU and float16 on a GPU.
+    /// Selects the entry of the graph for a device, in the given precision; the default is float32 on a CPU and float16
+    /// on a GPU.
     pub(super) fn choose(
         &self,
         dir: &Path,
         processor: Processor,
         precision: Option<&str>,
-    ) -> Result<&str, ModelError> {
-        let present: Vec<(&str, &Graph)> = self
+    ) -> Result<GraphSpec, ModelError> {
+        let present: Vec<(&String, &Graph)> = self
             .graphs
             .iter()
             .filter(|(_, graph)| dir.join(&graph.file).is_file())
-            .map(|(name, graph)| (name.as_str(), graph))
             .collect();
         let with_precision = |precision: &str| {
             let mut graphs = present.iter();
-            graphs.find(|(_, graph)| {
-                graph.device == processor.as_str() && graph.precision == precision
-            })
+            graphs.find(|(_, graph)| graph.device == processor && graph.precision == precision)
         };
         let chosen = match (precision, processor) {
             (Some(precision), _) => with_precision(precision),
             (None, Processor::Cuda) => with_precision("fp16").or_else(|| with_precision("fp32")),
             (None, Processor::Cpu) => with_precision("fp32"),
         };
-        chosen.map(|(name, _)| *name).ok_or_else(|| {
-            let names: Vec<&str> = present.iter().map(|(name, _)| *name).collect();
-            ModelError::NoGraph(format!(
+        let Some((name, graph)) = chosen else {
+            let names: Vec<&str> = present.iter().map(|(name, _)| name.as_str()).collect();
+            return Err(ModelError::NoGraph(format!(
                 "the model folder `{}` has no graph for {processor} in {} (there is {})",
                 dir.display(),
                 precision.unwrap_or("fp32 or fp16"),
                 names.join(", ")
-            ))
-        })
-    }
-
-    /// Returns the entry for a graph.
-    pub(super) fn spec(&self, name: &str) -> GraphSpec {
-        GraphSpec {
-            name: name.to_owned(),
-            graph: self.graphs[name].clone(),
+            )));
+        };
+        Ok(GraphSpec {
+            name: (*name).clone(),
+            graph: (*graph).clone(),
             contract: self.contract.clone(),
             vectors: self.vectors.clone(),
-        }
+        })
     }
 }
 

@@ -1,40 +1,28 @@
-//! Selects a graph by file name, as in the Hub's exports, for folders without a manifest.
+//! Reads the file names of the Hub's exports, for folders without a manifest. In: the files of a folder and a
+//! precision. Out: the graph in this precision, its external weights files, and the precision that its name states.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{ModelError, required};
 
-/// Returns the path of the only graph in a folder, or of the graph in this precision.
+/// Returns the path of the graph in a precision; without a precision, of the float32 graph or the only one.
 pub(super) fn choose_graph(dir: &Path, precision: Option<&str>) -> Result<PathBuf, ModelError> {
-    let mut files = Vec::new();
-    for folder in [dir.to_owned(), dir.join("onnx")] {
-        if folder.is_dir() {
-            files.extend(files_in(&folder)?);
-        }
-    }
-    let has_extension = |path: &Path, known: &str| path.extension().is_some_and(|own| own == known);
-    let graphs: Vec<&PathBuf> = files
-        .iter()
-        .filter(|path| has_extension(path, "onnx"))
-        .collect();
-    if graphs.is_empty() {
-        let is_weights =
-            |path: &&PathBuf| has_extension(path, "safetensors") || has_extension(path, "bin");
-        return Err(match files.iter().rfind(is_weights) {
-            Some(weights) => ModelError::File(format!(
-                "`{}` has weights without a graph: make the graph with tools/model.py",
-                weights.display()
-            )),
-            None => ModelError::NoFile(dir.to_owned(), "*.onnx".to_owned()),
-        });
+    let mut files = files_in(dir)?;
+    let subfolder = dir.join("onnx");
+    if subfolder.is_dir() {
+        files.extend(files_in(&subfolder)?);
     }
     let relative = |path: &PathBuf| path.strip_prefix(dir).unwrap_or(path).display().to_string();
-    let names: Vec<String> = graphs.into_iter().map(relative).collect();
-    if let Some(graph) = select_graph(&names, precision) {
+    let graphs = files.iter().filter(|path| has_extension(path, "onnx"));
+    let graphs: Vec<String> = graphs.map(relative).collect();
+    if graphs.is_empty() {
+        return Err(no_graph(dir, &files));
+    }
+    if let Some(graph) = select_graph(&graphs, precision) {
         return Ok(dir.join(graph));
     }
-    let (dir, names) = (dir.display(), names.join(", "));
+    let (dir, names) = (dir.display(), graphs.join(", "));
     Err(match precision {
         Some(precision) => ModelError::Precision(format!(
             "the model folder `{dir}` has no graph of precision `{precision}` (looked for {}; there is {names})",
@@ -46,6 +34,23 @@ pub(super) fn choose_graph(dir: &Path, precision: Option<&str>) -> Result<PathBu
     })
 }
 
+/// Returns the error for a folder with these files, none of which is a graph.
+fn no_graph(dir: &Path, files: &[PathBuf]) -> ModelError {
+    let is_weights =
+        |path: &&PathBuf| has_extension(path, "safetensors") || has_extension(path, "bin");
+    match files.iter().rfind(is_weights) {
+        Some(weights) => ModelError::File(format!(
+            "`{}` has weights without a graph: make the graph with tools/model.py",
+            weights.display()
+        )),
+        None => ModelError::NoFile(dir.to_owned(), "*.onnx".to_owned()),
+    }
+}
+
+fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|own| own == extension)
+}
+
 /// Selects the graph in this precision, at the top or in `onnx/`, by the Hub's file names. Without a precision, this is
 /// the float32 graph or the only one.
 pub fn select_graph<'a, S: AsRef<str>>(
@@ -55,11 +60,12 @@ pub fn select_graph<'a, S: AsRef<str>>(
     let names = graph_names(precision.unwrap_or("fp32"));
     let in_onnx = names.iter().map(|name| format!("onnx/{name}"));
     let mut paths = names.iter().cloned().chain(in_onnx);
-    let found = paths.find_map(|path| graphs.iter().find(|graph| graph.as_ref() == path));
-    let only = graphs
-        .first()
-        .filter(|_| graphs.len() == 1 && precision.is_none());
-    found.or(only).map(AsRef::as_ref)
+    let named = paths.find_map(|path| graphs.iter().find(|graph| graph.as_ref() == path));
+    let only = match graphs {
+        [graph] if precision.is_none() => Some(graph),
+        _ => None,
+    };
+    named.or(only).map(AsRef::as_ref)
 }
 
 /// Returns the file names that the Hub uses for a graph in this precision.
@@ -110,16 +116,12 @@ pub(super) fn precision_of(graph: &Path, is_int8: bool) -> String {
 /// Returns the external weights files for a graph: the files that the graph names, and [those named like
 /// it](is_external_data).
 pub(super) fn external_data(graph: &Path, weights: &[String]) -> Result<Vec<PathBuf>, ModelError> {
-    let name = graph
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
+    let graph_name = graph.file_name().unwrap_or_default().to_string_lossy();
     let folder = graph.parent().expect("the graph was found in a folder");
     let mut files = files_in(folder)?;
     files.retain(|path| {
         let file = path.file_name().unwrap_or_default().to_string_lossy();
-        is_external_data(&file, &name)
+        is_external_data(&file, &graph_name)
     });
     for name in weights {
         files.push(required(folder, name)?);

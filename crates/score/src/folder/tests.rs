@@ -45,14 +45,14 @@ fn classes_are_selected_like_the_reference() {
     let of = |labels: &str| nli(&format!(r#"{{"label2id":{labels}}}"#));
     let parts = |c: NliClasses| (c.count, c.entailment, c.contradiction, c.neutral);
     assert_eq!(parts(nli(BART).unwrap()), (3, 2, 0, Some(1)));
-    for (labels, found) in table! {
+    for (labels, classes) in table! {
         // Entailment comes first, so the last class counts as contradiction.
         r#"{"entailment":0,"neutral":1,"contradiction":2}"#, (3, 0, 2, Some(1));
         // The position decides, not the name: class 0 counts as contradiction, although class 2 has that name.
         r#"{"neutral":0,"ENTAILMENT":1,"contradiction":2}"#, (3, 1, 0, Some(2));
         r#"{"entailment":0,"not_entailment":1}"#, (2, 0, 1, None);
     } {
-        assert_eq!(parts(of(labels).unwrap()), found, "{labels}");
+        assert_eq!(parts(of(labels).unwrap()), classes, "{labels}");
     }
     let two = nli(r#"{"id2label":{"0":"not_entailment","1":"entailment"}}"#).unwrap();
     assert_eq!(two.entailment, 1);
@@ -92,6 +92,19 @@ fn the_kind_follows_from_the_class_names() {
 }
 
 #[test]
+fn the_manifest_decides_the_kind_if_there_is_one() {
+    let config = r#"{"id2label":{"0":"entailment","1":"b","2":"c","3":"d"}}"#;
+    let manifest = "format = 1\nkind = \"classifier\"\nmax_tokens = 16\nvocab_size = 9\nclasses = [\"a\"]\n\
+                    files = {}\ngraphs = {}\n[contract]\noutput = \"logits\"\npad_id = 1\nmasked = 0.0\n\
+                    [[vectors]]\npremise = \"\"\ninput_ids = [1]\nlogits = [0.0]\n";
+    let dir = folder(&[("config.json", config), (MANIFEST_FILE, manifest)]);
+    assert_eq!(check_config(dir.path()).unwrap(), None);
+    fs::remove_file(dir.path().join(MANIFEST_FILE)).unwrap();
+    let error = check_config(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("2 or 3 classes"), "{error}");
+}
+
+#[test]
 fn the_token_limit_is_the_smallest_declared() {
     assert_eq!(max_tokens(BART, r#"{"model_max_length":1024}"#), 1024);
     assert_eq!(max_tokens(BART, r#"{"model_max_length":1e30}"#), 1024);
@@ -116,11 +129,11 @@ fn a_graph_is_selected_by_name_or_if_it_is_the_only_one() {
         let mut files = base.to_vec();
         files.extend(names.iter().map(|name| (*name, "z\u{5}graph")));
         let dir = folder(&files);
-        let found = ModelFolder::open(dir.path(), precision)?;
-        let path = found.graph.strip_prefix(dir.path()).unwrap().display();
-        Ok::<_, ModelError>((path.to_string(), found.precision))
+        let folder = ModelFolder::open(dir.path(), precision)?;
+        let path = folder.graph.strip_prefix(dir.path()).unwrap().display();
+        Ok::<_, ModelError>((path.to_string(), folder.precision))
     };
-    for (names, precision, found) in table! {
+    for (names, precision, selected) in table! {
         &["model.onnx", "model_fp16.onnx"][..], None, ("model.onnx", "fp32");
         &["onnx/model.onnx", "onnx/model_q4.onnx"], None, ("onnx/model.onnx", "fp32");
         &["bart.onnx"], None, ("bart.onnx", "fp32");
@@ -128,7 +141,7 @@ fn a_graph_is_selected_by_name_or_if_it_is_the_only_one() {
         &["model.onnx", "onnx/model_quantized.onnx"], Some("int8"), ("onnx/model_quantized.onnx", "int8");
     } {
         let (path, precision) = graph(names, precision).unwrap();
-        assert_eq!((&*path, &*precision), found, "{names:?}");
+        assert_eq!((&*path, &*precision), selected, "{names:?}");
     }
     let error = graph(&["a.onnx", "b.onnx"], None).unwrap_err();
     assert!(error.to_string().contains("(a.onnx, b.onnx)"), "{error}");
@@ -175,20 +188,23 @@ fn the_hash_covers_the_files_that_affect_a_score() {
 }
 
 /// Creates a model folder without a manifest, with one of the repository's graphs.
-fn around(graph: &str) -> tempfile::TempDir {
-    let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/it/fixtures");
+fn folder_with_graph(graph: &str) -> tempfile::TempDir {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/it/fixtures");
     let dir = tempfile::tempdir().unwrap();
     for name in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
-        let from = made.join("models/tiny-bart-made").join(name);
-        fs::copy(from, dir.path().join(name)).unwrap();
+        let file = fixtures.join("models/tiny-bart-made").join(name);
+        fs::copy(file, dir.path().join(name)).unwrap();
     }
-    fs::copy(made.join(graph), dir.path().join("model.onnx")).unwrap();
+    fs::copy(fixtures.join(graph), dir.path().join("model.onnx")).unwrap();
     dir
 }
 
+const INT8_GRAPH: &str = "models/tiny-bart-made/cpu-int8.onnx";
+const FLOAT32_GRAPH: &str = "models/tiny-bart-made/cpu-fp32.onnx";
+
 #[test]
 fn int8_graphs_are_recognised_by_their_operators() {
-    let dir = around("models/tiny-bart-made/cpu-int8.onnx");
+    let dir = folder_with_graph(INT8_GRAPH);
     let folder = ModelFolder::open(dir.path(), None).unwrap();
     assert_eq!(folder.precision, "int8");
     assert!(folder.depends_on_batch());
@@ -198,27 +214,36 @@ fn int8_graphs_are_recognised_by_their_operators() {
         let error = ModelFolder::open(dir.path(), Some(precision)).unwrap_err();
         assert!(error.to_string().contains("operators are int8"), "{error}");
     }
-    let dir = around("models/tiny-bart-made/cpu-fp32.onnx");
+}
+
+#[test]
+fn a_float32_graph_without_int8_weights_has_no_int8_mode() {
+    let dir = folder_with_graph(FLOAT32_GRAPH);
     let folder = ModelFolder::open(dir.path(), None).unwrap();
     assert_eq!(folder.precision, "fp32");
     // The graph is the same, but its scores must not be mixed with float32 scores.
     let rounded = ModelFolder::open(dir.path(), Some("bf16")).unwrap();
     assert_ne!(rounded.manifest_hash, folder.manifest_hash);
-    let error = ModelFolder::open(dir.path(), Some("int8-g32")).unwrap_err();
-    assert!(error.to_string().contains("not stored in int8"), "{error}");
-    let error = ModelFolder::open(dir.path(), Some("int8")).unwrap_err();
-    assert!(error.to_string().contains("model_int8.onnx"), "{error}");
+    for (precision, message) in [
+        ("int8-g32", "not stored in int8"),
+        ("int8", "model_int8.onnx"),
+    ] {
+        let error = ModelFolder::open(dir.path(), Some(precision)).unwrap_err();
+        assert!(error.to_string().contains(message), "{error}");
+    }
+}
+
+#[test]
+fn each_mode_of_a_graph_has_its_own_hash() {
     // 8-bit weights alone do not count: the graph computes in float32.
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/minilm-reddit-topics");
     let exact = ModelFolder::open(&shipped, None).unwrap();
     assert_eq!(exact.precision, "fp32");
     let mut hashes = vec![exact.manifest_hash];
-    for way in Rounding::reduced_modes() {
-        let rounded = ModelFolder::open(&shipped, Some(&way.to_string())).unwrap();
-        assert_eq!(
-            (rounded.precision, rounded.rounding),
-            (way.to_string(), way)
-        );
+    for mode in Rounding::reduced_modes() {
+        let name = mode.to_string();
+        let rounded = ModelFolder::open(&shipped, Some(&name)).unwrap();
+        assert_eq!((rounded.precision, rounded.rounding), (name, mode));
         hashes.push(rounded.manifest_hash);
     }
     // Without an int8 graph, `int8` is the most accurate int8 mode.
@@ -226,22 +251,18 @@ fn int8_graphs_are_recognised_by_their_operators() {
     assert_eq!(int8.manifest_hash, hashes[2]);
     hashes.sort_unstable();
     hashes.dedup();
-    assert_eq!(hashes.len(), 4, "each precision has its own hash");
+    assert_eq!(hashes.len(), 4);
 }
 
 #[test]
 fn a_fixed_shape_limits_the_tokens_in_a_text() {
-    let dir = around("classifiers/odd/fixed.onnx");
+    let dir = folder_with_graph("classifiers/odd/fixed.onnx");
     let folder = ModelFolder::open(dir.path(), None).unwrap();
     assert_eq!((folder.fixed.rows, folder.fixed.width), (Some(1), Some(16)));
     assert_eq!(folder.max_tokens, 16);
-    let dir = around("models/tiny-bart-made/cpu-fp32.onnx");
-    assert!(
-        !ModelFolder::open(dir.path(), None)
-            .unwrap()
-            .fixed
-            .is_fixed()
-    );
+    let dir = folder_with_graph(FLOAT32_GRAPH);
+    let folder = ModelFolder::open(dir.path(), None).unwrap();
+    assert!(!folder.fixed.is_fixed());
 }
 
 #[test]

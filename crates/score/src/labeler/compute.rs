@@ -33,24 +33,18 @@ impl Labeler {
             let Some(longest) = rows.iter().map(BatchRow::tokens).max() else {
                 continue;
             };
-            let mut halve = |mut rows: Vec<_>| {
-                let rest = rows.split_off(rows.len() / 2);
-                queue.push_front(rest);
-                // Queue both halves at the front: a started text holds memory until its last row, so it should finish
-                // first.
-                queue.push_front(rows);
-            };
             // The budget may have shrunk since the batch was planned.
             let padded = self.shapes().tokens(longest, rows.len());
             if rows.len() > 1 && padded > self.budget {
-                halve(rows);
+                queue_halves(&mut queue, rows);
                 continue;
             }
             let sequences: Vec<Sequence<'_>> = rows.iter().map(|row| row.sequence).collect();
             let error = match self.infer(&sequences) {
                 Ok(logits) => {
-                    let rows = rows.iter().enumerate();
-                    rows.for_each(|(i, row)| done(*row, Ok(logits.row(i))));
+                    for (i, row) in rows.iter().enumerate() {
+                        done(*row, Ok(logits.row(i)));
+                    }
                     continue;
                 }
                 Err(error) => error,
@@ -63,18 +57,18 @@ impl Labeler {
                 let error = self.text_error(error, row.tokens())?;
                 failed.insert(row.text);
                 done(row, Err(error));
-            } else {
-                if out_of_memory {
-                    self.computed.oom_splits += 1;
-                    self.set_batch_tokens(padded / 2);
-                }
-                tracing::warn!(
-                    rows = rows.len(),
-                    batch_tokens = self.budget,
-                    "a batch failed and is retried in halves: {error}"
-                );
-                halve(rows);
+                continue;
             }
+            if out_of_memory {
+                self.computed.oom_splits += 1;
+                self.set_batch_tokens(padded / 2);
+            }
+            tracing::warn!(
+                rows = rows.len(),
+                batch_tokens = self.budget,
+                "a batch failed and is retried in halves: {error}"
+            );
+            queue_halves(&mut queue, rows);
         }
         Ok(Completion::Done)
     }
@@ -121,12 +115,7 @@ impl Labeler {
     fn infer_empty(&mut self) -> Result<Logits, EngineError> {
         let (encoder, nothing) = (self.encoder(), EncodedText::default());
         let prompt = encoder.empty_prompt();
-        let row = match self.folder.kind {
-            ModelKind::Nli(_) => encoder.pair(&nothing, &nothing),
-            ModelKind::Embedding(_) | ModelKind::Classifier(_) => encoder.single(&nothing),
-            ModelKind::Gliclass(_) => encoder.prompted(&nothing, &prompt),
-        };
-        self.infer(&[row])
+        self.infer(&[encoder.row(&self.folder.kind, &nothing, &prompt)])
     }
 
     /// Computes a batch, padded to a shape that suits the engine, and checks that its output is finite.
@@ -136,8 +125,8 @@ impl Labeler {
         let (shapes, pad_id) = (self.shapes(), self.encoder.pad_id());
         let shape = shapes.padded_shape(longest, rows.len(), self.folder.fixed);
         let ids: Vec<_> = rows.iter().map(|row| row.ids()).collect();
-        let numbers = self.folder.kind.width();
-        let logits = fixed::infer(&mut *self.engine, &ids, longest, shape, pad_id, numbers)?;
+        let width = self.folder.kind.width();
+        let logits = fixed::infer(&mut *self.engine, &ids, longest, shape, pad_id, width)?;
         match logits.data.iter().filter(|x| !x.is_finite()).count() {
             0 => {
                 self.computed.tokens += lens.sum::<usize>() as u64;
@@ -152,20 +141,29 @@ impl Labeler {
                 self.width = Some(logits.width);
                 Ok(logits)
             }
-            several => Err(EngineError::NotFinite(several)),
+            count => Err(EngineError::NotFinite(count)),
         }
     }
 
     /// Returns true if the logits of a graph without a manifest look like the result of a softmax.
     fn are_probabilities(&self, logits: &Logits) -> bool {
-        let is_share = |x: &f32| (0.0..=1.0).contains(x);
-        let adds_up =
-            |row: &[f32]| row.iter().all(is_share) && (row.iter().sum::<f32>() - 1.0).abs() < 1e-4;
+        let is_probability = |x: &f32| (0.0..=1.0).contains(x);
+        let is_softmax = |row: &[f32]| {
+            row.iter().all(is_probability) && (row.iter().sum::<f32>() - 1.0).abs() < 1e-4
+        };
         let has_softmax = matches!(
             self.folder.kind,
             ModelKind::Nli(_) | ModelKind::Classifier(_)
         );
         let unchecked = has_softmax && self.folder.spec.is_none() && logits.width > 1;
-        unchecked && (0..logits.rows).all(|row| adds_up(logits.row(row)))
+        unchecked && (0..logits.rows).all(|row| is_softmax(logits.row(row)))
     }
+}
+
+/// Queues both halves of a batch at the front: a started text holds memory until its last row, so it should finish
+/// first.
+fn queue_halves<'r>(queue: &mut VecDeque<Vec<BatchRow<'r>>>, mut rows: Vec<BatchRow<'r>>) {
+    let rest = rows.split_off(rows.len() / 2);
+    queue.push_front(rest);
+    queue.push_front(rows);
 }

@@ -69,10 +69,18 @@ pub enum LabelerError {
     Raw(String),
     /// The learned label vectors belong to a different model.
     #[error(
-        "the model `{0}` computes vectors of {1} dimensions, but its learned label vectors have {2}; build their file \
-         again with this model, or remove `label_vectors` from the `zero_shot` block of its `config.json`"
+        "the model `{model}` computes vectors of {width} dimensions, but its learned label vectors have {learned}; \
+         build their file again with this model, or remove `label_vectors` from the `zero_shot` block of its \
+         `config.json`"
     )]
-    LearnedWidth(String, usize, usize),
+    LearnedWidth {
+        /// Name of the model.
+        model: String,
+        /// Number of dimensions in the model's vectors.
+        width: usize,
+        /// Number of dimensions in its learned label vectors.
+        learned: usize,
+    },
     /// A label's text leaves no room for the text to score.
     #[error(
         "label `{label}`: its hypothesis or description has {tokens} tokens, which leaves no room in the model's \
@@ -135,9 +143,10 @@ impl LabelerError {
             | Self::Raw(_)
             | Self::FittedToOther { .. }
             | Self::FittedWidth { .. } => FailureKind::Usage,
-            Self::Tokenize(_) | Self::Engine(_) | Self::LearnedWidth(..) | Self::Label { .. } => {
-                FailureKind::Model
-            }
+            Self::Tokenize(_)
+            | Self::Engine(_)
+            | Self::LearnedWidth { .. }
+            | Self::Label { .. } => FailureKind::Model,
         }
     }
 }

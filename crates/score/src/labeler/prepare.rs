@@ -1,7 +1,10 @@
-//! Prepares a label set for a model.
+//! Prepares a label set for a model. In: a label set, and label vectors that are known already. Out: the set with what
+//! the model reads of it, or the reason why the two do not fit.
 //!
 //! An NLI model needs tokenised hypotheses; an embedding model needs label vectors; a classifier needs the indices of
 //! the labels among its own; a GLiClass model needs one prompt with all labels.
+
+use std::borrow::Cow;
 
 use super::prepared::Labels;
 use super::prompt::prompt;
@@ -76,17 +79,17 @@ impl Labeler {
             let hypotheses = texts.texts.into_iter().map(|(_, text)| text);
             (texts.owners, Labels::Hypotheses(hypotheses.collect()))
         } else {
-            let learned = self.learned_vectors(set)?.map(|vectors| {
-                // The background has no learned vector.
-                let background = known.get(vectors.len()..).unwrap_or_default();
-                let vectors = vectors.into_iter().map(Some);
-                vectors
-                    .chain(background.iter().cloned())
-                    .collect::<Vec<_>>()
-            });
+            let known: Cow<'_, [Option<LabelVector>]> = match self.learned_vectors(set)? {
+                Some(learned) => {
+                    // The background has no learned vector.
+                    let background = known.iter().skip(learned.len()).cloned();
+                    Cow::Owned(learned.into_iter().map(Some).chain(background).collect())
+                }
+                None => Cow::Borrowed(known),
+            };
             // A label vector combines all texts or topics of its key, so there is one owner per key.
             let owners = (0..texts.keys).collect();
-            let vectors = self.label_vectors(set, texts, learned.as_deref().unwrap_or(known))?;
+            let vectors = self.label_vectors(set, texts, &known)?;
             (owners, Labels::Vectors(vectors))
         };
         self.log_learned_vectors(set);

@@ -1,4 +1,5 @@
-//! A label set prepared for one model: turns the rows of a text into scores.
+//! A label set prepared for one model. In: tokenised texts, and the model's output for their rows. Out: the rows to
+//! compute, and the scores of each text.
 
 use super::{PairState, TextError, TextResult};
 use crate::batch::BatchRow;
@@ -152,8 +153,8 @@ impl PreparedLabels {
         let logits: Vec<PairLogits> = cosines.into_iter().map(PairLogits::single).collect();
         let mut evidence = Evidence::new(&self.kind, self.mode, &logits, self.prior);
         if let Some(fitted) = &self.fitted {
-            let all: Vec<usize> = (0..self.count).collect();
-            evidence = evidence.fitted(fitted, &all, Some(vector))?;
+            let labels: Vec<usize> = (0..self.count).collect();
+            evidence = evidence.fitted(fitted, &labels, Some(vector))?;
         }
         Some(evidence.scores(self.temperature, self.threshold))
     }
@@ -235,6 +236,16 @@ impl PreparedLabels {
             1 => rows.remove(0),
             _ => Vec::new(),
         });
+        TextResult {
+            scores: self.scores(&logits, vector.as_ref()),
+            raw: raw.collect(),
+            logits,
+            vector,
+        }
+    }
+
+    /// Scores a text by the logits of its keys, `None` for skipped labels, and by its vector, if a fit reads it.
+    fn scores(&self, logits: &[Option<PairLogits>], vector: Option<&TextVector>) -> Scores {
         let (labels, mut pairs): (Vec<usize>, Vec<PairLogits>) = (0..)
             .zip(&logits[..self.count])
             .filter_map(|(label, logits)| Some((label, (*logits)?)))
@@ -246,18 +257,14 @@ impl PreparedLabels {
         let mut evidence = Evidence::new(&self.kind, self.mode, &pairs, prior);
         if let Some(fitted) = &self.fitted {
             evidence = evidence
-                .fitted(fitted, &labels, vector.as_ref())
+                .fitted(fitted, &labels, vector)
                 .expect("an embedding model computes a vector for each text");
         }
-        let mut scores = evidence.scores(self.temperature, self.threshold);
+        let scores = evidence.scores(self.temperature, self.threshold);
         if labels.len() < self.count {
-            scores = score::spread(&scores, &labels, self.count);
-        }
-        TextResult {
-            scores,
-            raw: raw.collect(),
-            logits,
-            vector,
+            score::spread(&scores, &labels, self.count)
+        } else {
+            scores
         }
     }
 

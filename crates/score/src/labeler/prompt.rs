@@ -37,26 +37,29 @@ pub fn prompt(
     }
     let encode = |words: &[&str]| encoder.encode_labels(words.iter().copied());
     let most = head.max_labels.unwrap_or(usize::MAX);
-    let all = encode(&words)?;
-    let fits = encoder.has_room(&all);
+    let encoded = encode(&words)?;
+    let fits = encoder.has_room(&encoded);
     if fits && words.len() <= most {
-        return Ok(all);
+        return Ok(encoded);
     }
-    let (mut first, mut limit) = (most.min(words.len()), format!("{most} labels"));
-    if !fits {
+    let (fitting, limit) = if fits {
+        (most, format!("{most} labels"))
+    } else {
+        let mut fitting = most.min(words.len());
+        // Slow, but only an error message needs the number of labels that fit.
+        while fitting > 0 && !encoder.has_room(&encode(&words[..fitting])?) {
+            fitting -= 1;
+        }
         let window = encoder.max_tokens();
-        limit = match encoder.task_tokens() {
+        let limit = match encoder.task_tokens() {
             0 => format!("{window} tokens"),
             task => format!("{window} tokens, of which the task prompt takes {task}"),
         };
-        // Slow, but only an error message needs the number of labels that fit.
-        while first > 0 && !encoder.has_room(&encode(&words[..first])?) {
-            first -= 1;
-        }
-    }
+        (fitting, limit)
+    };
     Err(LabelerError::TooManyLabels {
         model: model(),
-        labels: first_few(&names[first..], LISTED),
+        labels: first_few(&names[fitting..], LISTED),
         limit,
     })
 }

@@ -46,12 +46,12 @@ impl Labeler {
         let ModelKind::Embedding(head) = &self.folder.kind else {
             return Ok(None);
         };
-        let Some(found) = hypothesis::learned(&self.folder.kind, set) else {
+        let Some(learned) = hypothesis::learned(&self.folder.kind, set) else {
             return Ok(None);
         };
-        let of_label =
-            |vector: &[f64]| LabelVector::from_sums(head.softmax_scale, vec![vector.to_vec()]);
-        let vectors = found.into_iter().map(of_label).collect();
+        let label_vector =
+            |numbers: &[f64]| LabelVector::from_sums(head.softmax_scale, vec![numbers.to_vec()]);
+        let vectors = learned.into_iter().map(label_vector).collect();
         self.check_learned()?;
         Ok(Some(vectors))
     }
@@ -61,16 +61,19 @@ impl Labeler {
     /// # Errors
     /// [`LabelerError::LearnedWidth`] and [`LabelerError::Engine`].
     pub fn check_learned(&mut self) -> Result<(), LabelerError> {
-        let numbers = match &self.folder.kind {
+        let learned = match &self.folder.kind {
             ModelKind::Embedding(head) if !head.learned.is_empty() => head.learned.dimensions(),
             _ => return Ok(()),
         };
         let width = self.width()?;
-        if width == numbers {
+        if width == learned {
             return Ok(());
         }
-        let model = self.folder.name.clone();
-        Err(LabelerError::LearnedWidth(model, width, numbers))
+        Err(LabelerError::LearnedWidth {
+            model: self.folder.name.clone(),
+            width,
+            learned,
+        })
     }
 
     /// Computes the label vectors that are not known, one per key: the mean of the vectors of each label's texts.
@@ -111,25 +114,25 @@ impl Labeler {
                 source,
             });
         }
-        let mut means: Vec<Vec<f64>> = vec![Vec::new(); owners.len()];
-        // Summed in the order of the texts, so that batching does not change the result.
+        let mut sums: Vec<Vec<f64>> = vec![Vec::new(); owners.len()];
+        // In the order of the texts, so that batching does not change the result.
         for ((owner, _), vector) in texts.iter().zip(vectors) {
-            let mean = &mut means[*owner];
-            mean.resize(vector.len(), 0.0);
-            mean.iter_mut().zip(vector).for_each(|(sum, x)| *sum += x);
+            let sum = &mut sums[*owner];
+            sum.resize(vector.len(), 0.0);
+            sum.iter_mut().zip(vector).for_each(|(sum, x)| *sum += x);
         }
-        let mut means_by_key: Vec<Vec<Vec<f64>>> = vec![Vec::new(); keys];
-        for (mean, key) in means.into_iter().zip(owners) {
-            means_by_key[key].push(mean);
+        let mut sums_by_key: Vec<Vec<Vec<f64>>> = vec![Vec::new(); keys];
+        for (sum, key) in sums.into_iter().zip(owners) {
+            sums_by_key[key].push(sum);
         }
         let scale = match &self.folder.kind {
             ModelKind::Embedding(head) => head.softmax_scale,
             _ => unreachable!("only an embedding model has vectors"),
         };
-        let vector = |(key, means)| match known(key) {
+        let vector = |(key, sums)| match known(key) {
             Some(vector) => vector.clone(),
-            None => LabelVector::from_sums(scale, means),
+            None => LabelVector::from_sums(scale, sums),
         };
-        Ok(means_by_key.into_iter().enumerate().map(vector).collect())
+        Ok(sums_by_key.into_iter().enumerate().map(vector).collect())
     }
 }

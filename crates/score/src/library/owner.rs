@@ -11,31 +11,26 @@ pub fn untrusted_reason(path: &Path) -> Option<String> {
 }
 
 /// Like [`untrusted_reason`], with one more trusted user.
-pub(super) fn untrusted_reason_allowing(path: &Path, also: Option<u32>) -> Option<String> {
-    let me = rustix::process::geteuid().as_raw();
-    let reason = |path: &Path| -> Option<String> {
-        let path = if path.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            path
-        };
-        let Ok(metadata) = path.symlink_metadata() else {
-            return Some(format!("`{}` cannot be read", path.display()));
-        };
-        let owner = metadata.uid();
-        if ![0, me].contains(&owner) && Some(owner) != also {
-            return Some(format!("`{}` belongs to another user", path.display()));
-        }
-        is_writable_by_others(&metadata)
-            .then(|| format!("`{}` is writable by others", path.display()))
-    };
+pub(super) fn untrusted_reason_allowing(path: &Path, trusted: Option<u32>) -> Option<String> {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let resolved = path.canonicalize().ok();
     // Both the path as given and the path with symbolic links resolved are checked.
-    let mut folders = path
-        .ancestors()
-        .chain(resolved.iter().flat_map(|path| path.ancestors()));
-    folders.find_map(reason)
+    let resolved = resolved.iter().flat_map(|path| path.ancestors());
+    let mut files = path.ancestors().chain(resolved);
+    files.find_map(|file| reason_of(file, trusted))
+}
+
+/// Returns the reason why a file or folder itself is not trusted.
+fn reason_of(file: &Path, trusted: Option<u32>) -> Option<String> {
+    let name = file.display();
+    let Ok(metadata) = file.symlink_metadata() else {
+        return Some(format!("`{name}` cannot be read"));
+    };
+    let (owner, me) = (metadata.uid(), rustix::process::geteuid().as_raw());
+    if ![0, me].contains(&owner) && Some(owner) != trusted {
+        return Some(format!("`{name}` belongs to another user"));
+    }
+    is_writable_by_others(&metadata).then(|| format!("`{name}` is writable by others"))
 }
 
 /// Returns the owner of a file.

@@ -2,14 +2,13 @@
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
-use ort::environment::Environment;
+use ort::environment::{Environment, EnvironmentBuilder};
 use ort::ep::{self, ExecutionProvider};
 use ort::logging::LogLevel;
 
-use crate::library::{FoundBy, Library, Loaded};
-use crate::loading::{LoadError, locate_and_load};
+use crate::library::{FoundBy, Library, LoadOnce, locate_and_load};
+use crate::loading::LoadError;
 
 const LIBRARY: Library = Library::OnnxRuntime;
 
@@ -51,62 +50,54 @@ impl Runtime {
 /// does in `main`, because the API call does not turn off all telemetry.
 ///
 /// # Errors
-/// [`LoadError::NotFound`], [`LoadError::Missing`], [`LoadError::Load`], [`LoadError::Start`].
+/// See [`LoadError`].
 pub fn load_runtime(asked: Option<&Path>) -> Result<&'static Runtime, LoadError> {
-    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    // `OnceLock` has no stable fallible initialiser, so a lock prevents two threads from loading the library
-    // concurrently.
-    static LOADING: Mutex<()> = Mutex::new(());
+    static RUNTIME: LoadOnce<Runtime> = LoadOnce::new();
+    RUNTIME.get_or_load(|| start_runtime(asked))
+}
 
-    let _one_at_a_time = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(runtime) = RUNTIME.get() {
-        return Ok(runtime);
-    }
+/// Loads the library and starts its environment.
+fn start_runtime(asked: Option<&Path>) -> Result<Runtime, LoadError> {
     let variable = std::env::var_os("ORT_DYLIB_PATH");
-    let load = |path: &Path| {
-        // `ort` searches for a relative path next to the program, and panics if the program's path is unknown.
-        if path.is_relative()
-            && let Err(error) = std::env::current_exe()
-        {
-            let detail =
-                format!("the system does not show the path of the program ({error}): mount /proc");
-            return Err(LoadError::of_library(LIBRARY, path, detail));
-        }
-        ort::init_from(path).map_err(|error| {
-            // The `Display` of a failed dlopen omits the loader's message.
-            let message = match &error {
-                ort::LoadDynamicError::Dlopen { error, .. } => {
-                    error.source().map(ToString::to_string)
-                }
-                _ => None,
-            };
-            let detail = message.unwrap_or_else(|| error.to_string());
-            LoadError::of_library(LIBRARY, path, detail)
-        })
-    };
-    let Loaded {
-        value: builder,
-        path: library,
-        found_by,
-    } = locate_and_load(LIBRARY, asked, variable, load)?;
-    let start = |e: ort::Error| {
-        let detail = strip_location(&e.to_string());
-        LoadError::of_file(&library, detail, |_, detail| LoadError::Start {
-            library: LIBRARY,
-            detail,
-        })
-    };
-    let environment = builder
+    let loaded = locate_and_load(LIBRARY, asked, variable, load)?;
+    let environment = loaded
+        .value
         .with_name("topicmill")
         .with_telemetry(false)
         .build()
-        .map_err(start)?;
+        .map_err(|error| {
+            let detail = strip_location(&error.to_string());
+            LoadError::of_file(&loaded.path, detail, |_, detail| LoadError::Start {
+                library: LIBRARY,
+                detail,
+            })
+        })?;
     environment.set_log_level(LogLevel::Warning);
-    Ok(RUNTIME.get_or_init(|| Runtime {
+    Ok(Runtime {
         environment,
-        library,
-        found_by,
-    }))
+        library: loaded.path,
+        found_by: loaded.found_by,
+    })
+}
+
+fn load(path: &Path) -> Result<EnvironmentBuilder, LoadError> {
+    // `ort` searches for a relative path next to the program, and panics if the program's path is unknown.
+    if path.is_relative()
+        && let Err(error) = std::env::current_exe()
+    {
+        let detail =
+            format!("the system does not show the path of the program ({error}): mount /proc");
+        return Err(LoadError::of_library(LIBRARY, path, detail));
+    }
+    ort::init_from(path).map_err(|error| {
+        // The `Display` of a failed dlopen omits the loader's message.
+        let message = match &error {
+            ort::LoadDynamicError::Dlopen { error, .. } => error.source().map(ToString::to_string),
+            _ => None,
+        };
+        let detail = message.unwrap_or_else(|| error.to_string());
+        LoadError::of_library(LIBRARY, path, detail)
+    })
 }
 
 /// Strips the source location and all but the first line from a runtime message.
@@ -118,4 +109,17 @@ pub(super) fn strip_location(message: &str) -> String {
         .split_once(" : FAIL : ")
         .map_or(message, |(_, rest)| rest);
     message.lines().next().unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn source_locations_are_stripped_from_runtime_messages() {
+        let message = "/src/bridge.cc:2043 Provider& Get() [ONNXRuntimeError] : 1 : FAIL : Failed to load x.so\nmore\n";
+        assert_eq!(strip_location(message), "Failed to load x.so");
+        let plain = "Load model from m.onnx failed";
+        assert_eq!(strip_location(plain), plain);
+    }
 }

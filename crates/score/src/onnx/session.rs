@@ -7,8 +7,9 @@ use ort::session::Session;
 use ort::session::builder::GraphOptimizationLevel;
 use ort::value::{Outlet, TensorElementType, ValueType};
 
-use super::nvidia::nvidia_folders;
+use super::cuda;
 use super::runtime::{Runtime, strip_location};
+use crate::contract::NumberType;
 use crate::device::Device;
 use crate::loading::LoadError;
 use crate::ports::Port;
@@ -28,6 +29,7 @@ pub(super) struct GraphSource {
 const NO_KERNEL: &str = "fallback to CPU EP has been explicitly disabled";
 
 impl GraphSource {
+    /// Loads the graph on a device, which must not be [`Device::Auto`].
     pub fn session(&self, runtime: &Runtime, device: Device) -> Result<Session, LoadError> {
         let Device::Cuda(number) = device else {
             let built = self.build(runtime, None);
@@ -39,29 +41,33 @@ impl GraphSource {
         })?;
         self.build(runtime, Some(number)).map_err(|e| {
             let message = strip_location(&e.to_string());
-            // A damaged file is not the GPU's fault.
-            if message.starts_with("Load model from") || message.contains("External ") {
-                return graph_error(&self.graph, &message);
-            }
-            let detail = if message.contains(NO_KERNEL) {
-                format!(
-                    "this ONNX Runtime has no GPU kernel for some nodes of `{}`, which was built to run entirely on a \
-                     GPU; build the folder again with tools/model.py, or install ONNX Runtime 1.31.1",
-                    self.graph.display()
-                )
-            } else if missing.is_empty() {
-                message
-            } else {
-                let verb = if missing.len() == 1 { "is" } else { "are" };
-                let missing = missing.join(", ");
-                format!("{message}; {missing} {verb} missing next to ONNX Runtime and in the system's library path: \
-                         install CUDA 13 and cuDNN 9, for example with `pip install onnxruntime-gpu[cuda,cudnn]`")
-            };
-            LoadError::Cuda {
-                device: number,
-                detail,
-            }
+            self.cuda_error(number, message, &missing)
         })
+    }
+
+    /// Returns the error for a session that a GPU does not run. `missing` are libraries that were not found.
+    fn cuda_error(&self, device: u16, message: String, missing: &[&str]) -> LoadError {
+        // A damaged file is not the GPU's fault.
+        if message.starts_with("Load model from") || message.contains("External ") {
+            return graph_error(&self.graph, &message);
+        }
+        let detail = if message.contains(NO_KERNEL) {
+            format!(
+                "this ONNX Runtime has no GPU kernel for some nodes of `{}`, which was built to run entirely on a \
+                 GPU; build the folder again with tools/model.py, or install ONNX Runtime 1.31.1",
+                self.graph.display()
+            )
+        } else if missing.is_empty() {
+            message
+        } else {
+            let verb = if missing.len() == 1 { "is" } else { "are" };
+            let missing = missing.join(", ");
+            format!(
+                "{message}; {missing} {verb} missing next to ONNX Runtime and in the system's library path: install \
+                 CUDA 13 and cuDNN 9, for example with `pip install onnxruntime-gpu[cuda,cudnn]`"
+            )
+        };
+        LoadError::Cuda { device, detail }
     }
 
     fn build(&self, runtime: &Runtime, cuda: Option<u16>) -> ort::Result<Session> {
@@ -92,7 +98,7 @@ impl GraphSource {
 }
 
 /// Returns the CUDA provider for a device.
-pub(super) fn cuda_provider(number: u16) -> ep::CUDA {
+fn cuda_provider(number: u16) -> ep::CUDA {
     ep::CUDA::default()
         .with_device_id(i32::from(number))
         // By default, the arena grows by more than requested. Batches have few shapes, so it soon fits all of them.
@@ -102,7 +108,7 @@ pub(super) fn cuda_provider(number: u16) -> ep::CUDA {
 }
 
 /// Reports a graph that does not load, without the path in the runtime's message.
-pub(super) fn graph_error(graph: &Path, message: &str) -> LoadError {
+fn graph_error(graph: &Path, message: &str) -> LoadError {
     let preface = format!("Load model from {} failed:", graph.display());
     let detail = message.strip_prefix(&preface).unwrap_or(message);
     let detail = detail.trim_end_matches('.').to_owned();
@@ -112,60 +118,39 @@ pub(super) fn graph_error(graph: &Path, message: &str) -> LoadError {
 /// Returns the inputs or outputs of a session.
 pub(super) fn ports_of(outlets: &[Outlet]) -> Vec<Port> {
     let port = |outlet: &Outlet| {
-        let (kind, shape) = match outlet.dtype() {
+        let (number_type, shape) = match outlet.dtype() {
             ValueType::Tensor { ty, shape, .. } => {
-                let kind = match ty {
-                    TensorElementType::Int64 => "int64".to_owned(),
-                    TensorElementType::Int32 => "int32".to_owned(),
-                    TensorElementType::Float32 => "float32".to_owned(),
-                    TensorElementType::Float16 => "float16".to_owned(),
-                    other => other.to_string(),
+                let number_type = match ty {
+                    TensorElementType::Int64 => NumberType::Int64,
+                    TensorElementType::Int32 => NumberType::Int32,
+                    TensorElementType::Float32 => NumberType::Float32,
+                    TensorElementType::Float16 => NumberType::Float16,
+                    other => NumberType::Other(other.to_string()),
                 };
-                (Some(kind), Some(shape.to_vec()))
+                (Some(number_type), Some(shape.to_vec()))
             }
             _ => (None, None),
         };
         Port {
             name: outlet.name().to_owned(),
-            kind,
+            number_type,
             shape,
         }
     };
     outlets.iter().map(port).collect()
 }
 
-/// CUDA libraries that the provider needs.
-mod cuda {
-    use ort::ep::cuda::{CUDA_DYLIBS, CUDNN_DYLIBS};
-    use ort::util::preload_dylib;
+#[cfg(test)]
+mod tests {
+    use super::cuda_provider;
 
-    use super::{Runtime, nvidia_folders};
-
-    /// The driver, which is installed with the kernel module rather than from a wheel.
-    const DRIVER: &str = "libcuda.so.1";
-
-    /// Loads the libraries of the CUDA provider, from pip's folders next to ONNX Runtime or from the system's path, so
-    /// that the provider finds them. Returns the names of missing ones, or an error if CUDA cannot work at all.
-    pub fn preload(runtime: &Runtime) -> Result<Vec<&'static str>, String> {
-        if !runtime.has_cuda() {
-            return Err(format!(
-                "the ONNX Runtime at `{}` was built without CUDA; install `onnxruntime-gpu`",
-                runtime.library().display()
-            ));
+    #[test]
+    fn tf32_is_disabled_on_a_gpu() {
+        // ONNX Runtime uses TF32 by default.
+        let options = format!("{:?}", cuda_provider(3));
+        for (key, value) in [("use_tf32", "false"), ("device_id", "3")] {
+            let places = [key, value].map(|word| options.find(&format!("\"{word}\"")));
+            assert!(matches!(places, [Some(k), Some(v)] if k < v), "{options}");
         }
-        if preload_dylib(DRIVER).is_err() {
-            return Err(format!(
-                "`{DRIVER}` cannot be loaded, so there is no NVIDIA driver and no GPU here; install the driver"
-            ));
-        }
-        let folders = nvidia_folders(runtime.library());
-        let load = |name: &str| {
-            folders
-                .iter()
-                .any(|folder| preload_dylib(folder.join(name)).is_ok())
-                || preload_dylib(name).is_ok()
-        };
-        let needed = CUDA_DYLIBS.iter().chain(CUDNN_DYLIBS);
-        Ok(needed.copied().filter(|name| !load(name)).collect())
     }
 }

@@ -1,18 +1,20 @@
 //! Loads OpenVINO, once per process.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use ::openvino::{CompiledModel, Core, DeviceType, InferenceError, PropertyKey, RwPropertyKey};
 use openvino_sys::library as c_library;
 
 use crate::folder::Rounding;
-use crate::library::{FoundBy, Library};
-use crate::loading::{LoadError, locate_and_load};
+use crate::library::{FoundBy, Library, LoadOnce, locate_and_load};
+use crate::loading::LoadError;
 
 const LIBRARY: Library = Library::OpenVino;
 /// A function that every version of the library exports; it identifies the file.
 const MARKER_SYMBOL: &[u8] = b"ov_get_openvino_version";
+/// Size of the kernel cache, in shapes: batches have hundreds of shapes, and each kernel takes memory.
+const KERNEL_CACHE_SHAPES: &str = "128";
 
 /// The loaded OpenVINO.
 pub struct OpenVino {
@@ -78,50 +80,43 @@ impl OpenVino {
         ];
         let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
         core.set_properties(&DeviceType::CPU, properties)?;
-        let read = core.read_model_from_file(graph, "")?;
-        core.compile_model(&read, DeviceType::CPU)
+        let model = core.read_model_from_file(graph, "")?;
+        core.compile_model(&model, DeviceType::CPU)
     }
 }
-
-/// Size of the kernel cache, in shapes: batches have hundreds of shapes, and each kernel takes memory.
-const KERNEL_CACHE_SHAPES: &str = "128";
 
 /// Loads OpenVINO from `asked`, or from where the search finds it. Later calls in the process return the library that
 /// the first call loaded.
 ///
 /// # Errors
-/// [`LoadError::NotFound`], [`LoadError::Missing`], [`LoadError::Load`], [`LoadError::Start`].
+/// See [`LoadError`].
 pub fn load_openvino(asked: Option<&Path>) -> Result<&'static OpenVino, LoadError> {
-    static RUNTIME: OnceLock<OpenVino> = OnceLock::new();
-    // `OnceLock` has no stable fallible initialiser, so a lock prevents two threads from loading the library
-    // concurrently.
-    static LOADING: Mutex<()> = Mutex::new(());
+    static RUNTIME: LoadOnce<OpenVino> = LoadOnce::new();
+    RUNTIME.get_or_load(|| start_openvino(asked))
+}
 
-    let _one_at_a_time = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(runtime) = RUNTIME.get() {
-        return Ok(runtime);
-    }
+/// Loads the library and starts its CPU plugin.
+fn start_openvino(asked: Option<&Path>) -> Result<OpenVino, LoadError> {
     if !is_cpu_supported() {
-        return Err(start("this CPU has no AVX2, which OpenVINO requires"));
+        return Err(start_error("this CPU has no AVX2, which OpenVINO requires"));
     }
     let loaded = locate_and_load(LIBRARY, asked, None, load)?;
-    let core = Core::new().map_err(|error| start(&error.to_string()))?;
-    let capabilities = PropertyKey::DeviceCapabilities;
+    let core = Core::new().map_err(|error| start_error(&error.to_string()))?;
     let capabilities = core
-        .get_property(&DeviceType::CPU, &capabilities)
-        .map_err(|error| start(&format!("its CPU plugin does not work ({error})")))?;
+        .get_property(&DeviceType::CPU, &PropertyKey::DeviceCapabilities)
+        .map_err(|error| start_error(&format!("its CPU plugin does not work ({error})")))?;
     let build = ::openvino::version().build_number;
-    Ok(RUNTIME.get_or_init(|| OpenVino {
+    Ok(OpenVino {
         core: Mutex::new(core),
         library: loaded.path,
         found_by: loaded.found_by,
         // The rest is the build number and the branch.
         version: build.split('-').next().unwrap_or_default().to_owned(),
         has_bf16: capabilities.split_whitespace().any(|word| word == "BF16"),
-    }))
+    })
 }
 
-fn start(detail: &str) -> LoadError {
+fn start_error(detail: &str) -> LoadError {
     LoadError::Start {
         library: LIBRARY,
         detail: detail.lines().last().unwrap_or_default().trim().to_owned(),

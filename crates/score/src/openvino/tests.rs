@@ -62,10 +62,10 @@ fn batch(folder: &ModelFolder, lengths: &[usize]) -> Batch {
     Batch::new(rows, width, folder.pad_id.unwrap_or_default())
 }
 
-fn apart(a: &[f32], b: &[f32]) -> f32 {
+fn max_difference(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
-    let apart = a.iter().zip(b).map(|(a, b)| (a - b).abs());
-    apart.fold(0.0, f32::max)
+    let differences = a.iter().zip(b).map(|(a, b)| (a - b).abs());
+    differences.fold(0.0, f32::max)
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn results_agree_with_onnx_runtime_on_every_kind_of_graph() {
         let batch = batch(&folder, &[40, 17, 3]);
         let (a, b) = (onnx.infer(&batch).unwrap(), openvino.infer(&batch).unwrap());
         assert_eq!((a.rows, a.width), (b.rows, b.width), "{model}");
-        let off = apart(&a.data, &b.data);
+        let off = max_difference(&a.data, &b.data);
         assert!(off < 1e-4, "{model}: {off}");
     }
 }
@@ -97,7 +97,7 @@ fn a_row_gets_the_same_result_alone_and_with_longer_rows() {
             &[12, 60, 60, 60, 60, 60, 60, 60],
         ] {
             let among = engine.infer(&batch(&folder, lengths)).unwrap();
-            let off = apart(alone.row(0), among.row(0));
+            let off = max_difference(alone.row(0), among.row(0));
             assert!(off < 1e-5, "{model} among {lengths:?}: {off}");
         }
     }
@@ -106,15 +106,15 @@ fn a_row_gets_the_same_result_alone_and_with_longer_rows() {
 #[test]
 fn a_rounded_row_gets_the_same_result_with_any_number_of_equally_wide_rows() {
     let Some(options) = options() else { return };
-    let ways = Rounding::reduced_modes().map(|way| (MODELS[0], way, 1));
+    let modes = Rounding::reduced_modes().map(|mode| (MODELS[0], mode, 1));
     let classifier = (CLASSIFIER, Rounding::Bf16, MIN_ROWS);
     // On an Intel Xeon with AMX, the last layer sums 31 rows of 64 tokens in a different order than 8 rows: the logits
     // differ by 2.4e-7. On an AMD EPYC, they are equal.
     let is_intel =
         fs::read_to_string("/proc/cpuinfo").is_ok_and(|cpu| cpu.contains("GenuineIntel"));
     let allowed = if is_intel { 1e-6 } else { 0.0 };
-    for (model, way, least) in ways.chain([classifier]) {
-        let name = way.to_string();
+    for (model, mode, least) in modes.chain([classifier]) {
+        let name = mode.to_string();
         let (folder, mut engine) =
             OpenVinoEngine::open(&repository(model), Some(&name), &options).unwrap();
         assert_eq!(folder.precision, name);
@@ -122,10 +122,10 @@ fn a_rounded_row_gets_the_same_result_with_any_number_of_equally_wide_rows() {
             let alone = engine.infer(&batch(&folder, &vec![len; least])).unwrap();
             for rows in [least + 1, least + 2, least + 4, 31] {
                 let among = engine.infer(&batch(&folder, &vec![len; rows])).unwrap();
-                let off = apart(alone.row(0), among.row(0));
+                let off = max_difference(alone.row(0), among.row(0));
                 assert!(
                     off <= allowed,
-                    "{model} in {way}: {rows} rows of {len} tokens: {off}"
+                    "{model} in {mode}: {rows} rows of {len} tokens: {off}"
                 );
             }
         }
@@ -139,8 +139,8 @@ fn a_rounded_score_does_not_depend_on_its_batch() {
     let texts: Vec<String> = (0..60)
         .map(|words| "stars and soup, ".repeat(words % 17) + &"!".repeat(words / 20))
         .collect();
-    for way in Rounding::reduced_modes() {
-        let name = way.to_string();
+    for mode in Rounding::reduced_modes() {
+        let name = mode.to_string();
         let (folder, engine) =
             OpenVinoEngine::open(&repository(MODELS[0]), Some(&name), &options).unwrap();
         let mut labeler = Labeler::load(folder, Box::new(engine), 700).unwrap();
@@ -154,7 +154,7 @@ fn a_rounded_score_does_not_depend_on_its_batch() {
         assert_eq!(among.len(), texts.len());
         for (text, among) in texts.iter().zip(&among) {
             let alone = &score(std::slice::from_ref(text))[0];
-            assert_eq!(alone, among, "{way}: {text:?}");
+            assert_eq!(alone, among, "{mode}: {text:?}");
         }
     }
 }

@@ -23,8 +23,8 @@ pub struct Prompt {
     head: GliclassHead,
     /// The two tokens as text; no label may contain them.
     tokens: [String; 2],
-    /// Tokenizer for texts after the start of a row; `None` if the encoder's tokenizer suits them.
-    later: Option<Tokenizer>,
+    /// Tokenizer for texts after the start of a row; `None` if the encoder's own is suitable.
+    within_row: Option<Tokenizer>,
     /// Token ids of the task prompt alone; empty if there is none.
     task_ids: Vec<u32>,
 }
@@ -42,9 +42,9 @@ impl Encoder {
     ) -> Result<Self, TokenizeError> {
         let added = self.tokenizer.get_added_tokens_decoder();
         let token = |id: u32, name: &str| {
-            let exact = |token: &&AddedToken| token.special && !token.lstrip && !token.rstrip;
-            let found = added.get(&id).filter(exact);
-            found.map(|token| token.content.clone()).ok_or_else(|| {
+            let is_exact = |token: &&AddedToken| token.special && !token.lstrip && !token.rstrip;
+            let token = added.get(&id).filter(is_exact);
+            token.map(|token| token.content.clone()).ok_or_else(|| {
                 let detail = format!(
                     "{id} (`{name}` of `config.json`) is not the id of one of its special tokens; copy the \
                      checkpoint's own files, and build the folder again with tools/model.py"
@@ -56,21 +56,23 @@ impl Encoder {
             token(head.label_id, "class_token_index")?,
             token(head.separator_id, "text_token_index")?,
         ];
-        let mut later = later_tokenizer(&self.tokenizer);
-        if let Some(later) = later.take_if(|_| head.prompt_first) {
-            // Neither labels nor text are at the start of a row.
-            self.tokenizer = later;
+        let mut within_row = tokenizer_within_row(&self.tokenizer);
+        // If the labels come first, neither they nor the text are at the start of a row.
+        if head.prompt_first
+            && let Some(tokenizer) = within_row.take()
+        {
+            self.tokenizer = tokenizer;
         }
         let mut task_ids: Vec<u32> = Vec::new();
         if !head.task_prompt.is_empty() {
-            let tokenizer = later.as_ref().unwrap_or(&self.tokenizer);
+            let tokenizer = within_row.as_ref().unwrap_or(&self.tokenizer);
             let encoding = catch_panic(|| tokenizer.encode_fast(head.task_prompt.as_str(), false));
             task_ids.extend(encoding.map_err(TokenizeError::Encode)?.get_ids());
         }
         self.prompt = Some(Prompt {
             head: head.clone(),
             tokens,
-            later,
+            within_row,
             task_ids,
         });
         self.check_task_prompt(&head.task_prompt, path)?;
@@ -103,9 +105,16 @@ impl Encoder {
         tokens.find(|token| words.contains(token))
     }
 
+    /// Returns true if the labels precede the text.
+    fn is_prompt_first(&self) -> bool {
+        let prompt = self.prompt.as_ref();
+        prompt.is_some_and(|prompt| prompt.head.prompt_first)
+    }
+
     /// Returns the number of tokens in the task prompt alone; 0 if there is none.
     pub(crate) fn task_tokens(&self) -> usize {
-        self.prompt.as_ref().map_or(0, |one| one.task_ids.len())
+        let prompt = self.prompt.as_ref();
+        prompt.map_or(0, |prompt| prompt.task_ids.len())
     }
 
     /// Returns a text with the task prompt before it, if the model reads it there.
@@ -129,7 +138,7 @@ impl Encoder {
         labels: impl Iterator<Item = &'l str>,
     ) -> Result<EncodedText, TokenizeError> {
         let prompt = self.prompt.as_ref().expect("the model has a prompt");
-        let tokenizer = prompt.later.as_ref().unwrap_or(&self.tokenizer);
+        let tokenizer = prompt.within_row.as_ref().unwrap_or(&self.tokenizer);
         let mut ids = Vec::new();
         for label in labels {
             let encoding = catch_panic(|| tokenizer.encode_fast(label, false));
@@ -159,16 +168,14 @@ impl Encoder {
 
     /// Returns true if the window has room for a prompt, the task prompt and at least one token of a text.
     pub(crate) fn has_room(&self, prompt: &EncodedText) -> bool {
-        let first = self.prompt.as_ref().filter(|one| one.head.prompt_first);
-        let before_text = first.map_or(0, |one| one.task_ids.len());
-        self.prompt_room(prompt.len()) > before_text
+        let before_text = self.is_prompt_first().then(|| self.task_tokens());
+        self.prompt_room(prompt.len()) > before_text.unwrap_or(0)
     }
 
     /// Joins a text and a prompt into a sequence; if it is too long, the text is truncated.
     pub fn prompted<'a>(&'a self, text: &'a EncodedText, prompt: &'a EncodedText) -> Sequence<'a> {
         let text = &text.ids[..text.len().min(self.prompt_room(prompt.len()))];
-        let is_first = |one: &Prompt| one.head.prompt_first;
-        let (first, second) = if self.prompt.as_ref().is_some_and(is_first) {
+        let (first, second) = if self.is_prompt_first() {
             (&*prompt.ids, text)
         } else {
             (text, &*prompt.ids)
@@ -182,21 +189,21 @@ impl Encoder {
 }
 
 /// Returns the tokenizer for texts after the start of a row, if it differs: some tokenizers add a space at the start.
-fn later_tokenizer(tokenizer: &Tokenizer) -> Option<Tokenizer> {
+fn tokenizer_within_row(tokenizer: &Tokenizer) -> Option<Tokenizer> {
     let mut steps = tokenizer.get_pre_tokenizer()?.clone();
     if !forget_start(&mut steps) {
         return None;
     }
-    let mut later = tokenizer.clone();
-    later.with_pre_tokenizer(Some(steps));
-    Some(later)
+    let mut within_row = tokenizer.clone();
+    within_row.with_pre_tokenizer(Some(steps));
+    Some(within_row)
 }
 
 /// Stops a pre-tokenizer from treating any text as the start of a row; returns true if that changes the pre-tokenizer.
 fn forget_start(step: &mut PreTokenizerWrapper) -> bool {
     match step {
-        PreTokenizerWrapper::Metaspace(one) if one.prepend_scheme == PrependScheme::First => {
-            one.prepend_scheme = PrependScheme::Never;
+        PreTokenizerWrapper::Metaspace(space) if space.prepend_scheme == PrependScheme::First => {
+            space.prepend_scheme = PrependScheme::Never;
             true
         }
         PreTokenizerWrapper::Sequence(steps) => {
