@@ -82,9 +82,14 @@ impl Change {
         self.p < SIGNIFICANCE
     }
 
-    /// Returns true if the change without a constant mix of subreddits differs by half a percentage point or more.
+    /// Returns the part of the raw change that is due to the mix of subreddits, without its sign.
+    pub fn mix_effect(&self) -> f64 {
+        (self.share.raw_difference() - self.share.difference()).abs()
+    }
+
+    /// Returns true if the raw change differs by half a percentage point or more.
     pub fn depends_on_mix(&self) -> bool {
-        (self.share.raw_difference() - self.share.difference()).abs() >= 0.005
+        self.mix_effect() >= 0.005
     }
 }
 
