@@ -93,8 +93,8 @@ impl Guard {
     fn cookie(&self, entered: &str) -> Option<HeaderValue> {
         let token = self.token.as_ref()?;
         constant_time_eq(&digest(entered.trim()), token).then(|| {
-            // Without `Path`, browsers send the cookie only to pages next to the login page, so other programs behind the
-            // same proxy do not get it. It is not `Secure` because the server speaks plain HTTP.
+            // Without `Path`, browsers send the cookie only to pages next to the login page, and not to other programs
+            // behind the same proxy. It is not `Secure` because the server speaks plain HTTP.
             let cookie = format!("{TOKEN_COOKIE}={token}; HttpOnly; SameSite=Strict");
             HeaderValue::from_str(&cookie).expect("hexadecimal digits are valid in a header")
         })
