@@ -20,16 +20,16 @@ use crate::schedule::{OverdueSchedule, has_file_changed};
 
 use topicmill_core::{
     Fitted, LabelSet, MAX_CLOCK_SETBACK, MAX_CLOCK_SKEW, RunStatus, ScheduledRunStatus, SourceKind,
-    Stage, Timestamp,
+    Timestamp,
 };
 use topicmill_review::evaluate::Counted;
 use topicmill_review::quality::{self, MeasuredQuality};
 use topicmill_store::{
-    ArchiveState, Failure, Gap, LabellingState, LastRun, NewestPost, RunId, RunRow,
-    ScheduledRunRow, StageRuns, Store, StoreError, UnfinishedRun,
+    ArchiveState, Failure, Gap, LabellingState, LastRun, NewestPost, RunRow, ScheduledRunRow,
+    StageRuns, Store, StoreError, UnfinishedRun,
 };
 
-pub use self::limits::{Limits, OUTDATED, Problem};
+pub use self::limits::{Check, Limits, OUTDATED, Problem};
 pub use self::next::NextCommand;
 pub use self::topics::FailedTopic;
 
@@ -60,7 +60,7 @@ pub struct StatusReport {
     /// The time since which every stored post older than 36 hours has been compared with the archive.
     pub archive_reconciled_at: Option<Timestamp>,
     /// The active runs.
-    pub running: Vec<ActiveRun>,
+    pub running: Vec<UnfinishedRun>,
     /// The last finished run of each stage.
     pub stages: Vec<LastRun>,
     /// The counts of each stage in the last 24 hours.
@@ -116,21 +116,6 @@ pub struct StatusOptions<'a> {
     pub defaults: Option<(&'a LabelSet, &'a str)>,
 }
 
-/// An active run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ActiveRun {
-    /// The run's id.
-    pub id: RunId,
-    /// The stage.
-    pub stage: Stage,
-    /// Host and process.
-    pub worker: String,
-    /// The start of the run.
-    pub started_at: Timestamp,
-    /// The time of the last heartbeat.
-    pub seen_at: Timestamp,
-}
-
 impl StatusReport {
     /// Reads the state of the pipeline.
     ///
@@ -171,7 +156,7 @@ impl StatusReport {
         let pace = posts_per_sec.filter(|_| labels_current);
         let mut report = Self {
             now,
-            seconds_left: pace.and_then(|pace| seconds(backlog.unlabelled, pace)),
+            seconds_left: pace.and_then(|pace| seconds_to_label(backlog.unlabelled, pace)),
             labels_current,
             pipeline_error: options.pipeline_error,
             backlog,
@@ -210,7 +195,8 @@ impl StatusReport {
     ) -> Result<(), StoreError> {
         let entries = &pipeline.schedules;
         self.is_scheduler_outdated = has_file_changed(store, file, entries).await?;
-        let (mut overdue, mut is_active) = (Vec::new(), false);
+        let mut overdue = Vec::new();
+        let mut is_active = false;
         for entry in entries {
             let state = store.schedules().schedule_state(&entry.name, self.now);
             let state = state.await?;
@@ -262,7 +248,7 @@ impl StatusReport {
 async fn read_runs(
     store: &Store,
     worker: &str,
-) -> Result<(Vec<ActiveRun>, Vec<RunRow>, Vec<LastRun>), StoreError> {
+) -> Result<(Vec<UnfinishedRun>, Vec<RunRow>, Vec<LastRun>), StoreError> {
     // A run that ends after this statement is in two of the lists, instead of in none.
     let unfinished = store.runs().unfinished_runs().await?;
     let mut runs = store.runs().recent_runs(None, RECENT_RUNS).await?;
@@ -274,18 +260,13 @@ async fn read_runs(
                 mark_crashed(&mut runs, &run, why);
                 mark_crashed_stage(&mut stages, &run, why);
             }
-            None => running.push(ActiveRun {
-                id: run.id,
-                stage: run.stage,
-                worker: run.worker,
-                started_at: run.started_at,
-                seen_at: run.seen_at,
-            }),
+            None => running.push(run),
         }
     }
     Ok((running, runs, stages))
 }
 
+/// Marks a run as crashed if it is one of the latest runs.
 fn mark_crashed(runs: &mut [RunRow], crashed: &UnfinishedRun, why: &str) {
     if let Some(run) = runs.iter_mut().find(|run| run.id == crashed.id) {
         run.status = RunStatus::Crashed;
@@ -338,12 +319,13 @@ async fn is_default_current(
     }))
 }
 
+/// Returns the seconds to label posts at a pace in posts per second; `None` without posts.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "a rough estimate"
 )]
-fn seconds(posts: i64, pace: f64) -> Option<u64> {
+fn seconds_to_label(posts: i64, pace: f64) -> Option<u64> {
     (posts > 0).then(|| (posts as f64 / pace).ceil() as u64)
 }
 

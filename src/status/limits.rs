@@ -4,7 +4,9 @@ use chrono::TimeDelta;
 use serde::Serialize;
 
 use super::StatusReport;
-use topicmill_core::{MAX_CLOCK_SKEW, Stage, Timestamp, counted, format_duration, format_setting};
+use topicmill_core::{
+    MAX_CLOCK_SKEW, Stage, Timestamp, counted, format_duration, format_setting, string_enum,
+};
 
 /// Minimum time since the first failure of a topic for a problem; shorter failures are often temporary.
 const TOPIC_FAILED_FOR: TimeDelta = TimeDelta::days(1);
@@ -25,12 +27,39 @@ pub struct Limits {
     pub unlabelled: Option<TimeDelta>,
 }
 
+string_enum! {
+    /// A check, described by what holds if it succeeds, and named after the problem or the flag.
+    Check {
+        /// The pipeline file can be read.
+        PipelineUnreadable = "pipeline_unreadable",
+        /// The last run of each stage succeeded.
+        RunFailed = "run_failed",
+        /// The last run of each schedule succeeded.
+        ScheduledRunFailed = "scheduled_run_failed",
+        /// The scheduler follows the pipeline file.
+        SchedulerOutdated = "scheduler_outdated",
+        /// A scheduler runs each schedule.
+        ScheduleOverdue = "schedule_overdue",
+        /// A `collect` or `import` succeeded within [`Limits::collect`].
+        MaxAgeCollect = "max_age_collect",
+        /// A new post was stored within [`Limits::post`].
+        MaxAgePost = "max_age_post",
+        /// The archive had a post within [`Limits::lag`].
+        MaxLag = "max_lag",
+        /// No post has been unlabelled for longer than [`Limits::unlabelled`].
+        MaxAgeUnlabelled = "max_age_unlabelled",
+        /// Each topic was read within the last day.
+        TopicFailed = "topic_failed",
+        /// No post is parked.
+        Parked = "parked",
+    }
+}
+
 /// A failed check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// The check: `max_age_post`, `max_age_collect`, `max_age_unlabelled`, `max_lag`, `pipeline_unreadable`,
-    /// `run_failed`, `scheduled_run_failed`, `scheduler_outdated`, `schedule_overdue`, `topic_failed` or `parked`.
-    pub check: &'static str,
+    /// The check.
+    pub check: Check,
     /// One line that describes the problem.
     pub problem: String,
     /// The age in seconds.
@@ -43,36 +72,35 @@ impl Limits {
     /// Returns the failed checks, the worst first: an unreadable pipeline file, failed and overdue runs, exceeded ages,
     /// failed topics, parked posts.
     pub fn problems(&self, status: &StatusReport) -> Vec<Problem> {
-        let failed = |check, problem, ended: Option<Timestamp>| Problem {
+        let problem = |check, problem, since: Option<Timestamp>| Problem {
             check,
             problem,
-            age_secs: ended.map(|at| status.since(at).num_seconds()),
+            age_secs: since.map(|since| status.since(since).num_seconds()),
             limit_secs: None,
         };
-        let why = |error: &Option<String>| error.clone().unwrap_or("no reason is recorded".into());
         let mut problems = Vec::new();
         if let Some(error) = &status.pipeline_error {
             let text = format!("schedules and topics are not checked: {error}");
-            problems.push(failed("pipeline_unreadable", text, None));
+            problems.push(problem(Check::PipelineUnreadable, text, None));
         }
         for last in status.failed_stages() {
-            let (stage, error) = (&last.stage, why(&last.error));
+            let (stage, error) = (&last.stage, reason(last.error.as_deref()));
             let verdict = last.problem().unwrap_or_default();
             let text = format!("the last run of {stage} ({}) {verdict}: {error}", last.id);
-            problems.push(failed("run_failed", text, Some(last.finished_at)));
+            problems.push(problem(Check::RunFailed, text, Some(last.finished_at)));
         }
         for run in &status.failed_scheduled_runs {
             let due = run.due_at.as_datetime().format("%Y-%m-%d %H:%M UTC");
-            let (schedule, error) = (&run.schedule, why(&run.error));
+            let (schedule, error) = (&run.schedule, reason(run.error.as_deref()));
             let text = format!("the schedule {schedule}, due at {due}, failed: {error}");
-            problems.push(failed("scheduled_run_failed", text, run.finished_at));
+            problems.push(problem(Check::ScheduledRunFailed, text, run.finished_at));
         }
         if status.is_scheduler_outdated {
-            problems.push(failed("scheduler_outdated", OUTDATED.to_owned(), None));
+            problems.push(problem(Check::SchedulerOutdated, OUTDATED.into(), None));
         }
         for overdue in &status.overdue_schedules {
             let (text, due) = (overdue.to_string(), overdue.due_at);
-            problems.push(failed("schedule_overdue", text, Some(due)));
+            problems.push(problem(Check::ScheduleOverdue, text, Some(due)));
         }
         problems.extend(self.exceeded(status));
         for topic in &status.failed_topics {
@@ -89,7 +117,7 @@ impl Limits {
                 "the topic {} has failed since {since} (r/{}: {}): {advice}",
                 topic.topic, topic.subreddit, topic.outcome
             );
-            problems.push(failed("topic_failed", text, Some(topic.since)));
+            problems.push(problem(Check::TopicFailed, text, Some(topic.since)));
         }
         let posts = status.backlog.parked;
         if posts > 0 {
@@ -97,14 +125,14 @@ impl Limits {
             let text = format!(
                 "{count} parked after repeated failures: `topicmill classify --select failed` retries them"
             );
-            problems.push(failed("parked", text, None));
+            problems.push(problem(Check::Parked, text, None));
         }
         problems
     }
 
     /// Returns a problem for each age that exceeds its limit.
     fn exceeded(&self, status: &StatusReport) -> Vec<Problem> {
-        let future = |what| format!("{what} at a time in the future, because of a wrong clock");
+        let in_future = |what| format!("{what} at a time in the future, because of a wrong clock");
         let ended = "the last successful run of `collect` or `import` ended";
         let good_runs: Vec<Timestamp> = status
             .stages
@@ -117,10 +145,10 @@ impl Limits {
         let never_collected = if good_runs.is_empty() {
             "neither `collect` nor `import` has ever succeeded".to_owned()
         } else {
-            future(ended)
+            in_future(ended)
         };
         let never_stored = if status.backlog.posts > 0 {
-            future("each post was stored")
+            in_future("each post was stored")
         } else {
             "no post is stored".to_owned()
         };
@@ -131,28 +159,28 @@ impl Limits {
         let oldest = status.backlog.oldest_unlabelled;
         let checks = [
             AgeCheck {
-                check: "max_age_collect",
+                check: Check::MaxAgeCollect,
                 limit: self.collect,
                 time: last_good,
                 what: ended,
                 never: &never_collected,
             },
             AgeCheck {
-                check: "max_age_post",
+                check: Check::MaxAgePost,
                 limit: self.post,
                 time: status.newest.collected_at,
                 what: "the last new post was stored",
                 never: &never_stored,
             },
             AgeCheck {
-                check: "max_lag",
+                check: Check::MaxLag,
                 limit: self.lag,
                 time: status.archive.map(|archive| archive.newest_at),
                 what: &archive_read,
                 never: "no run has read a post of r/AskReddit in Arctic Shift",
             },
             AgeCheck {
-                check: "max_age_unlabelled",
+                check: Check::MaxAgeUnlabelled,
                 // With an empty backlog, there is nothing to check.
                 limit: self.unlabelled.filter(|_| oldest.is_some()),
                 time: oldest,
@@ -165,9 +193,14 @@ impl Limits {
     }
 }
 
+/// Returns the reason why a run failed.
+fn reason(error: Option<&str>) -> &str {
+    error.unwrap_or("no reason is recorded")
+}
+
 /// A check that a time is not longer ago than its limit.
 struct AgeCheck<'a> {
-    check: &'static str,
+    check: Check,
     limit: Option<TimeDelta>,
     time: Option<Timestamp>,
     /// Describes the time.

@@ -26,7 +26,7 @@ pub struct FailedTopic {
 
 /// The fields of a [`TopicReport`](topicmill_core::TopicReport) that are read from a run record.
 #[derive(Deserialize)]
-struct Report<'r> {
+struct StoredReport<'r> {
     topic: &'r str,
     #[serde(default)]
     subreddit: &'r str,
@@ -34,43 +34,50 @@ struct Report<'r> {
     detail: Option<String>,
 }
 
-/// Returns the topics that failed in their latest collection; `runs` are sorted from newest to oldest.
+/// Returns the topics that failed in their latest collection, longest first; `runs` are sorted from newest to oldest.
 pub(super) fn failed(runs: &[(Timestamp, Value)]) -> Vec<FailedTopic> {
     let mut failed: BTreeMap<&str, FailedTopic> = BTreeMap::new();
-    // Topics that succeeded in a newer run.
-    let mut worked: BTreeSet<&str> = BTreeSet::new();
-    for (began, outcomes) in runs {
-        let mut seen: BTreeMap<&str, Option<FailedTopic>> = BTreeMap::new();
-        let reports = outcomes.as_array().into_iter().flatten();
-        for report in reports.filter_map(|report| Report::deserialize(report).ok()) {
-            // A stopped run does not count for or against the topic.
-            if report.outcome == Outcome::Stopped {
+    let mut succeeded_since: BTreeSet<&str> = BTreeSet::new();
+    for (started_at, reports) in runs {
+        for (topic, failure) in first_failures(*started_at, reports) {
+            if succeeded_since.contains(topic) {
                 continue;
             }
-            let failure = seen.entry(report.topic).or_default();
-            if report.outcome != Outcome::Ok && failure.is_none() {
-                *failure = Some(FailedTopic {
-                    topic: report.topic.to_owned(),
-                    subreddit: report.subreddit.to_owned(),
-                    outcome: report.outcome,
-                    detail: report.detail,
-                    since: *began,
-                    runs: 1,
-                });
-            }
-        }
-        for (topic, failure) in seen {
-            match failure {
-                _ if worked.contains(topic) => {}
-                None => drop(worked.insert(topic)),
-                Some(failure) => {
-                    let known = failed.entry(topic).and_modify(|known| known.runs += 1);
-                    known.or_insert(failure).since = *began;
+            match (failure, failed.get_mut(topic)) {
+                (None, _) => drop(succeeded_since.insert(topic)),
+                (Some(_), Some(known)) => {
+                    known.since = *started_at;
+                    known.runs += 1;
                 }
+                (Some(failure), None) => drop(failed.insert(topic, failure)),
             }
         }
     }
     let mut topics: Vec<FailedTopic> = failed.into_values().collect();
     topics.sort_by_key(|topic| topic.since);
+    topics
+}
+
+/// Returns the topics that a run read, each with its first failure, if any. Left out are topics that a stopped run did
+/// not finish, and reports that this version cannot decode.
+fn first_failures(started_at: Timestamp, reports: &Value) -> BTreeMap<&str, Option<FailedTopic>> {
+    let mut topics: BTreeMap<&str, Option<FailedTopic>> = BTreeMap::new();
+    let reports = reports.as_array().into_iter().flatten();
+    for report in reports.filter_map(|report| StoredReport::deserialize(report).ok()) {
+        if report.outcome == Outcome::Stopped {
+            continue;
+        }
+        let failure = topics.entry(report.topic).or_default();
+        if report.outcome != Outcome::Ok && failure.is_none() {
+            *failure = Some(FailedTopic {
+                topic: report.topic.to_owned(),
+                subreddit: report.subreddit.to_owned(),
+                outcome: report.outcome,
+                detail: report.detail,
+                since: started_at,
+                runs: 1,
+            });
+        }
+    }
     topics
 }

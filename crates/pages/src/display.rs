@@ -1,7 +1,7 @@
-//! Provides style sheets, and formats numbers and untrusted text, for the report, the served pages and charts.
+//! Provides style sheets, and formats numbers, untrusted text and links, for the report, the served pages and charts.
 //!
-//! Templates escape HTML. This module does what escaping does not: it truncates long text and removes control
-//! characters, direction overrides and stacks of combining marks.
+//! Templates escape HTML. This module does what escaping does not: it truncates long text, removes control characters,
+//! direction overrides and stacks of combining marks, and rejects links that lead elsewhere than they seem to.
 
 use topicmill_core::is_direction_override;
 pub use topicmill_core::{counted, thousands};
@@ -130,6 +130,18 @@ fn without_overlays(text: impl Iterator<Item = char>) -> impl Iterator<Item = ch
 /// Returns true if a character has no width, such as a combining mark or a joiner.
 pub fn is_zero_width(c: char) -> bool {
     c.width() == Some(0)
+}
+
+/// Returns the URL of a path on Reddit. Imported paths are untrusted: without a leading slash, `.evil.example/` would
+/// lead to a different host.
+pub fn reddit_url(path: &str) -> Option<String> {
+    (path.starts_with('/') && !path.starts_with("//"))
+        .then(|| format!("https://www.reddit.com{path}"))
+}
+
+/// Returns true if a URL can be a link; rejects `javascript:` and other schemes.
+pub fn is_web_url(url: &str) -> bool {
+    url.starts_with("https://") || url.starts_with("http://")
 }
 
 #[cfg(test)]

@@ -278,7 +278,7 @@ pub enum Written {
 }
 
 /// A run without a recorded end.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UnfinishedRun {
     pub id: RunId,
     pub stage: Stage,
@@ -287,6 +287,7 @@ pub struct UnfinishedRun {
     /// Its last heartbeat, or its start.
     pub seen_at: Timestamp,
     /// Age of the last heartbeat, by the database's clock.
+    #[serde(skip)]
     pub heartbeat_age: Duration,
 }
 

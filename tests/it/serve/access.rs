@@ -120,6 +120,7 @@ fn remote_requests_need_the_token() {
     let cookie = let_in.head.split("set-cookie: ").nth(1).unwrap();
     assert!(cookie.contains("httponly; samesite=strict"), "{cookie}");
     assert!(!cookie.contains(TOKEN), "{cookie}");
+    assert!(!cookie.contains("path="), "{cookie}");
     assert_eq!(
         with(&format!("Cookie: {}", cookie.split(';').next().unwrap())),
         200

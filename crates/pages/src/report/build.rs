@@ -1,57 +1,50 @@
-//! Builds a report from database aggregates.
+//! Builds a report from database aggregates: counts posts by outcome, topic and time, and compares two periods.
 
 use std::collections::BTreeMap;
 
-use topicmill_core::reddit::thing_text;
-use topicmill_core::{Fullname, LabelSet, Mode, SourceKind, ThingKind, Timestamp, short_hash};
+use topicmill_core::{LabelSet, Mode, short_hash};
 
 use super::ReportOptions;
 use super::data::{
-    Agreement, BINS, Change, Compared, Groups, LabelScore, LabelSetVersion, NotCompared,
-    OutcomeStats, QuotedPost, Report, TopicStats,
+    Agreement, BINS, Change, Compared, DeletionChecks, Groups, LabelSetVersion, NotCompared,
+    OutcomeStats, Report, TopicStats,
 };
+use super::quotes::{Quotes, Scores};
 use super::time::Axis;
-use crate::display;
 use topicmill_review::as_f64;
-use topicmill_review::change::{PeriodCounts, ShareChange, holm, standardised_change};
+use topicmill_review::change::{PeriodCounts, holm, standardised_change};
 use topicmill_review::coverage::Covered;
 use topicmill_review::quality::MeasuredQuality;
 use topicmill_store::{
-    Gap, ModelRow, PeriodCell, PostOutcome, ReportCell, ReportSums, SamplePost, TopicKeywords,
+    Gap, ModelRow, PeriodCell, PostOutcome, ReportCell, ReportSums, TopicKeywords,
 };
 
-/// Maximum number of characters in a quoted title or comment: three lines on a phone.
-const TITLE: usize = 160;
-/// Tolerance for comparing scores, which are stored with seven digits.
-const SCORE_ERROR: f64 = 1e-4;
-/// Maximum number of topics in a report.
+/// Maximum number of topics in a report. Imported posts may name any number of them.
 const TOPICS: usize = 400;
-
-/// The fewest labelled posts in each of two periods that are compared.
-const FEWEST: u64 = 30;
-
-/// The scores of quoted posts, in the order of the label set.
-type QuotedScores = BTreeMap<Fullname, Option<Vec<f64>>>;
+/// Minimum number of scored posts in each of two periods that are compared. With this many, only a change of about 25
+/// percentage points is significant: from 50 to 75 %, its standard error is 12 points.
+const MIN_POSTS: u64 = 30;
 
 /// The input for a report in addition to the aggregates.
 #[derive(Default)]
 pub struct Context {
-    pub scores: QuotedScores,
+    /// The scores of the posts that may be quoted.
+    pub scores: Scores,
     /// Two periods in which the same subreddits were read without gaps, and the counts of these subreddits' posts.
     pub compared: Option<(Covered, Vec<PeriodCell>)>,
     /// Time ranges with missing posts.
     pub gaps: Vec<Gap>,
     /// The keywords that posts were selected with.
     pub keywords: Vec<TopicKeywords>,
-    /// Times of the last complete checks for deletions, on Reddit and in the archive.
-    pub reconciled_at: [Option<Timestamp>; 2],
+    /// The last checks for deletions.
+    pub checked_for_deletions: DeletionChecks,
     /// The model that assigned the labels.
     pub model: Option<ModelRow>,
-    /// What is known from answers.
+    /// The quality and the shares of labels.
     pub estimates: Estimates,
 }
 
-/// What is known about the labels from answers.
+/// The quality and the shares of labels, as measured with annotators' answers.
 #[derive(Default)]
 pub struct Estimates {
     /// The labels' quality; its shares are those of the posts in the period.
@@ -66,22 +59,12 @@ pub struct Estimates {
 type Key = (PostOutcome, Option<String>);
 
 /// Counts for one outcome.
+#[derive(Clone)]
 struct Tally {
     posts: u64,
     score_sum: f64,
     series: Vec<u64>,
     bins: Vec<u64>,
-}
-
-impl Tally {
-    fn new(columns: usize) -> Self {
-        Self {
-            posts: 0,
-            score_sum: 0.0,
-            series: vec![0; columns],
-            bins: vec![0; BINS],
-        }
-    }
 }
 
 /// Builds the report.
@@ -91,23 +74,27 @@ pub fn build(options: &ReportOptions, sums: ReportSums, context: Context) -> Rep
         _ => Axis::default(),
     };
     let set = options.subject.as_ref().map(|(_, set)| set);
-    let names = Names::of(set);
-    let tallies = tallies(&sums, set, &axis);
-    let mut outcomes = outcomes(&tallies, &names);
+    let names = LabelNames::new(set);
+    let mut outcomes = outcomes(tallies(&sums, set, &axis), &names);
     let compared = match context.compared {
         Some((covered, cells)) => compare(covered, &cells, &mut outcomes),
         None if options.since.is_some() => Err(NotCompared::NotCovered),
         None => Err(NotCompared::TooShort),
     };
-    let posts_of = |outcome| {
+    let posts_with = |outcome| {
         let cells = sums.cells.iter().filter(|cell| cell.outcome == outcome);
         cells.map(|cell| cell.posts).sum()
     };
     let posts = sums.cells.iter().map(|cell| cell.posts).sum();
     axis.mark_incomplete(posts);
-    let (topics, agreement) = topics(&sums.cells, &outcomes, &names, &axis);
-    let quotes = |samples: &[SamplePost]| quotes(samples, &context.scores, set, &names);
-    let is_bounded = options.since.is_some() || options.until.is_some();
+    let mut topics = topics(&sums.cells, &outcomes, &names, &axis);
+    let agreement = agreement(&topics, &outcomes);
+    topics.truncate(TOPICS);
+    let quotes = Quotes {
+        labels: set.map_or(&[][..], |set| &set.labels),
+        names: &names,
+        scores: &context.scores,
+    };
     let is_shown = |gap: &Gap| {
         options.since.is_none_or(|since| gap.until_at > since)
             && options.until.is_none_or(|until| gap.from_at < until)
@@ -125,14 +112,14 @@ pub fn build(options: &ReportOptions, sums: ReportSums, context: Context) -> Rep
         }),
         threshold: set.map_or(0.0, |set| set.threshold),
         scores_are_shares: set.is_none_or(|set| set.mode != Mode::Raw),
-        is_bounded,
+        is_bounded: options.is_bounded(),
         first: sums.first,
         last: sums.last,
         compared,
         totals: totals(&sums.cells, &axis),
         posts,
-        waiting: posts_of(PostOutcome::Waiting),
-        without_text: posts_of(PostOutcome::WithoutText),
+        waiting: posts_with(PostOutcome::Waiting),
+        without_text: posts_with(PostOutcome::WithoutText),
         axis,
         outcomes,
         topics,
@@ -140,55 +127,32 @@ pub fn build(options: &ReportOptions, sums: ReportSums, context: Context) -> Rep
         quality: context.estimates.quality,
         sampled: context.estimates.sampled,
         groups: context.estimates.groups,
-        closest: quotes(&sums.closest),
-        most_confident: quotes(&sums.most_confident),
+        closest: quotes.of(&sums.closest),
+        most_confident: quotes.of(&sums.most_confident),
         gaps: context.gaps.into_iter().filter(is_shown).collect(),
         keywords: context.keywords,
         skipped: sums.skipped,
-        reconciled_at: context.reconciled_at,
+        checked_for_deletions: context.checked_for_deletions,
     }
 }
 
-/// Label text by slug.
-struct Names<'s>(BTreeMap<&'s str, &'s str>);
-
-impl<'s> Names<'s> {
-    fn of(set: Option<&'s LabelSet>) -> Self {
-        let labels = set.map(|set| set.labels.iter()).unwrap_or_default();
-        Self(
-            labels
-                .map(|label| (label.slug.as_str(), label.label.as_str()))
-                .collect(),
-        )
-    }
-
-    fn name(&self, slug: &str) -> String {
-        self.0.get(slug).map_or(slug, |name| name).to_owned()
-    }
-
-    /// Returns the slug of the label that a topic names: the label with this slug, or the only label with this text.
-    /// The `topic_agreement` view uses the same rule.
-    fn label_of_topic(&self, topic: &str) -> Option<&'s str> {
-        if let Some((slug, _)) = self.0.get_key_value(topic) {
-            return Some(slug);
-        }
-        let mut same = self.0.iter().filter(|(_, name)| **name == topic);
-        let (slug, _) = same.next()?;
-        same.next().is_none().then_some(*slug)
-    }
-}
-
+/// Counts the scored posts of each outcome, by time and by score. Labels without posts have a tally too.
 fn tallies(sums: &ReportSums, set: Option<&LabelSet>, axis: &Axis) -> BTreeMap<Key, Tally> {
+    let empty = Tally {
+        posts: 0,
+        score_sum: 0.0,
+        series: vec![0; axis.len()],
+        bins: vec![0; BINS],
+    };
     let mut tallies: BTreeMap<Key, Tally> = BTreeMap::new();
-    // Labels are inserted first so that labels without posts also have a row.
     for label in set.map(|set| set.labels.iter()).unwrap_or_default() {
         let key = (PostOutcome::Labelled, Some(label.slug.clone()));
-        tallies.insert(key, Tally::new(axis.len()));
+        tallies.insert(key, empty.clone());
     }
     for cell in sums.cells.iter().filter(|cell| cell.outcome.is_scored()) {
         let tally = tallies
             .entry((cell.outcome, cell.label.clone()))
-            .or_insert_with(|| Tally::new(axis.len()));
+            .or_insert_with(|| empty.clone());
         tally.posts += cell.posts;
         tally.score_sum += cell.score_sum;
         if let Some(column) = axis.column(&cell.time) {
@@ -212,83 +176,94 @@ fn slug_of(outcome: PostOutcome, label: Option<&str>) -> &str {
     }
 }
 
-fn outcomes(tallies: &BTreeMap<Key, Tally>, names: &Names<'_>) -> Vec<OutcomeStats> {
-    let posts: u64 = tallies.values().map(|tally| tally.posts).sum();
-    let mut lines: Vec<OutcomeStats> = tallies
-        .iter()
+/// Returns the outcomes: labels, largest first, then `other` and `unsure`.
+fn outcomes(tallies: BTreeMap<Key, Tally>, names: &LabelNames<'_>) -> Vec<OutcomeStats> {
+    let scored: u64 = tallies.values().map(|tally| tally.posts).sum();
+    let mut outcomes: Vec<OutcomeStats> = tallies
+        .into_iter()
         .map(|((outcome, label), tally)| {
-            let slug = slug_of(*outcome, label.as_deref());
+            let slug = slug_of(outcome, label.as_deref());
             OutcomeStats {
                 slug: slug.to_owned(),
                 name: match outcome {
                     PostOutcome::Labelled => names.name(slug),
                     _ => slug.to_owned(),
                 },
-                outcome: *outcome,
+                outcome,
                 posts: tally.posts,
                 // Without any posts, each share is 0.
-                share: as_f64(tally.posts) / as_f64(posts.max(1)),
-                series: tally.series.clone(),
-                mean_score: (tally.posts > 0 && *outcome != PostOutcome::Other)
+                share: as_f64(tally.posts) / as_f64(scored.max(1)),
+                series: tally.series,
+                mean_score: (tally.posts > 0 && outcome != PostOutcome::Other)
                     .then(|| tally.score_sum / as_f64(tally.posts)),
-                bins: tally.bins.clone(),
+                bins: tally.bins,
                 change: None,
             }
         })
         .collect();
-    lines.sort_by(|a, b| {
-        let rank = |line: &OutcomeStats| (line.outcome, std::cmp::Reverse(line.posts));
+    outcomes.sort_by(|a, b| {
+        let rank = |stats: &OutcomeStats| (stats.outcome, std::cmp::Reverse(stats.posts));
         rank(a).cmp(&rank(b)).then(a.name.cmp(&b.name))
     });
-    lines
+    outcomes
 }
 
-/// Adds the changes between two periods to the outcomes.
+/// Adds the changes between two periods to the outcomes. `cells` are the scored posts of both periods.
 fn compare(
     covered: Covered,
     cells: &[PeriodCell],
-    lines: &mut [OutcomeStats],
+    outcomes: &mut [OutcomeStats],
 ) -> Result<Compared, NotCompared> {
-    let mut posts: BTreeMap<&str, [u64; 2]> = BTreeMap::new();
+    let mut by_subreddit: BTreeMap<&str, [u64; 2]> = BTreeMap::new();
+    let mut posts = [0; 2];
     for cell in cells {
-        posts.entry(&cell.subreddit).or_default()[usize::from(cell.is_later)] += cell.posts;
+        let period = usize::from(cell.is_later);
+        by_subreddit.entry(&cell.subreddit).or_default()[period] += cell.posts;
+        posts[period] += cell.posts;
     }
-    let sums = [0, 1].map(|period| posts.values().map(|posts| posts[period]).sum::<u64>());
-    if sums.iter().any(|posts| *posts < FEWEST) {
+    if posts.iter().any(|posts| *posts < MIN_POSTS) {
         return Err(NotCompared::TooFewPosts);
     }
-    let change = |line: &OutcomeStats| -> Option<([u64; 2], ShareChange)> {
-        let mut counts: BTreeMap<&str, PeriodCounts> = BTreeMap::new();
-        for (subreddit, posts) in &posts {
-            counts.entry(subreddit).or_default().posts = *posts;
-        }
-        for cell in cells.iter().filter(|cell| line.counts(cell)) {
-            let counts = counts.entry(&cell.subreddit).or_default();
-            counts.with[usize::from(cell.is_later)] += cell.posts;
-        }
-        let counts: Vec<PeriodCounts> = counts.into_values().collect();
-        let with = [0, 1].map(|period| counts.iter().map(|counts| counts.with[period]).sum());
-        Some((with, standardised_change(&counts)?))
-    };
-    let changes: Vec<_> = lines.iter().map(change).collect();
-    // An outcome without posts is not tested.
-    let tested = (changes.iter().flatten()).filter(|(posts, _)| posts.iter().sum::<u64>() > 0);
-    let p_values: Vec<f64> = tested.map(|(_, share)| share.p).collect();
-    let mut corrected = holm(&p_values).into_iter();
-    for (line, change) in lines.iter_mut().zip(changes) {
-        line.change = change.map(|(posts, share)| Change {
-            posts,
-            share,
-            p: match posts {
-                [0, 0] => 1.0,
-                _ => corrected.next().unwrap_or(1.0),
-            },
-        });
+    for stats in outcomes.iter_mut() {
+        stats.change = change(stats, &by_subreddit, cells);
     }
-    Ok(Compared {
-        covered,
-        posts: sums,
-    })
+    correct_p_values(outcomes);
+    Ok(Compared { covered, posts })
+}
+
+/// Measures the change of an outcome's share, in the mix of subreddits that both periods have in common. The p-value is
+/// not corrected yet.
+fn change(
+    stats: &OutcomeStats,
+    by_subreddit: &BTreeMap<&str, [u64; 2]>,
+    cells: &[PeriodCell],
+) -> Option<Change> {
+    let mut strata: BTreeMap<&str, PeriodCounts> = BTreeMap::new();
+    for (subreddit, posts) in by_subreddit {
+        strata.entry(subreddit).or_default().posts = *posts;
+    }
+    let mut posts = [0; 2];
+    for cell in cells.iter().filter(|cell| stats.counts(cell)) {
+        let period = usize::from(cell.is_later);
+        strata.entry(&cell.subreddit).or_default().with[period] += cell.posts;
+        posts[period] += cell.posts;
+    }
+    let strata: Vec<PeriodCounts> = strata.into_values().collect();
+    let share = standardised_change(&strata)?;
+    let p = if posts == [0, 0] { 1.0 } else { share.p };
+    Some(Change { posts, share, p })
+}
+
+/// Corrects the p-values for the number of outcomes that are tested, which are those with posts.
+fn correct_p_values(outcomes: &mut [OutcomeStats]) {
+    let changes = outcomes
+        .iter_mut()
+        .filter_map(|stats| stats.change.as_mut());
+    let tested: Vec<&mut Change> = changes.filter(|change| change.posts != [0, 0]).collect();
+    let p_values: Vec<f64> = tested.iter().map(|change| change.p).collect();
+    for (change, corrected) in tested.into_iter().zip(holm(&p_values)) {
+        change.p = corrected;
+    }
 }
 
 /// Returns the posts per column: labelled, `other` or `unsure`, and not scored.
@@ -307,53 +282,44 @@ fn totals(cells: &[ReportCell], axis: &Axis) -> Vec<[u64; 3]> {
     totals
 }
 
-/// Returns the topics with the outcomes of their posts, and the agreement of the posts' labels with them.
+/// Returns the topics with the outcomes of their posts: first the topics that are labels, in label order, which puts
+/// agreement on the heat map's diagonal, then the others, largest first.
 fn topics(
     cells: &[ReportCell],
-    lines: &[OutcomeStats],
-    names: &Names<'_>,
+    outcomes: &[OutcomeStats],
+    names: &LabelNames<'_>,
     axis: &Axis,
-) -> (Vec<TopicStats>, Agreement) {
-    let places: BTreeMap<(PostOutcome, &str), usize> = lines
+) -> Vec<TopicStats> {
+    let places: BTreeMap<(PostOutcome, &str), usize> = outcomes
         .iter()
         .enumerate()
-        .map(|(place, line)| ((line.outcome, line.slug.as_str()), place))
+        .map(|(place, stats)| ((stats.outcome, stats.slug.as_str()), place))
         .collect();
     let mut topics: BTreeMap<&str, TopicStats> = BTreeMap::new();
-    let mut agreement = Agreement::default();
     for cell in cells {
-        let Some(topic) = &cell.topic else { continue };
-        let line = topics.entry(topic).or_insert_with(|| TopicStats {
-            slug: topic.clone(),
-            name: names.name(topic),
-            label: names.label_of_topic(topic).map(str::to_owned),
+        let Some(slug) = &cell.topic else { continue };
+        let topic = topics.entry(slug).or_insert_with(|| TopicStats {
+            slug: slug.clone(),
+            name: names.name(slug),
+            label: names.label_of_topic(slug).map(str::to_owned),
             posts: 0,
             scored: 0,
-            row: vec![0; lines.len()],
+            row: vec![0; outcomes.len()],
             series: vec![0; axis.len()],
         });
-        line.posts += cell.posts;
+        topic.posts += cell.posts;
         if let Some(column) = axis.column(&cell.time) {
-            line.series[column] += cell.posts;
+            topic.series[column] += cell.posts;
         }
-        if !cell.outcome.is_scored() {
-            continue;
-        }
-        line.scored += cell.posts;
-        let slug = slug_of(cell.outcome, cell.label.as_deref());
-        if let Some(place) = places.get(&(cell.outcome, slug)) {
-            line.row[*place] += cell.posts;
-        }
-        if let Some(label) = &line.label {
-            agreement.comparable += cell.posts;
-            if cell.outcome == PostOutcome::Labelled && slug == label {
-                agreement.agreed += cell.posts;
+        if cell.outcome.is_scored() {
+            topic.scored += cell.posts;
+            let outcome = slug_of(cell.outcome, cell.label.as_deref());
+            if let Some(place) = places.get(&(cell.outcome, outcome)) {
+                topic.row[*place] += cell.posts;
             }
         }
     }
     let mut topics: Vec<_> = topics.into_values().collect();
-    // Topics that are labels are sorted in label order, which puts agreement on the heat map's diagonal. Topics that
-    // are not labels follow, largest first.
     topics.sort_by_key(|topic| {
         let label = topic.label.as_deref();
         let place = label.and_then(|label| places.get(&(PostOutcome::Labelled, label)));
@@ -363,68 +329,50 @@ fn topics(
             topic.slug.clone(),
         )
     });
-    topics.truncate(TOPICS);
-    (topics, agreement)
+    topics
 }
 
-/// Formats the title of a post, or a comment's own words, for a quote.
-pub(super) fn quoted(fullname: &Fullname, text: &str) -> String {
-    let (own, none) = match fullname.kind() {
-        ThingKind::Post => (text.to_owned(), "(no title)"),
-        ThingKind::Comment => (thing_text(fullname, "", text), "(a long quote)"),
-    };
-    match display::single_line(&own, TITLE) {
-        text if text.is_empty() => none.to_owned(),
-        text => text,
+/// Counts the posts whose topic is a label, and those that got this label.
+fn agreement(topics: &[TopicStats], outcomes: &[OutcomeStats]) -> Agreement {
+    let mut agreement = Agreement::default();
+    for topic in topics {
+        let Some(label) = &topic.label else { continue };
+        agreement.comparable += topic.scored;
+        let is_label =
+            |stats: &OutcomeStats| stats.outcome == PostOutcome::Labelled && stats.slug == *label;
+        if let Some(place) = outcomes.iter().position(is_label) {
+            agreement.agreed += topic.row[place];
+        }
     }
+    agreement
 }
 
-fn quotes(
-    samples: &[SamplePost],
-    scores: &QuotedScores,
-    set: Option<&LabelSet>,
-    names: &Names<'_>,
-) -> Vec<QuotedPost> {
-    let labels = set.map(|set| set.labels.as_slice()).unwrap_or_default();
-    samples
-        .iter()
-        .map(|sample| {
-            let stored = scores.get(&sample.fullname).and_then(Option::as_ref);
-            let mut best: Vec<LabelScore> = stored
-                .into_iter()
-                .flat_map(|stored| labels.iter().zip(stored))
-                .map(|(label, score)| LabelScore {
-                    label: label.label.clone(),
-                    score: *score,
-                })
-                .collect();
-            best.sort_by(|a, b| b.score.total_cmp(&a.score));
-            // The margin is the distance to the second-best score, which may be the background's.
-            let rival = sample.score - sample.margin;
-            let second = best.get(1).map_or(0.0, |second| second.score);
-            if !best.is_empty() && rival > second + SCORE_ERROR {
-                let (label, score) = ("other".to_owned(), rival);
-                best.insert(1, LabelScore { label, score });
-            }
-            best.truncate(2);
-            // Posts from the sample source are not on Reddit. Paths that are not permalinks are ignored.
-            let is_linked = |path: &&str| {
-                sample.source != SourceKind::Sample.as_str()
-                    && (path.starts_with("/r/") || path.starts_with("/user/"))
-            };
-            QuotedPost {
-                fullname: sample.fullname.clone(),
-                text: quoted(&sample.fullname, &sample.text),
-                subreddit: display::single_line(&sample.subreddit, 60),
-                link: sample
-                    .permalink
-                    .as_deref()
-                    .filter(is_linked)
-                    .map(|path| format!("https://www.reddit.com{path}")),
-                topic: sample.topic.as_deref().map(|topic| names.name(topic)),
-                best,
-                is_labelled: sample.label.is_some(),
-            }
-        })
-        .collect()
+/// The labels' texts by slug.
+pub(super) struct LabelNames<'s>(BTreeMap<&'s str, &'s str>);
+
+impl<'s> LabelNames<'s> {
+    fn new(set: Option<&'s LabelSet>) -> Self {
+        let labels = set.map(|set| set.labels.iter()).unwrap_or_default();
+        Self(
+            labels
+                .map(|label| (label.slug.as_str(), label.label.as_str()))
+                .collect(),
+        )
+    }
+
+    /// Returns the text of the label with this slug, or the slug itself if there is none.
+    pub(super) fn name(&self, slug: &str) -> String {
+        self.0.get(slug).map_or(slug, |name| name).to_owned()
+    }
+
+    /// Returns the slug of the label that a topic names: the label with this slug, or the only label with this text.
+    /// The `topic_agreement` view uses the same rule.
+    fn label_of_topic(&self, topic: &str) -> Option<&'s str> {
+        if let Some((slug, _)) = self.0.get_key_value(topic) {
+            return Some(slug);
+        }
+        let mut same = self.0.iter().filter(|(_, name)| **name == topic);
+        let (slug, _) = same.next()?;
+        same.next().is_none().then_some(*slug)
+    }
 }

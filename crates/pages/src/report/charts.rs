@@ -10,7 +10,7 @@ mod scores;
 use super::Report;
 use super::svg::{Anchor, Svg, width as measure};
 use super::table::ChartTable;
-use crate::display::thousands;
+use crate::display::{counted, thousands};
 use topicmill_review::as_f64;
 
 /// Width of a chart in its own coordinates. The style sheet shows it at 340 pixels (on a phone) to 540, so that its
@@ -71,18 +71,30 @@ pub fn charts(report: &Report) -> Vec<Chart> {
     .collect()
 }
 
+/// Returns a sentence about what does not fit into a chart of [`MOST`] labels or topics but is in its table, with a
+/// leading space; empty if everything fits.
+fn only_in_table(all: usize, thing: &str) -> String {
+    match all.saturating_sub(MOST) {
+        0 => String::new(),
+        left_out => format!(" Only in the table: {}.", counted(left_out as u64, thing)),
+    }
+}
+
+/// Returns a sentence about what a chart and its table leave out, with a leading space; empty if that is nothing.
+fn left_out(number: usize, thing: &str) -> String {
+    match number as u64 {
+        0 => String::new(),
+        number => format!(" Left out: {}.", counted(number, thing)),
+    }
+}
+
 /// Returns about three round tick values from 0 up to at least `largest`.
 fn ticks(largest: u64) -> Vec<u64> {
     let largest = largest.max(1);
-    let mut step = 1_u64;
-    'found: for power in 0..19 {
-        for factor in [1, 2, 5] {
-            step = factor * 10_u64.pow(power);
-            if largest.div_ceil(step) <= 3 {
-                break 'found;
-            }
-        }
-    }
+    let mut steps = (0..19).flat_map(|power| [1, 2, 5].map(|factor| factor * 10_u64.pow(power)));
+    let step = steps
+        .find(|step| largest.div_ceil(*step) <= 3)
+        .expect("no count exceeds 10^19");
     (0..=largest.div_ceil(step)).map(|n| n * step).collect()
 }
 
@@ -106,47 +118,71 @@ fn grid(
     height
 }
 
-/// Draws a stacked column chart with a legend; incomplete columns are paler. Returns the x coordinate of the first
-/// column and the column width.
+/// A column of a stacked column chart.
+struct Column<const KINDS: usize> {
+    name: String,
+    /// Posts of each kind, from bottom to top.
+    posts: [u64; KINDS],
+    is_incomplete: bool,
+}
+
+/// The places of the columns in a chart.
+struct ColumnLayout {
+    /// The x coordinate of the first column.
+    left: f64,
+    /// The width of a column with its gap.
+    width: f64,
+}
+
+/// Draws a stacked column chart with a legend; incomplete columns are paler. `kinds` are the CSS classes and names of
+/// the kinds of posts.
 fn stack<const KINDS: usize>(
     svg: &mut Svg,
     kinds: [(&str, &str); KINDS],
-    columns: &[[u64; KINDS]],
+    columns: &[Column<KINDS>],
     (top, bottom): (f64, f64),
-    name: impl Fn(usize) -> String,
-    is_incomplete: impl Fn(usize) -> bool,
-) -> (f64, f64) {
+) -> ColumnLayout {
+    draw_legend(svg, kinds, columns);
+    let sums = columns.iter().map(|column| column.posts.iter().sum());
+    let largest = sums.max().unwrap_or(0);
+    let left = measure(&thousands(ticks(largest).pop().unwrap_or(0))) + 9.0;
+    let height = grid(svg, left, top, bottom, largest);
+    let width = (svg.width - left) / as_f64(columns.len().max(1) as u64);
+    let without_gap = (width - if width > 4.0 { 1.5 } else { 0.3 }).max(0.5);
+    for (place, column) in columns.iter().enumerate() {
+        let x = left + width * as_f64(place as u64);
+        let mut below = 0;
+        let (pale, note) = if column.is_incomplete {
+            (" pale", " (incomplete)")
+        } else {
+            ("", "")
+        };
+        let parts = kinds.iter().zip(column.posts);
+        for ((class, kind), posts) in parts.filter(|(_, posts)| *posts > 0) {
+            let (foot, head) = (height(below), height(below + posts));
+            let tooltip = format!("{}{note}: {} {kind}", column.name, thousands(posts));
+            let class = format!("{class}{pale}");
+            svg.rect((x, head), (without_gap, foot - head), &class, &tooltip);
+            below += posts;
+        }
+    }
+    ColumnLayout { left, width }
+}
+
+/// Draws the legend of the kinds of posts that occur.
+fn draw_legend<const KINDS: usize>(
+    svg: &mut Svg,
+    kinds: [(&str, &str); KINDS],
+    columns: &[Column<KINDS>],
+) {
     let mut x = 0.0;
     for (kind, (class, name)) in kinds.iter().enumerate() {
-        if columns.iter().any(|column| column[kind] > 0) {
+        if columns.iter().any(|column| column.posts[kind] > 0) {
             svg.rect((x, 3.0), (10.0, 10.0), class, "");
             svg.text((x + 15.0, 12.0), Anchor::Start, "", name, 130.0);
             x += 15.0 + measure(name).min(130.0) + 12.0;
         }
     }
-    let sums = columns.iter().map(|column| column.iter().sum());
-    let largest = sums.max().unwrap_or(0);
-    let left = measure(&thousands(ticks(largest).pop().unwrap_or(0))) + 9.0;
-    let height = grid(svg, left, top, bottom, largest);
-    let wide = (svg.width - left) / as_f64(columns.len().max(1) as u64);
-    let shown = (wide - if wide > 4.0 { 1.5 } else { 0.3 }).max(0.5);
-    for (place, column) in columns.iter().enumerate() {
-        let x = left + wide * as_f64(place as u64);
-        let mut below = 0;
-        let (pale, note) = if is_incomplete(place) {
-            (" pale", " (incomplete)")
-        } else {
-            ("", "")
-        };
-        for ((class, kind), posts) in kinds.iter().zip(column).filter(|(_, posts)| **posts > 0) {
-            let (foot, head) = (height(below), height(below + posts));
-            let tooltip = format!("{}{note}: {} {kind}", name(place), thousands(*posts));
-            let class = format!("{class}{pale}");
-            svg.rect((x, head), (shown, foot - head), &class, &tooltip);
-            below += posts;
-        }
-    }
-    (left, wide)
 }
 
 /// Returns the width of the widest name.
@@ -159,8 +195,9 @@ fn room_for<'n>(names: impl Iterator<Item = &'n String>) -> f64 {
     (widest(names) + 14.0).min(NAMES)
 }
 
-/// Draws the time axis's tick labels below a chart.
-fn time_ticks(svg: &mut Svg, report: &Report, left: f64, y: f64, column: f64) {
+/// Draws the time axis's tick labels at the height `y`, below a chart.
+fn time_ticks(svg: &mut Svg, report: &Report, layout: &ColumnLayout, y: f64) {
+    let ColumnLayout { left, width } = *layout;
     let room = 92.0;
     #[expect(
         clippy::cast_possible_truncation,
@@ -169,7 +206,7 @@ fn time_ticks(svg: &mut Svg, report: &Report, left: f64, y: f64, column: f64) {
     )]
     let most = ((svg.width - left) / room).floor().max(1.0) as usize;
     for tick in report.axis.ticks(most) {
-        let x = left + column * as_f64(tick as u64);
+        let x = left + width * as_f64(tick as u64);
         let name = report.axis.name(tick);
         // A name that does not fit is left out.
         if tick > 0 && x + measure(&name) > svg.width {

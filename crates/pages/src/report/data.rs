@@ -21,7 +21,7 @@ pub enum NotCompared {
     TooShort,
     /// No subreddit was read without gaps in the chosen period and in the one before it.
     NotCovered,
-    /// A period has too few labelled posts.
+    /// A period has too few scored posts.
     TooFewPosts,
 }
 
@@ -31,7 +31,7 @@ impl NotCompared {
         match self {
             Self::TooShort => "no subreddit was read without gaps for two days",
             Self::NotCovered => "no subreddit was read without gaps in both periods",
-            Self::TooFewPosts => "there are too few labels to compare periods",
+            Self::TooFewPosts => "a period has too few scored posts",
         }
     }
 }
@@ -41,7 +41,7 @@ impl NotCompared {
 pub struct Compared {
     /// The periods, and the subreddits that were read without gaps in both.
     pub covered: Covered,
-    /// Labelled posts of these subreddits in each period.
+    /// Scored posts of these subreddits in each period.
     pub posts: [u64; 2],
 }
 
@@ -82,9 +82,14 @@ impl Change {
         self.p < SIGNIFICANCE
     }
 
-    /// Returns true if the change without a constant mix of subreddits differs by half a percentage point or more.
+    /// Returns the part of the raw change that is due to the mix of subreddits, without its sign.
+    pub fn mix_effect(&self) -> f64 {
+        (self.share.raw_difference() - self.share.difference()).abs()
+    }
+
+    /// Returns true if the raw change differs by half a percentage point or more.
     pub fn depends_on_mix(&self) -> bool {
-        (self.share.raw_difference() - self.share.difference()).abs() >= 0.005
+        self.mix_effect() >= 0.005
     }
 }
 
@@ -93,7 +98,7 @@ impl Change {
 pub struct Groups {
     /// The property by which posts are grouped.
     pub by: Grouping,
-    /// Slugs of the labels, in the order of the groups' shares; the share of no label comes last.
+    /// Slugs of the labels, in the order of the groups' shares. The share of no label comes last.
     pub labels: Vec<String>,
     /// The groups.
     pub groups: Vec<GroupShares>,
@@ -168,6 +173,15 @@ pub struct Agreement {
     pub agreed: u64,
     /// Scored posts whose topic is a label.
     pub comparable: u64,
+}
+
+/// The times of the last complete checks for deletions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeletionChecks {
+    /// On Reddit.
+    pub reddit: Option<Timestamp>,
+    /// In Arctic Shift.
+    pub archive: Option<Timestamp>,
 }
 
 /// A label set at one version.
@@ -265,8 +279,8 @@ pub struct Report {
     pub keywords: Vec<TopicKeywords>,
     /// Subreddits that could not be read, latest run first.
     pub skipped: Vec<SkippedSubreddits>,
-    /// Times of the last complete checks for deletions, on Reddit and in the archive.
-    pub reconciled_at: [Option<Timestamp>; 2],
+    /// The last checks for deletions.
+    pub checked_for_deletions: DeletionChecks,
 }
 
 impl Report {
@@ -299,6 +313,11 @@ impl Report {
     pub fn posts_with(&self, outcome: PostOutcome) -> u64 {
         let lines = self.outcomes.iter().filter(|line| line.outcome == outcome);
         lines.map(|line| line.posts).sum()
+    }
+
+    /// Returns the number of scored posts that got no label.
+    pub fn without_label(&self) -> u64 {
+        self.posts_with(PostOutcome::Other) + self.posts_with(PostOutcome::Unsure)
     }
 
     /// Returns the labels, without `other` and `unsure`; largest first.

@@ -1,4 +1,4 @@
-//! Writes the report's headline and summary.
+//! Writes the report's headline, and describes the periods that it compares.
 //!
 //! The headline says at most two things: which label has the largest share, and which assigned share changed most. It
 //! says either only if it is statistically significant. Shares are estimated from random answers if there are enough;
@@ -7,11 +7,9 @@
 use super::data::{Change, OutcomeStats, Report};
 use super::time;
 use crate::display::{counted, interval, percent, single_line, thousands};
-use topicmill_core::ThingKind;
 use topicmill_review::as_f64;
 use topicmill_review::change::is_significantly_larger;
 use topicmill_review::evaluate::{LabelShare, NO_LABEL};
-use topicmill_store::PostOutcome;
 
 /// Maximum number of characters in a label in a headline.
 const NAME: usize = 48;
@@ -39,8 +37,8 @@ pub fn headline(report: &Report) -> String {
     }
 }
 
-/// Describes the posts that shares refer to: all posts, the labelled posts if some are not labelled yet or, for
-/// estimates, the posts that were stored early enough.
+/// Describes the posts that shares refer to: all posts, the scored posts if some are not scored or, for estimates, the
+/// posts that could be drawn.
 fn of_posts(report: &Report) -> String {
     if let Some(quality) = &report.quality
         && let Some(frame) = &quality.frame
@@ -55,7 +53,7 @@ fn of_posts(report: &Report) -> String {
     let things = report.kind.plural();
     match report.scored() {
         scored if scored == report.posts => things.to_owned(),
-        scored => format!("{} labelled {things}", thousands(scored)),
+        scored => format!("{} scored {things}", thousands(scored)),
     }
 }
 
@@ -132,12 +130,13 @@ fn largest_estimate(report: &Report, shares: &[LabelShare]) -> Option<String> {
     }
 }
 
+/// States the largest assigned share if it is significantly larger than all others.
 fn largest_assigned(report: &Report) -> Option<String> {
     let of_posts = of_posts(report);
-    let none = report.posts_with(PostOutcome::Other) + report.posts_with(PostOutcome::Unsure);
-    let share = as_f64(none) / as_f64(report.scored());
-    if share >= MIN_WITHOUT_LABEL {
-        return Some(format!("{} of {of_posts} got no label", percent(share)));
+    let without_label = as_f64(report.without_label()) / as_f64(report.scored());
+    if without_label >= MIN_WITHOUT_LABEL {
+        let share = percent(without_label);
+        return Some(format!("{share} of {of_posts} got no label"));
     }
     let labels: Vec<&OutcomeStats> = report.labels().collect();
     let first = labels.first()?;
@@ -183,49 +182,8 @@ fn largest_change(report: &Report) -> Option<String> {
     ))
 }
 
-/// Returns the summary under the headline: posts, period, model and labels.
-pub fn lead(report: &Report) -> String {
-    let (Some(first), Some(last)) = (report.first, report.last) else {
-        if report.is_bounded {
-            return "Change --since or --until to select a different period.".to_owned();
-        }
-        let set = match report.kind {
-            ThingKind::Post => "",
-            ThingKind::Comment => ", with “comments = true” in the pipeline file,",
-        };
-        return format!(
-            "Run “topicmill collect”{set} to collect {} for your topics, or “topicmill import” to read them from a \
-             file. “topicmill demo” creates an example of this page.",
-            report.kind.plural()
-        );
-    };
-    let period = time::period(first, last);
-    let posts = counted(report.posts, report.kind.as_str());
-    let (Some(model), 1..) = (&report.model, report.scored()) else {
-        return format!("{posts}, {period}. Run “topicmill classify” to label them.");
-    };
-    let labels = counted(report.labels().count() as u64, "label");
-    let reasons: Vec<String> = [
-        (report.waiting, "not labelled yet"),
-        (report.without_text, "without text"),
-    ]
-    .into_iter()
-    .filter(|(posts, _)| *posts > 0)
-    .map(|(posts, why)| format!("{} {why}", thousands(posts)))
-    .collect();
-    let left_out = match &reasons[..] {
-        [] => String::new(),
-        reasons => format!(" Left out of all shares: {}.", reasons.join(", ")),
-    };
-    format!(
-        "{posts}, {period}. Model {}, {labels}.{left_out}{}",
-        single_line(model, 80),
-        compared(report)
-    )
-}
-
 /// Describes the periods that are compared, or says why none are, with a leading space.
-fn compared(report: &Report) -> String {
+pub fn comparison(report: &Report) -> String {
     let compared = match &report.compared {
         Ok(compared) => compared,
         Err(why) => return format!(" No change is shown: {}.", why.in_words()),

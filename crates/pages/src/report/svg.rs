@@ -231,17 +231,6 @@ impl Svg {
         )
     }
 
-    /// Returns the image as an element that stretches to the width of its container.
-    pub fn stretched(&self, class: &str) -> String {
-        format!(
-            "<svg class=\"chart {class}\" viewBox=\"0 0 {w:.0} {h:.0}\" width=\"100%\" height=\"{h:.0}\" \
-             preserveAspectRatio=\"none\" aria-hidden=\"true\">{body}</svg>",
-            w = self.width,
-            h = self.height,
-            body = self.body,
-        )
-    }
-
     /// Returns the image as an SVG file with a title and colours.
     pub fn alone(&self, title: &str, explanation: &str) -> String {
         const MARGIN: f64 = 16.0;

@@ -1,15 +1,16 @@
 //! Tests the text and the charts in reports built from aggregates.
 
-use topicmill_core::{Label, LabelSet, Mode};
+use topicmill_core::{Label, LabelSet, Mode, table};
 
 use super::build::{Context, build};
 use super::*;
-use topicmill_core::table;
 use topicmill_review::calibrate::Proportion;
+use topicmill_review::coverage::Covered;
 use topicmill_review::evaluate::{Estimate, LabelShare, NO_LABEL};
 use topicmill_review::quality::{LeftOutAnswers, MeasuredQuality, QualitySample};
 use topicmill_store::{
-    Gap, LabelSetId, ModelId, PostOutcome, ReportCell, ReportSums, ScoreBin, TimeStep, TwoPeriods,
+    Gap, LabelSetId, ModelId, PeriodCell, PostOutcome, ReportCell, ReportSums, ScoreBin, TimeStep,
+    TwoPeriods,
 };
 
 fn time(day: i64) -> Timestamp {
@@ -225,11 +226,7 @@ fn shares_changes_and_agreement_are_consistent() {
     );
     let shares: f64 = report.outcomes.iter().map(|line| line.share).sum();
     assert!((shares - 1.0).abs() < 1e-12);
-    let slugs: Vec<&str> = report
-        .outcomes
-        .iter()
-        .map(|line| line.slug.as_str())
-        .collect();
+    let slugs: Vec<_> = report.outcomes.iter().map(|stats| &*stats.slug).collect();
     assert_eq!(slugs, ["a", "b", "empty", "other", "unsure"]);
     let a = &report.outcomes[0];
     assert_eq!((a.series[5], a.series[15], a.series.len()), (100, 500, 21));
@@ -237,11 +234,8 @@ fn shares_changes_and_agreement_are_consistent() {
     let change = a.change.unwrap();
     assert!(change.is_significant() && change.share.to > change.share.from);
     assert_eq!(report.outcomes[2].mean_score, None);
-    let agreement = Agreement {
-        agreed: 600,
-        comparable: 850,
-    };
-    assert_eq!(report.agreement, agreement, "all posts are for topic a");
+    let Agreement { agreed, comparable } = report.agreement;
+    assert_eq!((agreed, comparable), (600, 850), "all are for topic a");
     assert_eq!(report.totals[15], [600, 20, 0]);
 }
 
@@ -277,4 +271,7 @@ fn charts_are_valid_for_extreme_numbers() {
         let page = render_page(&report);
         assert!(page.len() < 1_000_000, "{}", page.len());
     }
+    let page = render_page(&report_with(&many, (1, 0)));
+    assert!(page.contains(" Left out: 67 smaller labels."), "{page}");
+    assert!(page.contains(" Only in the table: 66 labels."), "{page}");
 }

@@ -46,6 +46,7 @@ fn floor(step: TimeStep, time: NaiveDateTime) -> NaiveDateTime {
     }
 }
 
+/// Returns the start of the next step.
 fn after(step: TimeStep, time: NaiveDateTime) -> Option<NaiveDateTime> {
     match step {
         TimeStep::Hour => time.checked_add_signed(TimeDelta::hours(1)),

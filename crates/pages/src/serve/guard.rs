@@ -1,4 +1,4 @@
-//! Authorises requests and sets security headers on responses.
+//! Authorises requests, and logs users in.
 //!
 //! If no token is set, only loopback clients can connect, and the `Host` header must be a loopback name, to prevent DNS
 //! rebinding. Requests that a proxy forwards are rejected, because their clients may be anywhere. If a token is set,
@@ -6,11 +6,9 @@
 
 use std::sync::Arc;
 
-use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE,
-    HOST, LOCATION, ORIGIN, REFERRER_POLICY, SET_COOKIE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    AUTHORIZATION, COOKIE, HOST, LOCATION, ORIGIN, SET_COOKIE, WWW_AUTHENTICATE,
 };
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
@@ -20,19 +18,12 @@ use axum::{Extension, Form};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::pages::{HEALTH, LoginPage, PageError, error_response, html};
+use super::pages::{HEALTH, LoginPage, error_response, html};
 
 const TOKEN_COOKIE: &str = "topicmill_token";
-/// The content security policy: no external resources, no inline scripts, no frames.
-const CONTENT_POLICY: &str = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; \
-                              frame-ancestors 'none'";
-const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
-const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Headers that a proxy adds to the requests of its clients.
 const PROXY_HEADERS: [&str; 3] = ["x-forwarded-for", "x-real-ip", "forwarded"];
-/// The cache policy, which keeps browsers from caching text that may be purged later.
-const NO_STORE: &str = "no-store";
 
 /// Checks the token in requests.
 pub struct Guard {
@@ -69,12 +60,42 @@ impl Guard {
             || cookie.is_some_and(|(_, sent)| constant_time_eq(sent, token))
     }
 
+    /// Returns the reason why a request is rejected whatever token it has; `None` if it is not.
+    fn rejection(&self, request: &Request) -> Option<&'static str> {
+        let headers = request.headers();
+        if self.token.is_none() && PROXY_HEADERS.iter().any(|name| headers.contains_key(*name)) {
+            return Some(
+                "a proxy forwarded this request, so it may come from anywhere: behind a proxy, set `serve.token`",
+            );
+        }
+        let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+        if self.token.is_none() && !host.is_some_and(is_loopback) {
+            return Some(
+                "this server accepts only loopback host names: open it as http://127.0.0.1 or http://localhost with \
+                 its port, or start it with a token",
+            );
+        }
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        if !reads && !is_same_origin(headers) {
+            return Some(
+                "cross-origin request rejected: open this server's own page; a proxy must pass the Host header \
+                 (nginx: `proxy_set_header Host $http_host`)",
+            );
+        }
+        // Other sites may only link to the pages that show what is stored.
+        let is_review = request.uri().path().starts_with("/review");
+        (is_review && is_cross_origin(headers)).then_some(
+            "cross-origin request rejected; open this server's own page, or type the address",
+        )
+    }
+
     /// Returns the session cookie if the token is correct.
     fn cookie(&self, entered: &str) -> Option<HeaderValue> {
         let token = self.token.as_ref()?;
         constant_time_eq(&digest(entered.trim()), token).then(|| {
-            // The cookie is not `Secure` because the server speaks plain HTTP.
-            let cookie = format!("{TOKEN_COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict");
+            // Without `Path`, browsers send the cookie only to pages next to the login page, and not to other programs
+            // behind the same proxy. It is not `Secure` because the server speaks plain HTTP.
+            let cookie = format!("{TOKEN_COOKIE}={token}; HttpOnly; SameSite=Strict");
             HeaderValue::from_str(&cookie).expect("hexadecimal digits are valid in a header")
         })
     }
@@ -134,40 +155,13 @@ fn is_cross_origin(headers: &HeaderMap) -> bool {
 
 /// Forwards an authorised request, or responds with an error.
 pub async fn authorize(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    let headers = request.headers();
-    let host = headers
-        .get(HOST)
-        .and_then(|host| host.to_str().ok())
-        // HTTP/2 has the host name in the URI.
-        .or_else(|| request.uri().authority().map(Authority::as_str));
-    let path = request.uri().path().to_owned();
-    if guard.token.is_none() && PROXY_HEADERS.iter().any(|name| headers.contains_key(*name)) {
-        let message = "a proxy forwarded this request, so it may come from anywhere: behind a proxy, set `serve.token`";
-        return error_response(&path, StatusCode::FORBIDDEN, message);
-    }
-    if guard.token.is_none() && !host.is_some_and(is_loopback) {
-        let message = "this server accepts only loopback host names: open it as http://127.0.0.1 or http://localhost \
-                    with its port, or start it with a token";
-        return error_response(&path, StatusCode::FORBIDDEN, message);
-    }
-    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-    if !reads && !is_same_origin(headers) {
-        let message = "cross-origin request rejected: open this server's own page; a proxy must pass the Host header \
-                       (nginx: `proxy_set_header Host $http_host`)";
-        return error_response(&path, StatusCode::FORBIDDEN, message);
-    }
-    // Other sites may only link to the pages that show what is stored.
-    if path.starts_with("/review") && is_cross_origin(headers) {
-        let message =
-            "cross-origin request rejected; open this server's own page, or type the address";
-        return error_response(&path, StatusCode::FORBIDDEN, message);
+    let path = request.uri().path();
+    if let Some(message) = guard.rejection(&request) {
+        return error_response(path, StatusCode::FORBIDDEN, message);
     }
     // The login form, its assets and the health check need no token.
-    let is_open = matches!(
-        path.as_str(),
-        "/login" | "/style.css" | "/icon.svg" | HEALTH
-    );
-    if is_open || guard.is_authorized(headers) {
+    let is_open = matches!(path, "/login" | "/style.css" | "/icon.svg" | HEALTH);
+    if is_open || guard.is_authorized(request.headers()) {
         return next.run(request).await;
     }
     let mut response = html(StatusCode::UNAUTHORIZED, &LoginPage { was_wrong: false });
@@ -200,71 +194,6 @@ pub async fn login(guard: Extension<Arc<Guard>>, form: Form<Token>) -> Response 
         None if guard.token.is_none() => (StatusCode::SEE_OTHER, [(LOCATION, "/")]).into_response(),
         None => html(StatusCode::UNAUTHORIZED, &LoginPage { was_wrong: true }),
     }
-}
-
-/// Makes links and redirects relative to the request's path, so that a proxy can serve the pages under any path.
-async fn relative_links(path: &str, response: Response) -> Result<Response, axum::Error> {
-    let depth = path.matches('/').count().saturating_sub(1);
-    let mut up = match depth {
-        0 => "./".to_owned(),
-        _ => "../".repeat(depth),
-    };
-    let (mut parts, body) = response.into_parts();
-    if let Some(location) = parts.headers.get_mut(LOCATION) {
-        let rest = location.to_str().ok().and_then(|to| to.strip_prefix('/'));
-        let relative = rest.and_then(|rest| HeaderValue::from_str(&format!("{up}{rest}")).ok());
-        if let Some(relative) = relative {
-            *location = relative;
-        }
-    }
-    let kind = parts.headers.get(CONTENT_TYPE);
-    if !kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/html")) {
-        return Ok(Response::from_parts(parts, body));
-    }
-    let page = to_bytes(body, usize::MAX).await?;
-    let mut page = String::from_utf8_lossy(&page).into_owned();
-    if !page.starts_with("<!doctype") {
-        // A script inserts this part into a page at the top.
-        "./".clone_into(&mut up);
-    }
-    for attribute in ["href", "src", "action"] {
-        page = page.replace(&format!("{attribute}=\"/"), &format!("{attribute}=\"{up}"));
-    }
-    page = page.replace("data-poll=\"/", "data-poll=\"./");
-    // The length has changed. A response to HEAD has no body, and may leave the length out.
-    parts.headers.remove(CONTENT_LENGTH);
-    Ok(Response::from_parts(parts, page.into()))
-}
-
-/// Renders errors, makes links relative, and adds security headers to every response.
-pub async fn finish_response(request: Request, next: Next) -> Response {
-    let path = request.uri().path().to_owned();
-    let mut response = next.run(request).await;
-    if let Some(PageError(status, message)) = response.extensions_mut().remove() {
-        response = error_response(&path, status, &message);
-    }
-    let mut response = match relative_links(&path, response).await {
-        Ok(response) => response,
-        Err(error) => {
-            let message = error.to_string();
-            error_response(&path, StatusCode::INTERNAL_SERVER_ERROR, &message)
-        }
-    };
-    let headers = response.headers_mut();
-    for (name, value) in [
-        (CONTENT_SECURITY_POLICY, CONTENT_POLICY),
-        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (REFERRER_POLICY, "same-origin"),
-        (OPENER_POLICY, "same-origin"),
-        (RESOURCE_POLICY, "same-origin"),
-    ] {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
-    headers
-        // Style sheets set their own `max-age`.
-        .entry(CACHE_CONTROL)
-        .or_insert(HeaderValue::from_static(NO_STORE));
-    response
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! A web server that shows what is stored as HTML pages.
 //!
-//! Requests come from this machine or from clients with the token. `guard` authorises them, and `pages` responds with
-//! what the database contains at that moment. Only `review` writes to the database: it stores answers through a
-//! read-write connection, and starts fits that the main program runs.
+//! Requests come from this machine or from clients with the token. `guard` authorises them, `pages` responds with what
+//! the database contains at that moment, and `finish` completes the responses. Only `review` writes to the database: it
+//! stores answers through a read-write connection, and starts fits that the main program runs.
 
+mod finish;
 mod guard;
 mod pages;
 mod review;
@@ -179,6 +180,6 @@ fn router(serving: Shared, guard: Arc<Guard>, review: Router<Shared>) -> Router 
         .layer(DefaultBodyLimit::max(BODY))
         .layer(Extension(Arc::clone(&guard)))
         .layer(from_fn_with_state(guard, guard::authorize))
-        .layer(from_fn(guard::finish_response))
+        .layer(from_fn(finish::finish_response))
         .with_state(serving)
 }

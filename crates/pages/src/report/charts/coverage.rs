@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::{Chart, MOST, WIDTH, room_for, time_ticks};
+use super::{Chart, ColumnLayout, MOST, WIDTH, left_out, room_for, time_ticks};
 use crate::display::{counted, single_line, thousands};
 use crate::report::data::TopicStats;
 use crate::report::svg::Svg;
 use crate::report::table::ChartTable;
 use crate::report::{Report, time};
 use topicmill_review::as_f64;
+use topicmill_store::Gap;
 
 /// Draws posts by topic and time, and the recorded gaps.
 pub fn chart(report: &Report) -> Option<Chart> {
@@ -25,9 +26,9 @@ pub fn chart(report: &Report) -> Option<Chart> {
         ]
     });
     let head = ["topic", "subreddit", "source", "from", "until"];
-    let series = report.topics.iter().flat_map(|topic| &topic.series);
-    let empty = series.filter(|posts| **posts == 0).count() as u64;
-    let cells = (report.topics.len() * report.axis.len()) as u64;
+    let cells = report.topics.iter().flat_map(|topic| &topic.series);
+    let empty = cells.clone().filter(|posts| **posts == 0).count() as u64;
+    let cells = cells.count() as u64;
     let things = report.kind.plural();
     let gaps = match report.gaps.len() as u64 {
         0 => "No gaps were recorded.".to_owned(),
@@ -41,10 +42,11 @@ pub fn chart(report: &Report) -> Option<Chart> {
         title: format!("Collected {things}"),
         explanation: format!(
             "Each row is a topic and each cell {}. Darker cells contain more {things}, relative to the largest cell of \
-             the topic. {} of {} cells are empty. {gaps}",
+             the topic. {} of {} cells are empty. {gaps}{}",
             report.axis.one_unit(),
             thousands(empty),
-            thousands(cells)
+            thousands(cells),
+            left_out(report.topics.len().saturating_sub(MOST), "topic")
         ),
         table: ChartTable::new(5, &head, rows),
         svg: draw(report),
@@ -54,17 +56,16 @@ pub fn chart(report: &Report) -> Option<Chart> {
 /// Returns the columns that overlap a topic's recorded gaps.
 fn missing(report: &Report, topic: &TopicStats) -> BTreeSet<usize> {
     let mut columns = BTreeSet::new();
-    for gap in report.gaps.iter().filter(|gap| gap.topic == topic.slug) {
-        let last = report.axis.len() - 1;
-        let (Some(first), Some(shown)) = (report.first, report.last) else {
-            continue;
-        };
-        if gap.until_at < first || gap.from_at > shown {
-            continue;
-        }
+    let (Some(first), Some(last)) = (report.first, report.last) else {
+        return columns;
+    };
+    let last_column = report.axis.len() - 1;
+    let overlaps = |gap: &&Gap| gap.until_at >= first && gap.from_at <= last;
+    let gaps = report.gaps.iter().filter(|gap| gap.topic == topic.slug);
+    for gap in gaps.filter(overlaps) {
         let from = report.axis.column_of(gap.from_at).unwrap_or(0);
-        let until = report.axis.column_of(gap.until_at).unwrap_or(last);
-        columns.extend(from..=until.min(last));
+        let until = report.axis.column_of(gap.until_at).unwrap_or(0);
+        columns.extend(from..=until.min(last_column));
     }
     columns
 }
@@ -75,35 +76,36 @@ fn draw(report: &Report) -> Svg {
     let left = room_for(topics.iter().map(|topic| &topic.name));
     let bottom = ROW * as_f64(topics.len() as u64);
     let mut svg = Svg::new(WIDTH, bottom + 26.0);
-    let column = (WIDTH - left) / as_f64(report.axis.len() as u64);
-    let gap = if column > 5.0 { 1.5 } else { 0.0 };
+    let width = (WIDTH - left) / as_f64(report.axis.len() as u64);
+    let without_gap = (width - if width > 5.0 { 1.5 } else { 0.0 }).max(0.5);
     for (place, topic) in topics.iter().enumerate() {
         let y = ROW * as_f64(place as u64);
         svg.name(left, y + 10.0, &topic.name);
         let largest = topic.series.iter().max().copied().unwrap_or(0).max(1);
         let missing = missing(report, topic);
-        let size = |tall| ((column - gap).max(0.5), tall);
-        for (n, posts) in topic.series.iter().enumerate() {
-            let x = left + column * as_f64(n as u64);
+        for (column, posts) in topic.series.iter().enumerate() {
+            let x = left + width * as_f64(column as u64);
             let step = match posts {
                 0 => 0,
                 // The step is at least 1 so that a single post is visible.
-                n => 1 + (5 * n / largest).min(5),
+                posts => 1 + (5 * posts / largest).min(5),
             };
+            let name = single_line(&topic.name, 60);
             let tooltip = format!(
-                "{}, {}: {}",
-                single_line(&topic.name, 60),
-                report.axis.name(n),
+                "{name}, {}: {}",
+                report.axis.name(column),
                 thousands(*posts)
             );
-            svg.rect((x, y + 2.0), size(ROW - 5.0), &format!("h{step}"), &tooltip);
-            if missing.contains(&n) {
+            let (at, size) = ((x, y + 2.0), (without_gap, ROW - 5.0));
+            svg.rect(at, size, &format!("h{step}"), &tooltip);
+            if missing.contains(&column) {
                 let at = (x, y + ROW - 5.0);
                 let note = format!("{} are missing", report.kind.plural());
-                svg.rect(at, size(3.0), "mark-warm", &note);
+                svg.rect(at, (without_gap, 3.0), "mark-warm", &note);
             }
         }
     }
-    time_ticks(&mut svg, report, left, bottom + 20.0, column);
+    let layout = ColumnLayout { left, width };
+    time_ticks(&mut svg, report, &layout, bottom + 20.0);
     svg
 }

@@ -1,15 +1,19 @@
 //! Draws the shares of labels in groups of posts, such as subreddits or months.
 
 use super::heat::{HeatRow, draw};
-use super::{Chart, MOST};
+use super::{Chart, MOST, only_in_table};
 use crate::display::{interval, percent, single_line, thousands};
 use crate::report::Report;
 use crate::report::table::ChartTable;
 use topicmill_core::ThingKind;
 use topicmill_review::evaluate::{ENOUGH_ANSWERS, GroupShares};
 
-/// A column: the position of its share in a group, and its name.
-type Column = (usize, String);
+/// A label, or no label.
+struct LabelColumn {
+    /// Position of its share in a group.
+    place: usize,
+    name: String,
+}
 
 /// Returns the heat map of groups and labels, if the report has groups.
 pub fn chart(report: &Report) -> Option<Chart> {
@@ -18,32 +22,33 @@ pub fn chart(report: &Report) -> Option<Chart> {
         return None;
     }
     let by = groups.by.name().replace('_', " ");
-    let labels = report.labels().filter_map(|line| {
-        let place = groups.labels.iter().position(|slug| *slug == line.slug)?;
-        groups.has_posts(place).then(|| (place, line.name.clone()))
+    let labels = report.labels().filter_map(|stats| {
+        let place = groups.labels.iter().position(|slug| *slug == stats.slug)?;
+        groups.has_posts(place).then(|| LabelColumn {
+            place,
+            name: stats.name.clone(),
+        })
     });
-    let none = (groups.labels.len(), "no label".to_owned());
-    let labels: Vec<Column> = labels.collect();
-    let listed: Vec<&Column> = labels.iter().chain([&none]).collect();
-    let columns: Vec<&Column> = labels.iter().take(MOST - 1).chain([&none]).collect();
-    let shown = groups.groups.iter().take(MOST);
-    let rows = shown.map(|group| HeatRow {
+    let labels: Vec<LabelColumn> = labels.collect();
+    let no_label = LabelColumn {
+        place: groups.labels.len(),
+        name: "no label".to_owned(),
+    };
+    let listed: Vec<&LabelColumn> = labels.iter().chain([&no_label]).collect();
+    let drawn: Vec<&LabelColumn> = labels.iter().take(MOST - 1).chain([&no_label]).collect();
+    let rows = groups.groups.iter().take(MOST).map(|group| HeatRow {
         name: name(group),
         note: match group.answers {
             answers if answers >= ENOUGH_ANSWERS => format!(" ({answers} answers)"),
             _ => " (assigned)".to_owned(),
         },
-        shares: columns
+        shares: drawn
             .iter()
-            .map(|(place, _)| best_share(group, *place))
+            .map(|column| best_share(group, column.place))
             .collect(),
     });
-    let names: Vec<String> = columns.iter().map(|(_, name)| name.clone()).collect();
-    let in_table_only = match (listed.len() - columns.len(), groups.groups.len()) {
-        (0, ..=MOST) => "",
-        _ => " Further labels and groups are in the table only.",
-    };
-    let explanation = match report.kind {
+    let names: Vec<String> = drawn.iter().map(|column| column.name.clone()).collect();
+    let percentages = match report.kind {
         ThingKind::Post => format!(
             "percentages of its posts: estimated shares where there are {ENOUGH_ANSWERS} random answers, else the \
              shares that the model assigned. “topicmill labels evaluate --by {}” tests the differences.",
@@ -57,13 +62,16 @@ pub fn chart(report: &Report) -> Option<Chart> {
         id: "labels-by-group",
         title: format!("Labels by {by}"),
         explanation: format!(
-            "Each row is a {by}, and shades and numbers are {explanation}{in_table_only}"
+            "Each row is a {by}, and shades and numbers are {percentages}{}{}",
+            only_in_table(listed.len(), "label"),
+            only_in_table(groups.groups.len(), "group")
         ),
         table: table([&by, report.kind.plural()], &groups.groups, &listed),
         svg: draw(&rows.collect::<Vec<_>>(), &names),
     })
 }
 
+/// Returns the name of a group.
 fn name(group: &GroupShares) -> String {
     single_line(group.group.as_deref().unwrap_or("(none)"), 60)
 }
@@ -74,18 +82,19 @@ fn best_share(group: &GroupShares, place: usize) -> f64 {
     estimated.and_then(|share| share.value).unwrap_or(assigned)
 }
 
-fn table([by, things]: [&str; 2], groups: &[GroupShares], columns: &[&Column]) -> ChartTable {
+/// Returns a row for each group and each label that has a share of it.
+fn table([by, things]: [&str; 2], groups: &[GroupShares], columns: &[&LabelColumn]) -> ChartTable {
     let rows = groups.iter().flat_map(|group| {
-        let shown = columns.iter().filter(|(place, _)| {
-            let (assigned, estimated) = group.shares[*place];
+        let with_share = columns.iter().filter(|column| {
+            let (assigned, estimated) = group.shares[column.place];
             assigned > 0.0 || estimated.is_some()
         });
-        shown.map(|(place, label)| {
-            let (assigned, estimated) = group.shares[*place];
+        with_share.map(|column| {
+            let (assigned, estimated) = group.shares[column.place];
             let value = estimated.and_then(|share| share.value);
             vec![
                 name(group),
-                single_line(label, 60),
+                single_line(&column.name, 60),
                 thousands(group.posts),
                 thousands(group.answers as u64),
                 percent(assigned),

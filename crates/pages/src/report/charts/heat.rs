@@ -1,6 +1,6 @@
 //! Draws a heat map: the rows are the topics that posts were collected for, and the columns are their predicted labels.
 
-use super::{Chart, MOST, WIDTH, widest};
+use super::{Chart, MOST, WIDTH, only_in_table, widest};
 use crate::display::{percent, single_line, thousands};
 use crate::report::Report;
 use crate::report::data::{OutcomeStats, TopicStats};
@@ -20,22 +20,26 @@ const HEADING: f64 = 175.0;
 /// Upper bounds of the colour steps. The last step has no bound and covers the rest.
 const STEPS: [f64; 7] = [0.005, 0.04, 0.1, 0.2, 0.35, 0.5, 0.7];
 
-/// Draws the heat map; `None` with fewer than two topics.
+/// Draws the heat map; `None` with fewer than two topics or outcomes.
 pub fn chart(report: &Report) -> Option<Chart> {
-    let rows: Vec<&TopicStats> = report
+    let topics: Vec<&TopicStats> = report
         .topics
         .iter()
         .filter(|topic| topic.scored > 0)
         .collect();
-    if rows.len() < 2 || report.outcomes.len() < 2 {
+    if topics.len() < 2 || report.outcomes.len() < 2 {
         return None;
     }
-    let shown = &rows[..rows.len().min(MOST)];
+    let shown = &topics[..topics.len().min(MOST)];
     let columns = columns(report, shown);
-    let names: Vec<String> = columns.iter().map(|(_, line)| line.name.clone()).collect();
+    let drawn = &columns[..columns.len().min(MOST)];
+    let names: Vec<String> = drawn
+        .iter()
+        .map(|place| report.outcomes[*place].name.clone())
+        .collect();
     let things = report.kind.plural();
     let head = ["topic", "label", things, "share of topic"];
-    let pairs = pairs(report, &rows);
+    let pairs = pairs(report, &topics);
     let table = pairs.iter().map(|pair| {
         vec![
             single_line(&pair.topic.name, 60),
@@ -53,12 +57,14 @@ pub fn chart(report: &Report) -> Option<Chart> {
         title: "Topics against labels".to_owned(),
         explanation: format!(
             "Each row is the topic that {things} were collected for, and each column is the label that they got. \
-             Shades and numbers are percentages of the row; its number of {things} is in brackets.{}{}",
-            left_out(report, &rows),
+             Shades and numbers are percentages of the row; its number of {things} is in brackets.{}{}{}{}",
+            about_agreement(report, &topics),
+            only_in_table(topics.len(), "topic"),
+            only_in_table(columns.len(), "label"),
             largest_disagreement(&pairs, report)
         ),
         table: ChartTable::new(2, &head, table),
-        svg: draw(&heat_rows(shown, &columns), &names),
+        svg: draw(&heat_rows(shown, drawn), &names),
     })
 }
 
@@ -99,16 +105,16 @@ fn pairs<'r>(report: &'r Report, topics: &[&'r TopicStats]) -> Vec<Pair<'r>> {
     pairs
 }
 
-fn heat_rows(rows: &[&TopicStats], columns: &[(usize, &OutcomeStats)]) -> Vec<HeatRow> {
+fn heat_rows(topics: &[&TopicStats], columns: &[usize]) -> Vec<HeatRow> {
     let row = |topic: &&TopicStats| HeatRow {
         name: topic.name.clone(),
         note: format!(" ({})", thousands(topic.scored)),
         shares: columns
             .iter()
-            .map(|(place, _)| as_f64(topic.row[*place]) / as_f64(topic.scored.max(1)))
+            .map(|place| as_f64(topic.row[*place]) / as_f64(topic.scored.max(1)))
             .collect(),
     };
-    rows.iter().map(row).collect()
+    topics.iter().map(row).collect()
 }
 
 /// A row of a heat map.
@@ -120,49 +126,40 @@ pub(super) struct HeatRow {
     pub shares: Vec<f64>,
 }
 
-/// Returns sentences about posts whose topic is not a label and posts that are not shown, with a leading space.
-fn left_out(report: &Report, rows: &[&TopicStats]) -> String {
-    let all: u64 = rows.iter().map(|topic| topic.scored).sum();
-    let can_agree = rows.iter().filter(|topic| topic.label.is_some());
+/// Returns sentences about posts that cannot agree, because their topic is not a label or they have none, with a leading
+/// space.
+fn about_agreement(report: &Report, topics: &[&TopicStats]) -> String {
+    let of_topics: u64 = topics.iter().map(|topic| topic.scored).sum();
+    let can_agree = topics.iter().filter(|topic| topic.label.is_some());
     let can_agree: u64 = can_agree.map(|topic| topic.scored).sum();
     let things = report.kind.plural();
-    let mut text = match all - can_agree {
+    let mut text = match of_topics - can_agree {
         _ if can_agree == 0 => " None of these topics is a label, so none can agree.".to_owned(),
         0 => " On the diagonal, topic and label agree.".to_owned(),
         others => format!(
             " On the diagonal, topic and label agree. They cannot agree for {} of {} {things}, whose topics \
              are not labels.",
             thousands(others),
-            thousands(all)
+            thousands(of_topics)
         ),
     };
-    let without = report.scored().saturating_sub(all);
-    if without > 0 {
-        let without = thousands(without);
-        text.extend([" ", &without, " ", things, " without a topic are left out."]);
-    }
-    if rows.len() > MOST {
-        let more = (rows.len() - MOST).to_string();
-        text.extend([" ", &more, " topics are in the table only."]);
+    let without_topic = report.scored().saturating_sub(of_topics);
+    if without_topic > 0 {
+        let posts = thousands(without_topic);
+        text.extend([" ", &posts, " ", things, " without a topic are left out."]);
     }
     text
 }
 
-/// Returns a sentence about the topic with the largest share of posts that get the same other label, with a leading
-/// space. Topics that are not labels do not count because their posts cannot agree.
+/// Returns a sentence about the topic and the other label with most posts, with a leading space. Topics that are not
+/// labels do not count because their posts cannot agree.
 fn largest_disagreement(pairs: &[Pair<'_>], report: &Report) -> String {
     let differs = |pair: &&Pair<'_>| {
         let label = pair.topic.label.as_ref();
         label.is_some_and(|label| *label != pair.outcome.slug)
             && pair.outcome.outcome == PostOutcome::Labelled
     };
-    let differing = pairs.iter().filter(differs);
-    // Of equal shares, that of more posts.
-    let size = |a: &&Pair<'_>, b: &&Pair<'_>| {
-        let shares = a.share().total_cmp(&b.share());
-        shares.then(a.posts.cmp(&b.posts))
-    };
-    let Some(largest) = differing.max_by(size) else {
+    let Some(largest) = pairs.iter().find(differs) else {
         return String::new();
     };
     let topics = report.topics.iter().filter(|topic| topic.scored > 0);
@@ -183,10 +180,10 @@ fn largest_disagreement(pairs: &[Pair<'_>], report: &Report) -> String {
     )
 }
 
-/// Returns the outcomes to draw as columns: first the labels for the rows' topics, in order, then the largest of the
-/// rest.
-fn columns<'r>(report: &'r Report, rows: &[&TopicStats]) -> Vec<(usize, &'r OutcomeStats)> {
-    let place = |slug: &str| report.outcomes.iter().position(|line| line.slug == slug);
+/// Returns the positions of the outcomes that are columns: first the labels for the rows' topics, in order, then the
+/// others with posts, largest first.
+fn columns(report: &Report, rows: &[&TopicStats]) -> Vec<usize> {
+    let place = |slug: &str| report.outcomes.iter().position(|stats| stats.slug == slug);
     let of_rows = rows.iter().filter_map(|row| place(row.label.as_ref()?));
     let all = 0..report.outcomes.len();
     let with_posts = all.filter(|place| report.outcomes[*place].posts > 0);
@@ -196,13 +193,10 @@ fn columns<'r>(report: &'r Report, rows: &[&TopicStats]) -> Vec<(usize, &'r Outc
             places.push(place);
         }
     }
-    places.truncate(MOST);
     places
-        .into_iter()
-        .map(|place| (place, &report.outcomes[place]))
-        .collect()
 }
 
+/// Returns the colour step of a share.
 fn step(share: f64) -> usize {
     STEPS
         .iter()
@@ -236,23 +230,24 @@ pub(super) fn draw(rows: &[HeatRow], columns: &[String]) -> Svg {
     let grid = Grid { left, cell, tall };
     let top = climb + 18.0;
     let mut svg = Svg::new(width, top + tall * as_f64(rows.len() as u64) + 6.0);
-    for (n, name) in columns.iter().enumerate() {
-        let x = left + cell * (as_f64(n as u64) + 0.5);
+    for (place, name) in columns.iter().enumerate() {
+        let x = left + cell * (as_f64(place as u64) + 0.5);
         svg.slanted((x, top - 7.0), "", name, HEADING);
     }
-    for (m, (row, name)) in rows.iter().zip(&row_names).enumerate() {
-        let y = top + tall * as_f64(m as u64);
+    for (place, (row, name)) in rows.iter().zip(&row_names).enumerate() {
+        let y = top + tall * as_f64(place as u64);
         draw_row(&mut svg, &grid, (row, name), columns, y);
     }
     svg
 }
 
+/// Draws a row at the height `y`, with its shortened name.
 fn draw_row(svg: &mut Svg, grid: &Grid, (row, name): (&HeatRow, &str), columns: &[String], y: f64) {
     let middle = y + grid.tall / 2.0 + 4.0;
     let end = grid.left - 8.0;
     svg.text((end, middle), Anchor::End, "name", name, end - 2.0);
-    for (n, (column, &share)) in columns.iter().zip(&row.shares).enumerate() {
-        let x = grid.left + grid.cell * as_f64(n as u64);
+    for (place, (column, &share)) in columns.iter().zip(&row.shares).enumerate() {
+        let x = grid.left + grid.cell * as_f64(place as u64);
         let step = step(share);
         let tooltip = format!("{} → {column}: {}", row.name, percent(share));
         let size = (grid.cell - 2.0, grid.tall - 2.0);

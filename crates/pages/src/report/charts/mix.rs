@@ -1,30 +1,38 @@
 //! Draws the change in the label mix between two periods.
 
-use super::{Chart, MOST, WIDTH, room_for};
+use super::{Chart, MOST, WIDTH, only_in_table, room_for};
 use crate::display::{p_value, percent, points, single_line, thousands};
 use crate::report::Report;
-use crate::report::data::{Change, Compared, OutcomeStats};
+use crate::report::data::{Change, Compared};
 use crate::report::svg::{Anchor, Svg, width as measure};
 use crate::report::table::ChartTable;
 use topicmill_review::as_f64;
 
+/// Names of the two periods, in the legend and in tooltips.
+const PERIODS: [&str; 2] = ["earlier period", "later period"];
+
+/// The change in an outcome's share.
+struct OutcomeChange<'r> {
+    name: &'r String,
+    change: Change,
+}
+
 /// Draws the shares in both periods.
 pub fn chart(report: &Report) -> Option<Chart> {
     let compared = report.compared.as_ref().ok()?;
-    let mut lines: Vec<(&OutcomeStats, Change)> = report
-        .outcomes
-        .iter()
-        .filter_map(|line| Some((line, line.change?)))
-        .filter(|(_, change)| change.posts != [0, 0])
-        .collect();
-    let size = |change: &Change| change.share.difference().abs();
-    lines.sort_by(|a, b| size(&b.1).total_cmp(&size(&a.1)));
-    let rows = lines.iter().map(|(line, change)| {
+    let outcomes = report.outcomes.iter().filter_map(|stats| {
+        let (name, change) = (&stats.name, stats.change?);
+        (change.posts != [0, 0]).then_some(OutcomeChange { name, change })
+    });
+    let mut outcomes: Vec<OutcomeChange<'_>> = outcomes.collect();
+    let size = |outcome: &OutcomeChange<'_>| outcome.change.share.difference().abs();
+    outcomes.sort_by(|a, b| size(b).total_cmp(&size(a)));
+    let rows = outcomes.iter().map(|OutcomeChange { name, change }| {
         let [before, after] = change.posts.map(thousands);
         let share = &change.share;
         let interval = &share.difference;
         vec![
-            single_line(&line.name, 60),
+            single_line(name, 60),
             before,
             after,
             percent(share.from),
@@ -51,13 +59,13 @@ pub fn chart(report: &Report) -> Option<Chart> {
     Some(Chart {
         id: "mix-of-labels",
         title: "Change in label mix".to_owned(),
-        explanation: explanation(compared, &lines, things),
+        explanation: explanation(compared, &outcomes, things),
         table: ChartTable::new(1, &head, rows),
-        svg: draw(&lines),
+        svg: draw(&outcomes),
     })
 }
 
-fn explanation(compared: &Compared, lines: &[(&OutcomeStats, Change)], things: &str) -> String {
+fn explanation(compared: &Compared, outcomes: &[OutcomeChange<'_>], things: &str) -> String {
     let [before, after] = compared.dates();
     let [posts_before, posts_after] = compared.posts.map(thousands);
     let place = match compared.which_subreddits() {
@@ -70,17 +78,18 @@ fn explanation(compared: &Compared, lines: &[(&OutcomeStats, Change)], things: &
          subreddits. The dots of significant changes are coloured (Cochran-Mantel-Haenszel test, corrected for the \
          number of labels)."
     );
-    let apart = |change: &Change| (change.share.raw_difference() - change.share.difference()).abs();
-    let most = (lines.iter()).max_by(|(_, a), (_, b)| apart(a).total_cmp(&apart(b)));
-    if let Some((line, change)) = most
+    let most_affected = outcomes
+        .iter()
+        .max_by(|a, b| a.change.mix_effect().total_cmp(&b.change.mix_effect()));
+    if let Some(OutcomeChange { name, change }) = most_affected
         && change.depends_on_mix()
     {
         let [from, to] = [change.share.raw_from, change.share.raw_to].map(percent);
-        let name = single_line(&line.name, 60);
+        let name = single_line(name, 60);
         let sentence = format!(" In the mix as it was, {name} went from {from} to {to}.");
         text.push_str(&sentence);
     }
-    text
+    text + &only_in_table(outcomes.len(), "label")
 }
 
 /// Height of a row in pixels.
@@ -88,16 +97,17 @@ const ROW: f64 = 24.0;
 /// y coordinate of the first row.
 const TOP: f64 = 22.0;
 
-fn draw(lines: &[(&OutcomeStats, Change)]) -> Svg {
-    let lines = &lines[..lines.len().min(MOST)];
-    let left = room_for(lines.iter().map(|(line, _)| &line.name));
-    let bottom = TOP + ROW * as_f64(lines.len() as u64);
+fn draw(outcomes: &[OutcomeChange<'_>]) -> Svg {
+    let outcomes = &outcomes[..outcomes.len().min(MOST)];
+    let left = room_for(outcomes.iter().map(|outcome| outcome.name));
+    let bottom = TOP + ROW * as_f64(outcomes.len() as u64);
     let mut svg = Svg::new(WIDTH, bottom + 22.0);
-    let x = scale(&mut svg, lines, left, bottom);
-    let (before, after) = key(&mut svg);
-    for (place, (line, change)) in lines.iter().enumerate() {
+    let x = draw_scale(&mut svg, outcomes, left, bottom);
+    draw_legend(&mut svg);
+    let [before, after] = PERIODS;
+    for (place, OutcomeChange { name, change }) in outcomes.iter().enumerate() {
         let y = TOP + ROW * (as_f64(place as u64) + 0.5);
-        svg.name(left, y, &line.name);
+        svg.name(left, y, name);
         let (from, to) = (x(change.share.from), x(change.share.to));
         let class = match (change.is_significant(), change.share.difference() > 0.0) {
             (false, _) => "mark-grey",
@@ -106,7 +116,7 @@ fn draw(lines: &[(&OutcomeStats, Change)]) -> Svg {
         };
         svg.rect((from.min(to), y - 1.0), ((to - from).abs(), 2.0), class, "");
         let tooltip = |share: f64, when: &str| {
-            single_line(&format!("{}: {} in {when}", line.name, percent(share)), 200)
+            single_line(&format!("{name}: {} in {when}", percent(share)), 200)
         };
         svg.dot((from, y), 4.0, "ring", &tooltip(change.share.from, before));
         svg.dot((to, y), 5.0, class, &tooltip(change.share.to, after));
@@ -122,15 +132,16 @@ fn draw(lines: &[(&OutcomeStats, Change)]) -> Svg {
 }
 
 /// Draws vertical grid lines with shares and returns the function that maps a share to its x coordinate.
-fn scale(
+fn draw_scale(
     svg: &mut Svg,
-    lines: &[(&OutcomeStats, Change)],
+    outcomes: &[OutcomeChange<'_>],
     left: f64,
     bottom: f64,
 ) -> impl Fn(f64) -> f64 + use<> {
-    let shares = lines
-        .iter()
-        .map(|(_, change)| change.share.from.max(change.share.to));
+    let shares = outcomes.iter().map(|outcome| {
+        let share = &outcome.change.share;
+        share.from.max(share.to)
+    });
     // The largest share is rounded up to a whole percentage, and the last tick to a round number.
     #[expect(
         clippy::cast_possible_truncation,
@@ -150,14 +161,13 @@ fn scale(
     x
 }
 
-/// Draws the legend and returns the periods' names.
-fn key(svg: &mut Svg) -> (&'static str, &'static str) {
-    let (before, after) = ("earlier period", "later period");
+/// Draws the legend and the heading of the numbers.
+fn draw_legend(svg: &mut Svg) {
+    let [before, after] = PERIODS;
     svg.dot((5.0, 8.0), 4.0, "ring", before);
     svg.text((13.0, 12.0), Anchor::Start, "", before, 120.0);
     let next = 13.0 + measure(before) + 16.0;
     svg.dot((next, 8.0), 5.0, "mark", after);
     svg.text((next + 9.0, 12.0), Anchor::Start, "", after, 120.0);
     svg.text((svg.width, 12.0), Anchor::End, "", "points", 60.0);
-    (before, after)
 }

@@ -1,6 +1,6 @@
 //! Draws posts over time, in total and per label.
 
-use super::{Chart, HEIGHT, MOST, WIDTH, stack, time_ticks};
+use super::{Chart, Column, HEIGHT, MOST, WIDTH, left_out, stack, time_ticks};
 use crate::display::{percent, single_line, thousands};
 use crate::report::Report;
 use crate::report::data::OutcomeStats;
@@ -61,85 +61,85 @@ pub fn posts(report: &Report) -> Option<Chart> {
 fn draw(report: &Report) -> Svg {
     let mut svg = Svg::new(WIDTH, HEIGHT);
     let bottom = HEIGHT - 26.0;
-    let name = |column| report.axis.name(column);
-    let is_incomplete = |column| report.axis.is_incomplete(column);
-    let (left, column) = stack(
-        &mut svg,
-        KINDS,
-        &report.totals,
-        (30.0, bottom),
-        name,
-        is_incomplete,
-    );
-    time_ticks(&mut svg, report, left, bottom + 20.0, column);
+    let columns = report.totals.iter().enumerate();
+    let columns: Vec<_> = columns
+        .map(|(column, posts)| Column {
+            name: report.axis.name(column),
+            posts: *posts,
+            is_incomplete: report.axis.is_incomplete(column),
+        })
+        .collect();
+    let layout = stack(&mut svg, KINDS, &columns, (30.0, bottom));
+    time_ticks(&mut svg, report, &layout, bottom + 20.0);
     svg
 }
 
 /// Draws a small chart per label, all on the same scale.
 pub fn labels(report: &Report) -> Option<Chart> {
-    let lines: Vec<&OutcomeStats> = report
+    let (labels, without_label): (Vec<&OutcomeStats>, Vec<_>) = report
         .outcomes
         .iter()
-        .filter(|line| line.posts > 0)
+        .filter(|stats| stats.posts > 0)
+        .partition(|stats| stats.outcome == PostOutcome::Labelled);
+    let more = (labels.len() + without_label.len()).saturating_sub(MOST);
+    let shown: Vec<&OutcomeStats> = labels[..labels.len() - more]
+        .iter()
+        .chain(&without_label)
+        .copied()
         .collect();
     // The chart of a single label would be the same as that of all posts.
-    if lines.len() < 2 || report.axis.len() < 2 {
+    if shown.len() < 2 || report.axis.len() < 2 {
         return None;
     }
-    let shown = &lines[..lines.len().min(MOST)];
     let names: Vec<String> = shown
         .iter()
-        .map(|line| single_line(&line.name, 60))
+        .map(|stats| single_line(&stats.name, 60))
         .collect();
     let head: Vec<&str> = std::iter::once("from")
         .chain(names.iter().map(String::as_str))
         .collect();
     let rows = (0..report.axis.len()).map(|column| {
-        let numbers = shown.iter().map(|line| thousands(line.series[column]));
+        let numbers = shown.iter().map(|stats| thousands(stats.series[column]));
         std::iter::once(row_name(report, column))
             .chain(numbers)
             .collect()
     });
     let things = report.kind.plural();
-    let rest = match lines.len() - shown.len() {
-        0 => String::new(),
-        1 => " 1 smaller label is left out.".to_owned(),
-        n => format!(" {n} smaller labels are left out."),
-    };
     Some(Chart {
         id: "labels-over-time",
         title: "Each label over time".to_owned(),
         explanation: format!(
-            "{} per {}, and the label's share of {} labelled {things}. All charts use the same scale.{}{rest}",
+            "{} per {}, and the label's share of {} scored {things}. All charts use the same scale.{}{}",
             capital(things),
             report.axis.unit(),
             thousands(report.scored()),
-            report.axis.about_lines()
+            report.axis.about_lines(),
+            left_out(more, "smaller label")
         ),
         table: ChartTable::new(1, &head, rows),
-        svg: multiples(report, shown),
+        svg: multiples(report, &shown),
     })
 }
 
-fn multiples(report: &Report, lines: &[&OutcomeStats]) -> Svg {
+fn multiples(report: &Report, outcomes: &[&OutcomeStats]) -> Svg {
     const ACROSS: usize = 2;
     const EACH_HEIGHT: f64 = 92.0;
     const GAP: f64 = 22.0;
-    let down = lines.len().div_ceil(ACROSS);
+    let down = outcomes.len().div_ceil(ACROSS);
     let mut svg = Svg::new(WIDTH, EACH_HEIGHT * as_f64(down as u64) + 16.0);
     let each = (WIDTH - GAP * as_f64(ACROSS as u64 - 1)) / as_f64(ACROSS as u64);
-    let largest = lines.iter().flat_map(|line| line.series.iter()).max();
+    let largest = outcomes.iter().flat_map(|stats| &stats.series).max();
     let largest = as_f64(largest.copied().unwrap_or(1).max(1));
     let columns = report.axis.len();
-    for (place, line) in lines.iter().enumerate() {
+    for (place, stats) in outcomes.iter().enumerate() {
         let left = (each + GAP) * as_f64((place % ACROSS) as u64);
         let top = EACH_HEIGHT * as_f64((place / ACROSS) as u64);
         let (head, foot) = (top + 24.0, top + EACH_HEIGHT - 18.0);
-        let share = percent(line.share);
+        let share = percent(stats.share);
         let room = each - crate::report::svg::width(&share) - 8.0;
-        svg.text((left, top + 13.0), Anchor::Start, "name", &line.name, room);
+        svg.text((left, top + 13.0), Anchor::Start, "name", &stats.name, room);
         svg.text((left + each, top + 13.0), Anchor::End, "", &share, 60.0);
-        let places: Vec<_> = line
+        let places: Vec<_> = stats
             .series
             .iter()
             .enumerate()
@@ -149,7 +149,7 @@ fn multiples(report: &Report, lines: &[&OutcomeStats]) -> Svg {
                 (x, foot - (foot - head) * as_f64(*posts) / largest)
             })
             .collect();
-        let (area, stroke) = match line.outcome {
+        let (area, stroke) = match stats.outcome {
             PostOutcome::Labelled => ("mark-soft", "stroke"),
             _ => ("h1", "stroke-grey"),
         };

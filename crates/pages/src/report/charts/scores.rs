@@ -1,6 +1,6 @@
 //! Draws score distributions for all posts and for each label.
 
-use super::{Chart, HEIGHT, MOST, WIDTH, room_for, stack};
+use super::{Chart, Column, HEIGHT, MOST, WIDTH, only_in_table, room_for, stack};
 use crate::display::{percent, score, single_line, thousands};
 use crate::report::Report;
 use crate::report::data::{BINS, OutcomeStats};
@@ -19,13 +19,21 @@ const KINDS: [(PostOutcome, &str, &str); 3] = [
     (PostOutcome::Other, "mark-grey", "other"),
 ];
 
+/// Returns the lowest score in a column.
+fn start_of(column: usize) -> f64 {
+    as_f64(column as u64) / as_f64(COLUMNS as u64)
+}
+
 /// Returns the posts per column and kind.
 fn counts(report: &Report) -> Vec<[u64; 3]> {
     let mut columns = vec![[0; 3]; COLUMNS];
     for (kind, (outcome, ..)) in KINDS.into_iter().enumerate() {
-        let lines = report.outcomes.iter();
-        for line in lines.filter(|line| line.outcome == outcome) {
-            for (bin, posts) in line.bins.iter().enumerate() {
+        let of_kind = report
+            .outcomes
+            .iter()
+            .filter(|stats| stats.outcome == outcome);
+        for stats in of_kind {
+            for (bin, posts) in stats.bins.iter().enumerate() {
                 columns[(bin / 2).min(COLUMNS - 1)][kind] += posts;
             }
         }
@@ -40,10 +48,10 @@ pub fn all(report: &Report) -> Option<Chart> {
         return None;
     }
     let counts = counts(report);
-    let rows = (0..COLUMNS).map(|column| {
-        let from = as_f64(column as u64) / as_f64(COLUMNS as u64);
-        let numbers = counts[column].iter().map(|posts| thousands(*posts));
-        std::iter::once(score(from)).chain(numbers).collect()
+    let rows = counts.iter().enumerate().map(|(column, posts)| {
+        let numbers = posts.iter().map(|posts| thousands(*posts));
+        let from = score(start_of(column));
+        std::iter::once(from).chain(numbers).collect()
     });
     let [labelled, unsure, other] = KINDS.map(|(.., name)| name);
     Some(Chart {
@@ -66,22 +74,19 @@ fn about_posts_without_label(report: &Report, scored: u64) -> String {
         "“unsure”: their best score is below the threshold of {}",
         score(report.threshold)
     );
-    let reasons: Vec<String> = [
-        (
-            PostOutcome::Other,
-            "“other”: a background topic fits better than all labels",
-        ),
+    let why_other = "“other”: a background topic fits better than all labels";
+    let mut reasons = Vec::new();
+    for (outcome, why) in [
+        (PostOutcome::Other, why_other),
         (PostOutcome::Unsure, why_unsure.as_str()),
-    ]
-    .into_iter()
-    .map(|(outcome, why)| (report.posts_with(outcome), why))
-    .filter(|(posts, _)| *posts > 0)
-    .map(|(posts, why)| {
-        let share = percent(as_f64(posts) / as_f64(scored));
-        let things = report.kind.plural();
-        format!("{share} of {} {things} are {why}", thousands(scored))
-    })
-    .collect();
+    ] {
+        let posts = report.posts_with(outcome);
+        if posts > 0 {
+            let share = percent(as_f64(posts) / as_f64(scored));
+            let (all, things) = (thousands(scored), report.kind.plural());
+            reasons.push(format!("{share} of {all} {things} are {why}"));
+        }
+    }
     if reasons.is_empty() {
         return format!("Every {} has a label.", report.kind);
     }
@@ -91,12 +96,20 @@ fn about_posts_without_label(report: &Report, scored: u64) -> String {
 fn draw(report: &Report, counts: &[[u64; 3]]) -> Svg {
     let mut svg = Svg::new(WIDTH, HEIGHT);
     let (top, bottom) = (44.0, HEIGHT - 26.0);
-    let name = |column| {
-        let from = as_f64(column as u64) / as_f64(COLUMNS as u64);
-        format!("{} to {}", score(from), score(from + 0.04))
-    };
+    let columns = counts.iter().enumerate();
+    let columns: Vec<_> = columns
+        .map(|(column, posts)| Column {
+            name: format!(
+                "{} to {}",
+                score(start_of(column)),
+                score(start_of(column + 1))
+            ),
+            posts: *posts,
+            is_incomplete: false,
+        })
+        .collect();
     let kinds = KINDS.map(|(_, class, name)| (class, name));
-    let (left, _) = stack(&mut svg, kinds, counts, (top, bottom), name, |_| false);
+    let left = stack(&mut svg, kinds, &columns, (top, bottom)).left;
     for tenth in [0_u32, 2, 4, 6, 8, 10] {
         let share = f64::from(tenth) / 10.0;
         let x = left + (WIDTH - left) * share;
@@ -121,12 +134,22 @@ fn draw(report: &Report, counts: &[[u64; 3]]) -> Svg {
     svg
 }
 
-/// Returns a quantile of an outcome's scores, interpolated from its histogram.
-fn quantile(line: &OutcomeStats, share: f64) -> Option<f64> {
-    let all: u64 = line.bins.iter().sum();
+/// Quantiles of an outcome's best scores.
+struct Quantiles<'r> {
+    stats: &'r OutcomeStats,
+    /// 10th percentile.
+    low: f64,
+    median: f64,
+    /// 90th percentile.
+    high: f64,
+}
+
+/// Returns a quantile of scores, interpolated from their histogram; `None` if it is empty.
+fn quantile(bins: &[u64], share: f64) -> Option<f64> {
+    let all: u64 = bins.iter().sum();
     let wanted = as_f64(all) * share;
     let mut below = 0.0;
-    for (bin, posts) in line.bins.iter().enumerate() {
+    for (bin, posts) in bins.iter().enumerate() {
         let posts = as_f64(*posts);
         if posts > 0.0 && below + posts >= wanted {
             // This assumes a uniform distribution within a bin.
@@ -143,31 +166,31 @@ pub fn by_label(report: &Report) -> Option<Chart> {
     if !report.scores_are_shares {
         return None;
     }
-    let mut lines: Vec<(&OutcomeStats, [f64; 3])> = report
+    let mut labels: Vec<Quantiles<'_>> = report
         .outcomes
         .iter()
         // The best label's score says little about a post that is `other`.
-        .filter(|line| line.outcome != PostOutcome::Other)
-        .filter_map(|line| {
-            let quantiles = [
-                quantile(line, 0.1)?,
-                quantile(line, 0.5)?,
-                quantile(line, 0.9)?,
-            ];
-            Some((line, quantiles))
+        .filter(|stats| stats.outcome != PostOutcome::Other)
+        .filter_map(|stats| {
+            Some(Quantiles {
+                stats,
+                low: quantile(&stats.bins, 0.1)?,
+                median: quantile(&stats.bins, 0.5)?,
+                high: quantile(&stats.bins, 0.9)?,
+            })
         })
         .collect();
-    if lines.len() < 2 {
+    if labels.len() < 2 {
         return None;
     }
-    lines.sort_by(|a, b| b.1[1].total_cmp(&a.1[1]));
-    let rows = lines.iter().map(|(line, [low, middle, high])| {
+    labels.sort_by(|a, b| b.median.total_cmp(&a.median));
+    let rows = labels.iter().map(|label| {
         vec![
-            single_line(&line.name, 60),
-            thousands(line.posts),
-            score(*low),
-            score(*middle),
-            score(*high),
+            single_line(&label.stats.name, 60),
+            thousands(label.stats.posts),
+            score(label.low),
+            score(label.median),
+            score(label.high),
         ]
     });
     let things = report.kind.plural();
@@ -178,62 +201,62 @@ pub fn by_label(report: &Report) -> Option<Chart> {
         "median",
         "90th percentile",
     ];
+    let other = match report.posts_with(PostOutcome::Other) {
+        0 => String::new(),
+        other => format!(
+            " {} {things} that are “other” are left out.",
+            thousands(other)
+        ),
+    };
     Some(Chart {
         id: "scores-by-label",
         title: "Scores by label".to_owned(),
         explanation: format!(
             "The dot is the median score of a label's {things}, and the bar spans the 10th to the 90th percentile. A long \
-             bar with low scores suggests that the label text could be more specific.{}",
-            match report.posts_with(PostOutcome::Other) {
-                0 => String::new(),
-                other => format!(
-                    " {} {things} that are “other” are left out.",
-                    thousands(other)
-                ),
-            }
+             bar with low scores suggests that the label text could be more specific.{other}{}",
+            only_in_table(labels.len(), "label")
         ),
         table: ChartTable::new(1, &head, rows),
-        svg: ranges(&lines),
+        svg: ranges(&labels),
     })
 }
 
-fn ranges(lines: &[(&OutcomeStats, [f64; 3])]) -> Svg {
+fn ranges(labels: &[Quantiles<'_>]) -> Svg {
     const ROW: f64 = 24.0;
-    let lines = &lines[..lines.len().min(MOST)];
-    let left = room_for(lines.iter().map(|(line, _)| &line.name));
-    let bottom = ROW * as_f64(lines.len() as u64) + 2.0;
+    let labels = &labels[..labels.len().min(MOST)];
+    let left = room_for(labels.iter().map(|label| &label.stats.name));
+    let bottom = ROW * as_f64(labels.len() as u64) + 2.0;
     let mut svg = Svg::new(WIDTH, bottom + 22.0);
     let right = WIDTH - 40.0;
     let x = |score: f64| left + (right - left - 8.0) * score;
     for quarter in [0.0, 0.25, 0.5, 0.75, 1.0] {
         svg.line((x(quarter), 0.0), (x(quarter), bottom), "axis");
-        svg.text(
-            (x(quarter), bottom + 16.0),
-            Anchor::Middle,
-            "",
-            &format!("{quarter}"),
-            40.0,
-        );
+        let at = (x(quarter), bottom + 16.0);
+        svg.text(at, Anchor::Middle, "", &format!("{quarter}"), 40.0);
     }
-    for (place, (line, [low, middle, high])) in lines.iter().enumerate() {
+    for (place, label) in labels.iter().enumerate() {
+        let Quantiles {
+            stats,
+            low,
+            median,
+            high,
+        } = *label;
         let y = ROW * (as_f64(place as u64) + 0.5);
-        svg.name(left, y, &line.name);
-        let is_label = line.outcome == PostOutcome::Labelled;
-        let (bar, dot) = if is_label {
-            ("mark-soft", "mark")
-        } else {
-            ("h2", "mark-grey")
+        svg.name(left, y, &stats.name);
+        let (bar, dot) = match stats.outcome {
+            PostOutcome::Labelled => ("mark-soft", "mark"),
+            _ => ("h2", "mark-grey"),
         };
-        svg.rect((x(*low), y - 4.0), (x(*high) - x(*low), 8.0), bar, "");
+        svg.rect((x(low), y - 4.0), (x(high) - x(low), 8.0), bar, "");
         let tooltip = format!(
             "{}: median {}, 10th to 90th percentile {} to {}",
-            line.name,
-            score(*middle),
-            score(*low),
-            score(*high)
+            stats.name,
+            score(median),
+            score(low),
+            score(high)
         );
-        svg.dot((x(*middle), y), 5.0, dot, &single_line(&tooltip, 200));
-        svg.text((WIDTH, y + 4.0), Anchor::End, "", &score(*middle), 36.0);
+        svg.dot((x(median), y), 5.0, dot, &single_line(&tooltip, 200));
+        svg.text((WIDTH, y + 4.0), Anchor::End, "", &score(median), 36.0);
     }
     svg
 }

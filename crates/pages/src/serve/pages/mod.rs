@@ -131,8 +131,8 @@ pub fn error_response(path: &str, status: StatusCode, message: &str) -> Response
     response
 }
 
-/// A request error, with its status and message. [`guard::finish_response`](super::guard::finish_response) renders it
-/// as HTML or JSON.
+/// A request error, with its status and message. [`finish_response`](super::finish::finish_response) renders it as HTML
+/// or JSON.
 #[derive(Debug, Clone)]
 pub struct PageError(pub StatusCode, pub String);
 
@@ -195,11 +195,11 @@ pub async fn style() -> Response {
 
 /// Returns the favicon.
 pub async fn icon() -> Response {
-    file("image/svg+xml", ICON.to_owned())
+    file("image/svg+xml", ICON)
 }
 
 /// Returns a static file.
-pub fn file(kind: &'static str, text: String) -> Response {
+pub fn file(kind: &'static str, text: impl IntoResponse) -> Response {
     ([(CONTENT_TYPE, kind), (CACHE_CONTROL, "max-age=60")], text).into_response()
 }
 

@@ -31,8 +31,7 @@ struct PostPage {
     body: String,
     is_cut: bool,
     on_reddit: Option<String>,
-    /// (URL, display text) for the link.
-    link: Option<(String, String)>,
+    link: Option<LinkView>,
     subreddit_href: String,
     label_href: Option<String>,
     /// The end of the sentence about the outcome, with its score.
@@ -44,6 +43,12 @@ struct PostPage {
     /// Related posts and comments: the relation (`crosspost of`, `comment on` or `reply to`) and the fullname.
     related: Vec<(&'static str, String)>,
     same_text: Vec<PostLine>,
+}
+
+/// The link of a post, formatted for display.
+struct LinkView {
+    href: String,
+    shown: String,
 }
 
 /// A verdict, formatted for display.
@@ -99,16 +104,7 @@ pub async fn page(
 fn post_page(post: &PostDetails) -> PostPage {
     let listed = &post.listed;
     let is_long = listed.title.chars().count() > TITLE;
-    let permalink = post
-        .permalink
-        .as_deref()
-        // Imported paths are untrusted. Without a leading slash, `.evil.example/` would lead to a different host.
-        .filter(|path| path.starts_with('/') && !path.starts_with("//"));
-    let link = post
-        .url
-        .as_deref()
-        // This rejects `javascript:` and other schemes.
-        .filter(|url| url.starts_with("https://") || url.starts_with("http://"));
+    let link = post.url.as_deref().filter(|url| display::is_web_url(url));
     let label = listed.label.as_deref().unwrap_or_default();
     let outcome = listed.outcome.map(|outcome| outcome.word(label));
     let kind = listed.fullname.is_comment().then_some(("kind", "comments"));
@@ -124,8 +120,11 @@ fn post_page(post: &PostDetails) -> PostPage {
         full_title: is_long.then(|| display::multi_line(&listed.title, BODY)),
         body: display::multi_line(&post.selftext, BODY),
         is_cut: post.selftext.chars().nth(BODY).is_some(),
-        on_reddit: permalink.map(|path| format!("https://www.reddit.com{path}")),
-        link: link.map(|url| (url.to_owned(), display::single_line(url, TITLE))),
+        on_reddit: post.permalink.as_deref().and_then(display::reddit_url),
+        link: link.map(|url| LinkView {
+            href: url.to_owned(),
+            shown: display::single_line(url, TITLE),
+        }),
         subreddit_href: filtered("subreddit", &listed.subreddit),
         label_href: outcome.map(|outcome| filtered("outcome", outcome)),
         about_outcome: about_outcome(post),

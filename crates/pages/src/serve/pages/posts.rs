@@ -36,7 +36,7 @@ const NAMES: [&str; 8] = [
 const BY_SCORE: &str = "score";
 
 /// The query parameters. Empty parameters are ignored.
-pub struct Parameters(HashMap<String, String>);
+struct Parameters(HashMap<String, String>);
 
 impl Parameters {
     fn get(&self, name: &str) -> Option<&str> {
@@ -56,8 +56,8 @@ impl Parameters {
     /// Returns the URL of the list with one parameter replaced or removed.
     fn link(&self, name: &'static str, value: Option<&str>) -> String {
         let others = NAMES.into_iter().filter(|other| *other != name);
-        let kept = others.filter_map(|other| Some((other, self.get(other)?)));
-        address("/posts", kept.chain(value.map(|value| (name, value))))
+        let others = others.filter_map(|other| Some((other, self.get(other)?)));
+        address("/posts", others.chain(value.map(|value| (name, value))))
     }
 
     /// Returns a facet of values with their numbers of posts, if they are counted. `words` formats a value.
@@ -76,9 +76,13 @@ impl Parameters {
                 chosen,
             }
         };
+        let mut values: Vec<FacetValue> = counts.into_iter().map(view).collect();
+        let left_out = values.len().saturating_sub(FACET_VALUES);
+        values.truncate(FACET_VALUES);
         Facet {
             name,
-            values: counts.into_iter().map(view).take(FACET_VALUES).collect(),
+            values,
+            left_out,
         }
     }
 
@@ -96,43 +100,51 @@ impl Parameters {
             let name = name.trim_start_matches('/');
             name.strip_prefix("r/").unwrap_or(name).to_owned()
         });
-        let known: Vec<&str> = labels.iter().map(|label| label.slug.as_str()).collect();
-        let outcomes = format!(
-            "an outcome: {}, other, unsure, labelled or unlabelled",
-            known.join(", ")
-        );
-        let outcome = |word: &str| match word {
-            "labelled" => Some(OutcomeFilter::Labelled),
-            "unlabelled" => Some(OutcomeFilter::Unlabelled),
-            "other" => Some(OutcomeFilter::Other),
-            "unsure" => Some(OutcomeFilter::Unsure),
-            slug => known
-                .contains(&slug)
-                .then(|| OutcomeFilter::Label(slug.to_owned())),
-        };
         let time = "a date such as 2026-11-20 or a time such as 2026-11-20T08:00:00Z";
-        let cursor = "a link from the previous page";
         Ok(PostFilter {
             kind: parse_kind(self.text("kind"))?,
-            outcome: self.parse("outcome", &outcomes, outcome)?,
+            outcome: self.outcome(labels)?,
             topic: self.get("topic").map(str::to_owned),
             subreddit,
             since: self.parse("since", time, |text| parse_time(text, 0))?,
             // If `until` is a date, the whole day is included.
             until: self.parse("until", time, |text| parse_time(text, 1))?,
             words: words.map(str::to_owned).collect(),
-            order: if self.is_by_score() {
-                PostOrder::Score(self.parse("after", cursor, |text| {
-                    let (score, name) = text.split_once(':')?;
-                    Some((score.parse().ok()?, name.parse().ok()?))
-                })?)
-            } else {
-                PostOrder::Newest(self.parse("after", cursor, |text| {
-                    let (secs, name) = text.split_once(':')?;
-                    let time = Timestamp::from_epoch_secs(secs.parse().ok()?)?;
-                    Some((storable(time)?, name.parse().ok()?))
-                })?)
-            },
+            order: self.order()?,
+        })
+    }
+
+    fn outcome(&self, labels: &[Label]) -> Result<Option<OutcomeFilter>, PageError> {
+        let slugs: Vec<&str> = labels.iter().map(|label| label.slug.as_str()).collect();
+        let outcomes = format!(
+            "an outcome: {}, other, unsure, labelled or unlabelled",
+            slugs.join(", ")
+        );
+        self.parse("outcome", &outcomes, |word| match word {
+            "labelled" => Some(OutcomeFilter::Labelled),
+            "unlabelled" => Some(OutcomeFilter::Unlabelled),
+            "other" => Some(OutcomeFilter::Other),
+            "unsure" => Some(OutcomeFilter::Unsure),
+            slug => slugs
+                .contains(&slug)
+                .then(|| OutcomeFilter::Label(slug.to_owned())),
+        })
+    }
+
+    /// Returns the order, with the position of the previous page's last post.
+    fn order(&self) -> Result<PostOrder, PageError> {
+        let link = "a link from the previous page";
+        Ok(if self.is_by_score() {
+            PostOrder::Score(self.parse("after", link, |text| {
+                let (score, name) = text.split_once(':')?;
+                Some((score.parse().ok()?, name.parse().ok()?))
+            })?)
+        } else {
+            PostOrder::Newest(self.parse("after", link, |text| {
+                let (secs, name) = text.split_once(':')?;
+                let time = Timestamp::from_epoch_secs(secs.parse().ok()?)?;
+                Some((storable(time)?, name.parse().ok()?))
+            })?)
         })
     }
 
@@ -204,6 +216,8 @@ struct Posts {
 struct Facet {
     name: &'static str,
     values: Vec<FacetValue>,
+    /// Number of less frequent values.
+    left_out: usize,
 }
 
 /// A value with its number of posts among all posts if they are counted, and the URL for the list filtered by it.

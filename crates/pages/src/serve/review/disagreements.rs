@@ -1,6 +1,6 @@
 //! The page that lists posts and comments on which annotators disagree, for all annotators or for a pair.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use askama::Template;
 use axum::extract::{Query, State};
@@ -15,7 +15,7 @@ use crate::display;
 use crate::serve::pages::{PageError, address, html};
 use topicmill_core::Fullname;
 use topicmill_review::gold::agreement;
-use topicmill_store::{GoldAnswer, ReviewPost, StoredGold};
+use topicmill_store::{GoldAnswer, StoredGold};
 
 /// Maximum number of posts on the page.
 const POSTS: usize = 200;
@@ -74,36 +74,24 @@ pub async fn page(
     };
     // As on the review page, the agreement is about posts.
     let agreements = agreement(&review.queue.answers_about_posts().await?);
-    let of_pair = agreements.iter().find(|found| {
+    let of_pair = agreements.iter().find(|agreement| {
         let mut names = pair.iter().flatten();
-        pair.is_some() && names.all(|name| found.annotators.contains(name))
+        pair.is_some() && names.all(|name| agreement.annotators.contains(name))
     });
     let answers = review.queue.store.gold().answers().await?;
-    let mut posts: BTreeMap<Fullname, Vec<GoldAnswer>> = BTreeMap::new();
-    for StoredGold { answer, .. } in answers.into_iter().filter(|gold| gold.is_of_present_text) {
-        let is_in_pair = |pair: &[String; 2]| pair.contains(&answer.annotator);
-        if pair.as_ref().is_none_or(is_in_pair) {
-            let answers = posts.entry(answer.fullname.clone()).or_default();
-            answers.push(answer);
-        }
-    }
-    posts.retain(|_, answers| {
-        let first = &answers[0].label;
-        answers.iter().any(|answer| answer.label != *first)
-    });
-    let all = posts.len();
+    let posts = differing(answers, pair.as_ref());
     let names: Vec<Fullname> = posts.keys().take(POSTS).cloned().collect();
-    let current = review.queue.store.labels().current().await?;
-    let mut labelled: HashMap<Fullname, ReviewPost> = HashMap::new();
-    if let Some((target, _)) = &current {
-        let gold = review.queue.store.gold();
-        for post in gold.review_posts(*target, &names).await? {
-            labelled.insert(post.fullname.clone(), post);
+    let current = review.current_labels().await?;
+    let labelled = match &current {
+        Some(current) => {
+            let gold = review.queue.store.gold();
+            gold.review_posts(current.target, &names).await?
         }
-    }
-    let labels = current.map_or_else(Vec::new, |(_, set)| set.labels);
+        None => Vec::new(),
+    };
+    let labels = current.map_or_else(Vec::new, |current| current.set.labels);
     let view = |(fullname, answers): (Fullname, Vec<GoldAnswer>)| {
-        let post = labelled.get(&fullname);
+        let post = labelled.iter().find(|post| post.fullname == fullname);
         DisagreementView {
             title: post.map_or_else(
                 || fullname.to_string(),
@@ -125,11 +113,30 @@ pub async fn page(
     let page = DisagreementPage {
         token: review.token.clone(),
         agreement: of_pair.map(agreement_in_words),
+        all: posts.len(),
         posts: posts.into_iter().take(POSTS).map(view).collect(),
-        all,
         pair,
         back: address("/review", [("as", who.as_str())]),
         who,
     };
     Ok(html(StatusCode::OK, &page))
+}
+
+/// Returns the posts with different answers about their present text; with a pair, different answers of these two.
+fn differing(
+    answers: Vec<StoredGold>,
+    pair: Option<&[String; 2]>,
+) -> BTreeMap<Fullname, Vec<GoldAnswer>> {
+    let mut posts: BTreeMap<Fullname, Vec<GoldAnswer>> = BTreeMap::new();
+    for StoredGold { answer, .. } in answers.into_iter().filter(|gold| gold.is_of_present_text) {
+        if pair.is_none_or(|pair| pair.contains(&answer.annotator)) {
+            let answers = posts.entry(answer.fullname.clone()).or_default();
+            answers.push(answer);
+        }
+    }
+    posts.retain(|_, answers| {
+        let first = &answers[0].label;
+        answers.iter().any(|answer| answer.label != *first)
+    });
+    posts
 }

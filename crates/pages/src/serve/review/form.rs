@@ -8,8 +8,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
 use super::filter::FilterQuery;
-use super::notice::Did;
-use super::{Review, Shared, name, offered};
+use super::notice::Action;
+use super::{CurrentLabels, Review, Shared, name, offered};
 use crate::serve::pages::{PageError, address};
 use topicmill_core::{Fullname, GoldSource, SampleReason};
 use topicmill_review::gold;
@@ -69,15 +69,15 @@ impl ReviewForm {
 
     /// Returns the filter under the current label set.
     async fn filter(&self, review: &Review) -> Result<Option<ReviewFilter>, PageError> {
-        match review.queue.store.labels().current().await? {
-            Some((_, set)) => self.filter.filter(&set),
+        match review.current_labels().await? {
+            Some(current) => self.filter.filter(&current.set),
             None => Ok(None),
         }
     }
 
     /// Redirects to the next post so that reloading the page does not send the form again. `did` selects the notice on
     /// that page.
-    fn redirect(&self, did: Option<Did>, post: Option<&Fullname>) -> Response {
+    fn redirect(&self, did: Option<Action>, post: Option<&Fullname>) -> Response {
         let parameters = std::iter::once(("as", self.who.as_str()))
             .chain(did.map(|did| ("did", did.as_str())))
             .chain(post.map(|post| ("post", post.as_str())))
@@ -90,18 +90,18 @@ impl ReviewForm {
 
 /// Stores an answer.
 pub async fn answer(State(review): State<Shared>, form: ReviewForm) -> Result<Response, PageError> {
-    let Some((target, set)) = review.queue.store.labels().current().await? else {
+    let Some(CurrentLabels { target, set }) = review.current_labels().await? else {
         return Ok(form.redirect(None, None));
     };
     let fields = &form.fields;
     // The form is rejected if the labels have changed: "none of these" refers to the labels that were offered.
     if fields.set.as_deref() != Some(offered(&set).as_str()) {
-        return Ok(form.redirect(Some(Did::MissedLabels), None));
+        return Ok(form.redirect(Some(Action::MissedLabels), None));
     }
     let label = match (&fields.none, &fields.label) {
         (Some(_), _) => None,
         (None, Some(slug)) if set.label(slug).is_some() => Some(slug.clone()),
-        _ => return Ok(form.redirect(Some(Did::MissedLabels), None)),
+        _ => return Ok(form.redirect(Some(Action::MissedLabels), None)),
     };
     let post = form.post()?;
     let text = fields.text.as_ref().and_then(|text| text.parse().ok());
@@ -120,16 +120,16 @@ pub async fn answer(State(review): State<Shared>, form: ReviewForm) -> Result<Re
         note: fields.note.as_deref().and_then(gold::gold_note),
     };
     Ok(if review.queue.answer(answer, target).await? {
-        form.redirect(Some(Did::Answered), Some(&post))
+        form.redirect(Some(Action::Answered), Some(&post))
     } else {
-        form.redirect(Some(Did::MissedPost), None)
+        form.redirect(Some(Action::MissedPost), None)
     })
 }
 
 /// Skips a post.
 pub async fn skip(State(review): State<Shared>, form: ReviewForm) -> Result<Response, PageError> {
     review.queue.skip(&form.who, &form.post()?).await;
-    Ok(form.redirect(Some(Did::Skipped), None))
+    Ok(form.redirect(Some(Action::Skipped), None))
 }
 
 /// Makes skipped posts available again.
@@ -142,9 +142,9 @@ pub async fn again(State(review): State<Shared>, form: ReviewForm) -> Response {
 pub async fn undo(State(review): State<Shared>, form: ReviewForm) -> Result<Response, PageError> {
     let filter = form.filter(&review).await?;
     let did = if review.queue.undo(&form.who, filter).await? {
-        Did::Undone
+        Action::Undone
     } else {
-        Did::NothingToUndo
+        Action::NothingToUndo
     };
     Ok(form.redirect(Some(did), None))
 }
@@ -153,9 +153,9 @@ pub async fn undo(State(review): State<Shared>, form: ReviewForm) -> Result<Resp
 pub async fn reopen(State(review): State<Shared>, form: ReviewForm) -> Result<Response, PageError> {
     let (post, filter) = (form.post()?, form.filter(&review).await?);
     let did = if review.queue.reopen(&form.who, &post, filter).await? {
-        Did::Reopened
+        Action::Reopened
     } else {
-        Did::MissedPost
+        Action::MissedPost
     };
     Ok(form.redirect(Some(did), None))
 }
@@ -165,8 +165,8 @@ pub async fn fit_now(
     State(review): State<Shared>,
     form: ReviewForm,
 ) -> Result<Response, PageError> {
-    if let Some((_, set)) = review.queue.store.labels().current().await? {
-        let answered = review.queue.answered_posts(&set).await?;
+    if let Some(current) = review.current_labels().await? {
+        let answered = review.queue.answered_posts(&current.set).await?;
         review.fitting.start(answered.all);
     }
     Ok(form.redirect(None, None))

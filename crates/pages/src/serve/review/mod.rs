@@ -29,7 +29,7 @@ use super::pages::{PageError, file};
 use crate::display;
 use topicmill_core::LabelSet;
 use topicmill_core::clock::SharedClock;
-use topicmill_store::Store;
+use topicmill_store::{Store, StoreError, Target};
 
 /// Maximum number of characters in an annotator's name.
 const NAME: usize = 60;
@@ -58,6 +58,12 @@ struct Review {
 }
 
 type Shared = Arc<Review>;
+
+/// The current model and label set.
+struct CurrentLabels {
+    target: Target,
+    set: LabelSet,
+}
 
 /// Returns the routes under `/review`; without options, a page that explains how to enable reviewing. Fits are spawned
 /// in `tasks`.
@@ -91,8 +97,14 @@ pub fn router<S: Clone + Send + Sync + 'static>(
 
 impl Review {
     /// Returns the annotator's name: the one in the page's address, or the default.
-    fn annotator(&self, given: Option<&str>) -> Option<String> {
-        name(given).or_else(|| self.annotator.clone())
+    fn annotator(&self, in_address: Option<&str>) -> Option<String> {
+        name(in_address).or_else(|| self.annotator.clone())
+    }
+
+    /// Returns the current labels; `None` before the first label.
+    async fn current_labels(&self) -> Result<Option<CurrentLabels>, StoreError> {
+        let current = self.queue.store.labels().current().await?;
+        Ok(current.map(|(target, set)| CurrentLabels { target, set }))
     }
 }
 
@@ -109,20 +121,14 @@ async fn disabled() -> PageError {
 }
 
 async fn script() -> Response {
-    file(
-        "text/javascript; charset=utf-8",
-        include_str!("review.js").to_owned(),
-    )
+    file("text/javascript; charset=utf-8", include_str!("review.js"))
 }
 
 async fn style() -> Response {
-    file(
-        "text/css; charset=utf-8",
-        include_str!("review.css").to_owned(),
-    )
+    file("text/css; charset=utf-8", include_str!("review.css"))
 }
 
-/// Sanitises an annotator's name.
+/// Sanitises an annotator's name; `None` if nothing is left of it.
 fn name(text: Option<&str>) -> Option<String> {
     let name = display::single_line(text?, NAME);
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())

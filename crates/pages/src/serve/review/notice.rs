@@ -1,55 +1,29 @@
 //! The message about an annotator's previous action.
 
-use super::{Review, SHORT_TITLE};
+use super::{CurrentLabels, Review, SHORT_TITLE};
 use crate::display;
 use crate::serve::pages::PageError;
-use topicmill_core::{Fullname, Label, LabelSet};
+use topicmill_core::{Fullname, Label, string_enum};
 use topicmill_review::gold;
-use topicmill_store::{ReviewPost, Target};
+use topicmill_store::ReviewPost;
 
-/// An annotator's previous action.
-#[derive(Debug, Clone, Copy)]
-pub enum Did {
-    Answered,
-    /// Nothing was stored, because the post is gone.
-    MissedPost,
-    /// Nothing was stored, because the label set changed.
-    MissedLabels,
-    Skipped,
-    Undone,
-    NothingToUndo,
-    Reopened,
+string_enum! {
+    /// An annotator's previous action, as named in a URL. Anyone can craft a URL, so it only selects one of the fixed
+    /// messages.
+    Action {
+        Answered = "answered",
+        /// Nothing was stored, because the post is gone.
+        MissedPost = "gone",
+        /// Nothing was stored, because the label set changed.
+        MissedLabels = "changed",
+        Skipped = "skipped",
+        Undone = "undone",
+        NothingToUndo = "nothing",
+        Reopened = "reopened",
+    }
 }
 
-impl Did {
-    const ALL: [Self; 7] = [
-        Self::Answered,
-        Self::MissedPost,
-        Self::MissedLabels,
-        Self::Skipped,
-        Self::Undone,
-        Self::NothingToUndo,
-        Self::Reopened,
-    ];
-
-    /// Returns the action that a URL names. Anyone can craft a URL, so it only selects one of the fixed messages.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|did| did.as_str() == word)
-    }
-
-    /// Returns the name in a URL.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Answered => "answered",
-            Self::MissedPost => "gone",
-            Self::MissedLabels => "changed",
-            Self::Skipped => "skipped",
-            Self::Undone => "undone",
-            Self::NothingToUndo => "nothing",
-            Self::Reopened => "reopened",
-        }
-    }
-
+impl Action {
     /// Returns the message; an answer is described by its post instead.
     const fn message(self) -> &'static str {
         match self {
@@ -86,16 +60,16 @@ impl Review {
     /// Returns the message about the previous action, `did`, and its `post`.
     pub async fn notice(
         &self,
-        did: Option<Did>,
+        did: Option<Action>,
         post: Option<Fullname>,
-        (target, set): (Target, &LabelSet),
+        current: &CurrentLabels,
         who: &str,
     ) -> Result<Notice, PageError> {
         match (did, post) {
-            (Some(Did::Answered), Some(post)) => {
-                self.compare_with_model(&post, (target, set), who).await
+            (Some(Action::Answered), Some(post)) => {
+                self.compare_with_model(&post, current, who).await
             }
-            (did, _) => Ok(Notice::Plain(did.map_or("", Did::message))),
+            (did, _) => Ok(Notice::Plain(did.map_or("", Action::message))),
         }
     }
 
@@ -103,16 +77,18 @@ impl Review {
     async fn compare_with_model(
         &self,
         post: &Fullname,
-        (target, set): (Target, &LabelSet),
+        current: &CurrentLabels,
         who: &str,
     ) -> Result<Notice, PageError> {
-        let Some((answer, post)) = self.queue.answer_about(post, who, target).await? else {
+        let labels = &current.set.labels;
+        let answered = self.queue.answer_about(post, who, current.target).await?;
+        let Some((answer, post)) = answered else {
             return Ok(Notice::Plain(""));
         };
         Ok(Notice::Answered {
             title: display::single_line(post.title_or_body(), SHORT_TITLE),
-            mine: label_words(answer.label.as_deref(), &set.labels),
-            model: model_words(&post, &set.labels),
+            mine: label_words(answer.label.as_deref(), labels),
+            model: model_words(&post, labels),
             is_right: answer.label == (!post.abstained).then_some(post.label),
         })
     }

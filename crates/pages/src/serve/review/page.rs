@@ -8,8 +8,8 @@ use serde::Deserialize;
 
 use super::filter::{FilterQuery, NO_LABEL, describe};
 use super::fitting::{FitOutcome, FitView};
-use super::notice::{Did, Notice};
-use super::progress::ProgressView;
+use super::notice::Notice;
+use super::progress::{ProgressView, Unreviewable};
 use super::queue::{Assignment, NextPost};
 use super::{NAME, Review, Shared, offered};
 use crate::display;
@@ -45,13 +45,10 @@ pub struct PageQuery {
 enum View {
     Post(Box<PostView>),
     Skipped(usize),
-    /// No post is left. Names the posts that cannot be reviewed, with a trailing space.
-    Done(String),
+    /// No post is left but those that cannot be reviewed.
+    Done(Unreviewable),
     /// No more posts match the filter.
     NoMatch,
-    Nothing,
-    /// The annotator has not given a name yet.
-    Nameless,
 }
 
 /// A post, formatted for display.
@@ -81,9 +78,7 @@ struct Choice {
 /// The form that selects posts, formatted for display.
 struct FilterView {
     labels: Vec<LabelOption>,
-    kind: String,
-    from: String,
-    to: String,
+    query: FilterQuery,
     /// Describes the posts if a filter is set, or there are comments too.
     active: Option<String>,
     /// URL for the page without the filter.
@@ -97,6 +92,13 @@ struct LabelOption {
     value: String,
     words: String,
     is_selected: bool,
+}
+
+/// The page before the first label, or before the annotator has given a name.
+#[derive(Template)]
+#[template(path = "serve/review_start.html")]
+struct StartPage {
+    is_labelled: bool,
 }
 
 #[derive(Template)]
@@ -114,8 +116,8 @@ struct ReviewPage {
     has_few: bool,
     /// The filter's query string, for the forms.
     query: String,
-    filter: Option<FilterView>,
-    progress: Option<ProgressView>,
+    filter: FilterView,
+    progress: ProgressView,
     fit: String,
 }
 
@@ -138,59 +140,54 @@ pub async fn page(
     State(review): State<Shared>,
     query: Query<PageQuery>,
 ) -> Result<Response, PageError> {
-    let who = review.annotator(query.who.as_deref());
-    let store = &review.queue.store;
-    let Some((target, set)) = store.labels().current().await? else {
-        let who = who.unwrap_or_default();
-        return Ok(html(StatusCode::OK, &review.page(who, View::Nothing)));
+    let Some(current) = review.current_labels().await? else {
+        return Ok(html(StatusCode::OK, &StartPage { is_labelled: false }));
     };
-    let Some(who) = who else {
-        let page = review.page(String::new(), View::Nameless);
-        return Ok(html(StatusCode::OK, &page));
+    let Some(who) = review.annotator(query.who.as_deref()) else {
+        return Ok(html(StatusCode::OK, &StartPage { is_labelled: true }));
     };
-    let filter = query.filter.filter(&set)?;
+    let set = &current.set;
+    let filter = query.filter.filter(set)?;
     let kind = filter
         .as_ref()
         .map_or(ThingKind::Post, |filter| filter.kind);
-    let current = (target, &set);
-    let view = match review.queue.next(&who, current, filter.as_ref()).await? {
+    let view = match review.queue.next(&who, &current, filter.as_ref()).await? {
         NextPost::Ask(post, assignment) => View::Post(Box::new(PostView::new(*post, assignment))),
         NextPost::Skipped(_) | NextPost::Done if filter.is_some() => View::NoMatch,
         NextPost::Skipped(posts) => View::Skipped(posts),
         NextPost::Done => View::Done(review.queue.unreviewable().await?),
     };
-    let did = query.did.as_deref().and_then(Did::parse);
+    let did = query.did.as_deref().and_then(|did| did.parse().ok());
     let previous = query.post.as_deref().and_then(|post| post.parse().ok());
-    let notice = review.notice(did, previous, current, &who).await?;
-    let fit = review.fit_fragment(&who, &query.filter, &set).await?;
+    let notice = review.notice(did, previous, &current, &who).await?;
+    let fit = review.fit_fragment(&who, &query.filter, set).await?;
     let link = |kind| address("/review", [("as", who.as_str()), ("kind", kind)]);
-    let others = other_kind(store, kind, link).await?;
+    let others = other_kind(&review.queue.store, kind, link).await?;
     let page = ReviewPage {
+        token: review.token.clone(),
         things: kind.plural(),
         notice,
-        set: offered(&set),
+        view,
+        set: offered(set),
         has_few: set.labels.len() <= FEW
             && set
                 .labels
                 .iter()
                 .any(|label| !label.descriptions.is_empty()),
-        choices: choices(&set),
+        choices: choices(set),
         query: query.filter.query(),
-        filter: Some(FilterView {
-            labels: filter_labels(&set, &query.filter.label),
-            kind: query.filter.kind.clone(),
-            from: query.filter.from.clone(),
-            to: query.filter.to.clone(),
+        filter: FilterView {
+            labels: filter_labels(set, &query.filter.label),
+            query: query.filter.clone(),
             active: filter
-                .map(|filter| describe(&filter, &set))
+                .map(|filter| describe(&filter, set))
                 .or_else(|| others.is_some().then(|| capital(kind.plural()))),
             clear: link(kind.plural()),
             others,
-        }),
-        progress: Some(review.queue.progress(current, &who).await?),
-        // An empty fragment is better than no page.
-        fit: fit.render().unwrap_or_default(),
-        ..review.page(who, view)
+        },
+        progress: review.queue.progress(&current, &who).await?,
+        fit: fit.render().expect("writing to a string cannot fail"),
+        who,
     };
     Ok(html(StatusCode::OK, &page))
 }
@@ -201,34 +198,19 @@ pub async fn fit_state(
     query: Query<PageQuery>,
 ) -> Result<Response, PageError> {
     let who = review.annotator(query.who.as_deref()).unwrap_or_default();
-    let Some((_, set)) = review.queue.store.labels().current().await? else {
+    let Some(current) = review.current_labels().await? else {
         return Err(PageError(
             StatusCode::NOT_FOUND,
             "no posts are labelled yet".to_owned(),
         ));
     };
-    let fragment = review.fit_fragment(&who, &query.filter, &set).await?;
+    let fragment = review
+        .fit_fragment(&who, &query.filter, &current.set)
+        .await?;
     Ok(html(StatusCode::OK, &fragment))
 }
 
 impl Review {
-    fn page(&self, who: String, view: View) -> ReviewPage {
-        ReviewPage {
-            token: self.token.clone(),
-            who,
-            things: ThingKind::Post.plural(),
-            notice: Notice::Plain(""),
-            view,
-            set: String::new(),
-            choices: Vec::new(),
-            has_few: false,
-            query: String::new(),
-            filter: None,
-            progress: None,
-            fit: String::new(),
-        }
-    }
-
     async fn fit_fragment(
         &self,
         who: &str,
@@ -272,15 +254,12 @@ impl PostView {
             "" if post.fullname.is_comment() => "A comment",
             title => title,
         };
-        // Rejects `javascript:` and other schemes.
-        let is_web = |url: &String| url.starts_with("https://") || url.starts_with("http://");
-        let link = post.url.filter(is_web);
+        let link = post.url.filter(|url| display::is_web_url(url));
         let host = link.as_deref().and_then(|link| link.split('/').nth(2));
-        let permalink = post.permalink.filter(|path| path.starts_with('/'));
         Self {
             host: display::single_line(host.unwrap_or_default(), 80),
             link,
-            on_reddit: permalink.map(|path| format!("https://www.reddit.com{path}")),
+            on_reddit: post.permalink.as_deref().and_then(display::reddit_url),
             day: time::day(post.created_at),
             why: match assignment.chosen {
                 _ if assignment.has_new_labels => {

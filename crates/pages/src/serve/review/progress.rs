@@ -1,5 +1,6 @@
 //! The review's progress: the number of answers, the measured quality, and the agreement between annotators.
 
+use super::CurrentLabels;
 use super::queue::ReviewQueue;
 use crate::display;
 use crate::serve::pages::address;
@@ -8,7 +9,7 @@ use topicmill_review::calibrate::Proportion;
 use topicmill_review::evaluate::Counted;
 use topicmill_review::gold::{self, PairAgreement};
 use topicmill_review::quality::{self, MeasuredQuality};
-use topicmill_store::{StoreError, Target};
+use topicmill_store::StoreError;
 
 /// The progress, formatted for display.
 pub struct ProgressView {
@@ -20,10 +21,21 @@ pub struct ProgressView {
     pub posts: String,
     /// The quality in words.
     pub quality: String,
-    pub sentence: String,
+    /// Number of posts on which annotators disagree.
+    pub disagreeing: usize,
+    /// The answers that the labels are fitted to, and the threshold.
+    pub fit: Option<String>,
     pub agreement: Vec<AgreementView>,
     /// URL for the posts on which annotators disagree, if there are any.
     pub disagreements: Option<String>,
+}
+
+/// Numbers of posts that cannot be reviewed, formatted for display; `None` instead of 0.
+pub struct Unreviewable {
+    /// Posts whose text retention has deleted.
+    pub without_text: Option<String>,
+    /// Posts that are not labelled yet.
+    pub unlabelled: Option<String>,
 }
 
 /// The agreement between two annotators, formatted for display.
@@ -37,23 +49,19 @@ impl ReviewQueue {
     /// Returns the review's progress, with links for an annotator.
     pub async fn progress(
         &self,
-        (target, set): (Target, &LabelSet),
+        current: &CurrentLabels,
         who: &str,
     ) -> Result<ProgressView, StoreError> {
         let answers = self.answers_about_posts().await?;
         let agreement = gold::agreement(&answers);
         let consensus = gold::consensus(answers, None);
+        let CurrentLabels { target, set } = current;
         let (quality, _) =
-            quality::measure(&self.store, ThingKind::Post, target, set, Counted::IfWaves).await?;
+            quality::measure(&self.store, ThingKind::Post, *target, set, Counted::IfWaves).await?;
         let url = |pair: Option<&[String; 2]>| {
             let names = pair.map(|[a, b]| [("a", a.as_str()), ("b", b.as_str())]);
             let parameters = [("as", who)].into_iter().chain(names.into_iter().flatten());
             address("/review/disagreements", parameters)
-        };
-        let disagree = match consensus.disagreements.len() {
-            0 => String::new(),
-            1 => " Annotators disagree on 1 post.".to_owned(),
-            posts => format!(" Annotators disagree on {posts} posts."),
         };
         Ok(ProgressView {
             accuracy: percent(&quality, &quality.outcome),
@@ -64,11 +72,8 @@ impl ReviewQueue {
                 "0".to_owned()
             },
             posts: display::thousands(consensus.posts as u64),
-            sentence: format!(
-                "Only randomly sampled posts are representative; close calls and filtered posts are harder than \
-                 most.{disagree}{}",
-                fit_in_words(set)
-            ),
+            disagreeing: consensus.disagreements.len(),
+            fit: fit_in_words(set),
             quality: quality.sentence,
             agreement: agreement
                 .into_iter()
@@ -82,40 +87,31 @@ impl ReviewQueue {
         })
     }
 
-    /// Names the posts that cannot be reviewed, with a trailing space; empty if there are none.
-    pub async fn unreviewable(&self) -> Result<String, StoreError> {
+    /// Counts the posts that cannot be reviewed.
+    pub async fn unreviewable(&self) -> Result<Unreviewable, StoreError> {
         let counts = self.store.posts().count_posts(ThingKind::Post).await?;
         let with_text = self.store.purging().count_posts_with_text().await?;
-        let labelled = counts.outcomes.iter().map(|(_, posts)| posts).sum();
-        let (without_text, unlabelled) = (
-            counts.posts.saturating_sub(with_text),
-            counts.posts.saturating_sub(labelled),
-        );
-        let mut words = String::new();
-        if without_text > 0 {
-            let posts = display::thousands(without_text);
-            words.extend(["Posts without text, because of retention: ", &posts, ". "]);
-        }
-        if unlabelled > 0 {
-            let posts = display::thousands(unlabelled);
-            words.extend(["Posts without a label: ", &posts, ". "]);
-            words += "They can be reviewed once `topicmill classify` has labelled them. ";
-        }
-        Ok(words)
+        let labelled: u64 = counts.outcomes.iter().map(|(_, posts)| posts).sum();
+        let without = |part: u64| {
+            let posts = counts.posts.saturating_sub(part);
+            (posts > 0).then(|| display::thousands(posts))
+        };
+        Ok(Unreviewable {
+            without_text: without(with_text),
+            unlabelled: without(labelled),
+        })
     }
 }
 
-/// Describes a label set's fit, with a leading space.
-fn fit_in_words(set: &LabelSet) -> String {
-    let Some(fitted) = &set.fitted else {
-        return String::new();
-    };
-    let threshold = match fitted.provenance.target {
+/// Describes a label set's fit; `None` if it is not fitted.
+fn fit_in_words(set: &LabelSet) -> Option<String> {
+    let provenance = &set.fitted.as_ref()?.provenance;
+    let threshold = match provenance.target {
         Some(target) => format!(", with the threshold {:.3} for {target}", set.threshold),
         None => String::new(),
     };
-    let answers = display::thousands(fitted.provenance.answers);
-    format!(" The labels are fitted to {answers} answers{threshold}.")
+    let answers = display::thousands(provenance.answers);
+    Some(format!("{answers} answers{threshold}"))
 }
 
 /// Formats an estimated proportion, or a dash if it is no estimate.

@@ -11,6 +11,7 @@ use tokio::sync::Mutex;
 
 pub use self::state::Assignment;
 use self::state::{QueueState, reason_and_source};
+use super::CurrentLabels;
 use topicmill_core::clock::SharedClock;
 use topicmill_core::{Fullname, GoldSource, LabelSet, SampleReason, ThingKind};
 use topicmill_review::{gold, quality, sampling};
@@ -62,9 +63,10 @@ impl ReviewQueue {
     pub async fn next(
         &self,
         who: &str,
-        (target, set): (Target, &LabelSet),
+        current: &CurrentLabels,
         filter: Option<&ReviewFilter>,
     ) -> Result<NextPost, StoreError> {
+        let target = current.target;
         let mut state = self.state.lock().await;
         if state.target != Some(target) {
             (state.target, state.closest) = (Some(target), VecDeque::new());
@@ -84,7 +86,7 @@ impl ReviewQueue {
         let unavailable = state.unavailable(who, now);
         if filter.is_none()
             && let Some((post, assignment)) = self
-                .find_partly_answered(target, set, who, &unavailable)
+                .find_partly_answered(current, who, &unavailable)
                 .await?
         {
             return Ok(state.ask(who, post, assignment));
@@ -114,8 +116,7 @@ impl ReviewQueue {
     /// Comments are shown only with a filter.
     async fn find_partly_answered(
         &self,
-        target: Target,
-        set: &LabelSet,
+        current: &CurrentLabels,
         who: &str,
         unavailable: &HashSet<Fullname>,
     ) -> Result<Option<(ReviewPost, Assignment)>, StoreError> {
@@ -124,9 +125,10 @@ impl ReviewQueue {
             let post = &gold.answer.fullname;
             gold.is_of_present_text && !post.is_comment() && !unavailable.contains(post)
         });
-        for StoredGold { answer, .. } in gold::partly_offered(&self.store, answers, set).await? {
+        let partly_offered = gold::partly_offered(&self.store, answers, &current.set).await?;
+        for StoredGold { answer, .. } in partly_offered {
             // Posts without a label, for example because their text was deleted, are not shown.
-            if let Some(post) = self.post(target, &answer.fullname).await? {
+            if let Some(post) = self.post(current.target, &answer.fullname).await? {
                 let assignment = Assignment {
                     has_new_labels: true,
                     ..Assignment::again(&answer, None, self.clock.now())
@@ -250,24 +252,27 @@ impl ReviewQueue {
             // The page shows the stored answer, so this one is later, whatever the clock of another host said.
             answer.answered_at = answer.answered_at.max(earlier.answered_at);
         }
-        let is_answered = |assigned: &mut Assignment| assigned.post == answer.fullname;
-        if let Some(assigned) = annotator.assignment.take_if(is_answered) {
+        let assigned = annotator.assignment.as_ref();
+        if let Some(assigned) = assigned.filter(|assigned| assigned.post == answer.fullname) {
             (answer.chosen, answer.source) = (assigned.chosen, assigned.source);
         } else if let Some(earlier) = &earlier {
             // This is a correction or a form that was sent twice.
             (answer.chosen, answer.source) = reason_and_source(earlier);
         }
+        let is_saved = match shown {
+            // The answer is about the text that was shown.
+            Some(shown) if Some(shown.text_hash) == answer.text_hash => {
+                let answers = std::slice::from_ref(&answer);
+                let saved = self.store.gold().save_gold(answers).await?;
+                saved.missing.is_empty()
+            }
+            _ => false,
+        };
         let post = &answer.fullname;
-        // The answer is about the text that was shown.
-        if shown.is_none_or(|shown| Some(shown.text_hash) != answer.text_hash) {
-            return Ok(false);
-        }
-        let saved = self
-            .store
-            .gold()
-            .save_gold(std::slice::from_ref(&answer))
-            .await?;
-        if !saved.missing.is_empty() {
+        // After a failed write, the assignment remains, so that the next attempt has the same reason.
+        let is_answered = |assigned: &mut Assignment| assigned.post == *post;
+        annotator.assignment.take_if(is_answered);
+        if !is_saved {
             return Ok(false);
         }
         annotator.answered.retain(|earlier| earlier != post);
