@@ -218,9 +218,14 @@ pub enum TableError {
     /// The Parquet file is invalid.
     #[error(transparent)]
     Parquet(#[from] ParquetFault),
-    /// The file has an unsupported format. The fields are its name and advice.
-    #[error("it is {0}: {1}")]
-    UnsupportedFormat(&'static str, &'static str),
+    /// The file has an unsupported format.
+    #[error("it is {name}: {advice}")]
+    UnsupportedFormat {
+        /// The format's display name.
+        name: &'static str,
+        /// How to convert the file.
+        advice: &'static str,
+    },
     /// The input is Parquet, but is compressed or comes from a pipe.
     #[error(
         "Parquet can be read only from an uncompressed file: decompress it first, or save the piped data to a file"
@@ -337,8 +342,8 @@ pub fn detect_format(
     let (text, start) = bytes::peek_start(text)?;
     let named = TableFormat::from_path(path).0;
     let is_parquet = start.starts_with(b"PAR1");
-    if !is_parquet && let Some((name, advice)) = unsupported::unsupported_format(&start) {
-        return Err(TableError::UnsupportedFormat(name, advice));
+    if !is_parquet {
+        unsupported::check_supported(&start)?;
     }
     if is_parquet || requested.or(named) == Some(TableFormat::Parquet) {
         if compression != Compression::Plain || !path.is_file() {
