@@ -7,6 +7,11 @@ use std::path::Path;
 use super::Compression;
 use super::lines::fill_buffer;
 
+/// A reader for raw bytes.
+pub type ByteReader = Box<dyn Read + Send>;
+/// A buffered reader for decoded text.
+pub type TextReader = Box<dyn BufRead + Send>;
+
 /// Size of the read buffer.
 const READ_BYTES: usize = 1 << 18;
 
@@ -95,32 +100,28 @@ pub fn compress(
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<File> {
     match compression {
-        Compression::Plain => {
-            let mut out = BufWriter::new(to);
-            write(&mut out)?;
-            Ok(out.into_inner()?)
-        }
+        Compression::Plain => write_buffered(to, write),
         Compression::Gzip => {
-            let mut out = flate2::write::GzEncoder::new(to, flate2::Compression::default());
-            write(&mut BufWriter::new(&mut out))?;
-            out.finish()
+            let encoder = flate2::write::GzEncoder::new(to, flate2::Compression::default());
+            write_buffered(encoder, write)?.finish()
         }
-        Compression::Zstd => {
-            let mut out = zstd::Encoder::new(to, 0)?;
-            write(&mut BufWriter::new(&mut out))?;
-            out.finish()
-        }
+        Compression::Zstd => write_buffered(zstd::Encoder::new(to, 0)?, write)?.finish(),
     }
+}
+
+/// Passes a buffered writer to `write`, flushes it, and returns the inner writer.
+fn write_buffered<W: Write>(
+    to: W,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<W> {
+    let mut out = BufWriter::new(to);
+    write(&mut out)?;
+    Ok(out.into_inner()?)
 }
 
 fn buffered(reader: impl Read + Send + 'static) -> TextReader {
     Box::new(BufReader::with_capacity(READ_BYTES, reader))
 }
-
-/// A reader for raw bytes.
-pub type ByteReader = Box<dyn Read + Send>;
-/// A buffered reader for decoded text.
-pub type TextReader = Box<dyn BufRead + Send>;
 
 /// Returns the first six bytes, or fewer at the end of the file, and a reader that starts with them.
 fn peek(mut bytes: ByteReader) -> io::Result<(Vec<u8>, ByteReader)> {
