@@ -9,8 +9,8 @@ mod tests;
 
 pub use self::members::{Members, is_blank, unwrap_records};
 pub use self::records::{JsonItem, JsonPosition, JsonRecords};
-use crate::NOT_UTF8;
 use crate::lines::MAX_LINE_BYTES;
+use crate::not_utf8;
 
 /// Returns true if text that starts with these bytes looks like a JSON object, or an array of objects.
 pub(super) fn looks_like_json(start: &[u8]) -> bool {
@@ -96,7 +96,7 @@ pub fn parse_record<T>(
     parse: impl Fn(&str) -> serde_json::Result<T>,
     nulls: &mut u64,
 ) -> Result<T, String> {
-    let text = std::str::from_utf8(json).map_err(|_| NOT_UTF8)?;
+    let text = std::str::from_utf8(json).map_err(|_| not_utf8(""))?;
     let text = text.trim_start_matches('\u{feff}').trim();
     let parsed = parse(text).or_else(|error| {
         let (text, count) = without_nan(text).ok_or(error)?;

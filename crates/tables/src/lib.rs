@@ -294,12 +294,15 @@ pub struct OpenTable {
     pub delimiter: Option<u8>,
 }
 
-/// The problem reported for a row that is not UTF-8. The encoding is not guessed because a wrong guess would corrupt
-/// the text.
-pub(crate) const NOT_UTF8: &str =
-    "is not UTF-8: convert the file, for example with `iconv -f WINDOWS-1252 -t UTF-8`";
+/// Returns the problem of a row that is not UTF-8. `place`, which may be empty, says where. The encoding is not guessed
+/// because a wrong guess would corrupt the text.
+pub(crate) fn not_utf8(place: &str) -> String {
+    format!(
+        "is not UTF-8{place}: convert the file, for example with `iconv -f WINDOWS-1252 -t UTF-8`"
+    )
+}
 
-/// Opens a table, or stdin for `-`; returns `None` if it is empty.
+/// Opens a table, or stdin for `-`; returns `None` if it is empty, except that empty JSON is a table without rows.
 ///
 /// If `format` is `None`, it is detected from the file name and the first bytes.
 ///
