@@ -182,8 +182,8 @@ impl ScoredRows {
 
 fn choose_layout(job: &FileJob, set: &LabelSet) -> OutputLayout {
     let is_parquet = |path: &PathBuf| {
-        let (named, _) = TableFormat::from_path(path);
-        job.reading.format.or(named) == Some(TableFormat::Parquet)
+        let format = job.reading.format.or_else(|| TableFormat::from_path(path));
+        format == Some(TableFormat::Parquet)
     };
     let is_copied = job.inputs.iter().all(is_parquet) && columnar::have_same_schema(&job.inputs);
     OutputLayout::new(job, set, input::delimiter(job), is_copied)
