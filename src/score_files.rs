@@ -9,6 +9,7 @@ mod columns;
 mod convert;
 mod error;
 mod input;
+mod json_lines;
 mod kept_columns;
 mod output;
 mod paths;

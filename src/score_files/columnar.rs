@@ -9,8 +9,9 @@ use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
+use super::json_lines::{lines_of, members, plain};
 use super::kept_columns::free_name;
-use super::output::{OutputLayout, lines_of, members, plain};
+use super::output::OutputLayout;
 use super::{FileJob, FilesError, write_error};
 use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};
 use topicmill_tables::ParquetFault;

@@ -147,7 +147,7 @@ impl WindowReader<'_> {
     fn run(&mut self) -> Result<(), Interrupted> {
         let order = self.order;
         for (at, path) in order.job.inputs.iter().enumerate() {
-            let (table, columns) = open(order.job, path, order.layout.is_copied()).map_err(Some)?;
+            let (table, columns) = open(order.job, path, order.layout.is_copied).map_err(Some)?;
             if let Some(columns) = &columns {
                 columns.log(path, table.format.name());
             }
@@ -195,10 +195,10 @@ impl WindowReader<'_> {
         let mut kept = match (number, &id) {
             _ if layout.keeps_columns() => self.kept.members(&row, number),
             (Some(number), _) => format!("\"id\":{number}"),
-            (None, Ok(Some(id))) if !layout.is_copied() => format!("\"id\":{id}"),
+            (None, Ok(Some(id))) if !layout.is_copied => format!("\"id\":{id}"),
             (None, _) => String::new(),
         };
-        if kept.is_empty() && !layout.is_copied() {
+        if kept.is_empty() && !layout.is_copied {
             kept.push_str("\"id\":null");
         }
         let text = match row.problem.take() {
