@@ -1,5 +1,7 @@
 //! Opens input tables and reads their rows into windows of tokenised texts.
 
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::Path;
 use std::sync::mpsc::SyncSender;
@@ -15,6 +17,9 @@ use topicmill_tables::{OpenTable, Row, TableError, TableFormat, bytes};
 
 /// Number of bytes after which a window is sent early.
 const MAX_WINDOW_BYTES: usize = 32 << 20;
+
+/// Maximum number of ids that are remembered to detect duplicates. They take 16 MiB.
+const REMEMBERED_IDS: usize = 1 << 20;
 
 /// Rows that are scored together.
 #[derive(Debug, Default)]
@@ -59,7 +64,7 @@ pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
                 return Err(FilesError::Input(path.clone(), why));
             }
             Ok(meta) if !meta.is_file() => {}
-            _ => drop(open(job, path, false)?),
+            _ => drop(open(job, path, Columns::All)?),
         }
     }
     Ok(())
@@ -71,19 +76,26 @@ pub(super) fn delimiter(job: &FileJob) -> Option<u8> {
     if !path.is_file() {
         return None;
     }
-    let (table, _) = open(job, path, false).ok()?;
+    let (table, _) = open(job, path, Columns::All).ok()?;
     match table.format {
         TableFormat::Csv => table.delimiter,
         _ => None,
     }
 }
 
-/// Opens an input, and detects its columns if it has a header line. With `copied`, reads only the Parquet columns that
-/// are needed to score.
+/// The columns of an input to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Columns {
+    All,
+    /// Only those that are needed to score.
+    Needed,
+}
+
+/// Opens an input, and detects its text and id columns if it has a header line.
 fn open(
     job: &FileJob,
     path: &Path,
-    copied: bool,
+    columns_read: Columns,
 ) -> Result<(OpenTable, Option<InputColumns>), FilesError> {
     let failed = |source: TableError| FilesError::from_table(path, source);
     let reading = &job.reading;
@@ -95,9 +107,11 @@ fn open(
     };
     let columns = InputColumns::from_names(names, reading, path)?;
     let needed = columns.needed();
-    let is_read = |name: &str| !copied || needed.contains(&name);
-    let read: Vec<usize> = (0..names.len()).filter(|at| is_read(&names[*at])).collect();
-    table.rows.select(&read).map_err(failed)?;
+    let is_read = |name: &str| columns_read == Columns::All || needed.contains(&name);
+    let selected: Vec<usize> = (0..names.len())
+        .filter(|index| is_read(&names[*index]))
+        .collect();
+    table.rows.select(&selected).map_err(failed)?;
     Ok((table, Some(columns)))
 }
 
@@ -119,18 +133,28 @@ pub(super) fn read(order: &ReadOrder<'_>, windows: &SyncSender<Result<TextWindow
         windows,
         rows_read: 0,
         kept: KeptColumns::new(&order.layout.reserved()),
+        ids: Some(HashSet::new()),
         entries: Vec::new(),
         texts: Vec::new(),
         bytes: 0,
     };
-    if let Err(Some(error)) = reader.run() {
+    if let Err(Interrupted::Failed(error)) = reader.run() {
         // If the receiver is gone, an earlier error is already being reported.
         let _ = windows.send(Err(error));
     }
 }
 
-/// The reason why reading ended early: an error, or `None` if the receiver is gone.
-type Interrupted = Option<FilesError>;
+/// The reason why reading ended early.
+enum Interrupted {
+    Failed(FilesError),
+    ReceiverGone,
+}
+
+impl From<FilesError> for Interrupted {
+    fn from(error: FilesError) -> Self {
+        Self::Failed(error)
+    }
+}
 
 struct WindowReader<'a> {
     order: &'a ReadOrder<'a>,
@@ -138,6 +162,9 @@ struct WindowReader<'a> {
     /// Number of rows read so far.
     rows_read: u64,
     kept: KeptColumns,
+    /// Hashes of the ids seen so far; `None` after the first duplicate.
+    ids: Option<HashSet<u64>>,
+    /// The rows of the current window.
     entries: Vec<Entry>,
     texts: Vec<String>,
     bytes: usize,
@@ -146,12 +173,29 @@ struct WindowReader<'a> {
 impl WindowReader<'_> {
     fn run(&mut self) -> Result<(), Interrupted> {
         let order = self.order;
-        for (at, path) in order.job.inputs.iter().enumerate() {
-            let (table, columns) = open(order.job, path, order.layout.is_copied).map_err(Some)?;
+        let columns_read = if order.layout.is_copied {
+            Columns::Needed
+        } else {
+            Columns::All
+        };
+        for (input, path) in order.job.inputs.iter().enumerate() {
+            let (mut table, mut columns) = open(order.job, path, columns_read)?;
             if let Some(columns) = &columns {
                 columns.log(path, table.format.name());
             }
-            self.read_rows(at, path, table, columns)?;
+            let failed = |error| FilesError::from_table(path, error);
+            while let Some(row) = table.rows.next_row().map_err(failed)? {
+                // Without a header line, the columns are detected from the first object.
+                let columns = columns.get_or_insert_with(|| {
+                    let columns = InputColumns::from_row(&row, &order.job.reading);
+                    columns.log(path, table.format.name());
+                    columns
+                });
+                self.add_row(input, &row, columns);
+                if self.entries.len() >= order.size || self.bytes >= MAX_WINDOW_BYTES {
+                    self.send()?;
+                }
+            }
         }
         if self.entries.is_empty() {
             Ok(())
@@ -160,50 +204,18 @@ impl WindowReader<'_> {
         }
     }
 
-    fn read_rows(
-        &mut self,
-        at: usize,
-        path: &Path,
-        mut table: OpenTable,
-        mut columns: Option<InputColumns>,
-    ) -> Result<(), Interrupted> {
-        let order = self.order;
-        let failed = |error| Some(FilesError::from_table(path, error));
-        while let Some(row) = table.rows.next_row().map_err(failed)? {
-            self.rows_read += 1;
-            // Without a header line, the columns are detected from the first object.
-            let columns = columns.get_or_insert_with(|| {
-                let columns = InputColumns::from_row(&row, &order.job.reading);
-                columns.log(path, table.format.name());
-                columns
-            });
-            self.add_row(at, row, columns);
-            if self.entries.len() >= order.size || self.bytes >= MAX_WINDOW_BYTES {
-                self.send()?;
-            }
+    fn add_row(&mut self, input: usize, row: &Row, columns: &InputColumns) {
+        self.rows_read += 1;
+        let id = columns.id(row);
+        let known_id = id.as_ref().ok().and_then(Option::as_deref);
+        if let Some(id) = known_id {
+            self.warn_if_duplicate(id, row.line);
         }
-        Ok(())
-    }
-
-    fn add_row(&mut self, input: usize, mut row: Row, columns: &InputColumns) {
         let number = columns.has_row_numbers().then_some(self.rows_read);
-        let id = columns.id(&row);
-        if let Ok(Some(id)) = &id {
-            self.kept.warn_if_duplicate(id, row.line);
-        }
-        let layout = self.order.layout;
-        let mut kept = match (number, &id) {
-            _ if layout.keeps_columns() => self.kept.members(&row, number),
-            (Some(number), _) => format!("\"id\":{number}"),
-            (None, Ok(Some(id))) if !layout.is_copied => format!("\"id\":{id}"),
-            (None, _) => String::new(),
-        };
-        if kept.is_empty() && !layout.is_copied {
-            kept.push_str("\"id\":null");
-        }
-        let text = match row.problem.take() {
-            Some(problem) => Err(problem),
-            None => id.and_then(|_| columns.text(&row)),
+        let kept = self.kept_members(row, known_id, number);
+        let text = match &row.problem {
+            Some(problem) => Err(problem.clone()),
+            None => id.and_then(|_| columns.text(row)),
         };
         let problem = match text {
             Ok(text) => {
@@ -222,6 +234,43 @@ impl WindowReader<'_> {
         });
     }
 
+    /// Returns the members of the output object that come from the input: its columns, or else only its id. `number` is
+    /// the row's number if that is its id.
+    fn kept_members(&mut self, row: &Row, id: Option<&str>, number: Option<u64>) -> String {
+        let layout = self.order.layout;
+        let kept = if layout.keeps_columns() {
+            self.kept.members(row, number)
+        } else if let Some(number) = number {
+            format!("\"id\":{number}")
+        } else if let Some(id) = id
+            && !layout.is_copied
+        {
+            format!("\"id\":{id}")
+        } else {
+            String::new()
+        };
+        if kept.is_empty() && !layout.is_copied {
+            return "\"id\":null".to_owned();
+        }
+        kept
+    }
+
+    /// Warns about the first duplicate id. Duplicates are allowed because the order of rows is kept.
+    fn warn_if_duplicate(&mut self, id: &str, line: u64) {
+        let Some(ids) = &mut self.ids else { return };
+        // Hashes are stored because ids may be long. A collision only causes a wrong warning.
+        let mut hasher = DefaultHasher::new();
+        id.hash(&mut hasher);
+        if ids.len() < REMEMBERED_IDS && !ids.insert(hasher.finish()) {
+            tracing::warn!(
+                line,
+                "the id of a row is not unique: an earlier row has the same one; both are scored and kept in order"
+            );
+            // One warning is enough, and this frees the memory.
+            self.ids = None;
+        }
+    }
+
     /// Sends the current window.
     fn send(&mut self) -> Result<(), Interrupted> {
         self.bytes = 0;
@@ -229,9 +278,10 @@ impl WindowReader<'_> {
         let encoded = self.order.encoder.encode(&plain);
         let window = TextWindow {
             entries: std::mem::take(&mut self.entries),
-            texts: encoded.map_err(|error| Some(LabelerError::from(error).into()))?,
+            texts: encoded.map_err(|error| FilesError::from(LabelerError::from(error)))?,
             plain: if self.order.plain { plain } else { Vec::new() },
         };
-        self.windows.send(Ok(window)).map_err(|_| None)
+        let sent = self.windows.send(Ok(window));
+        sent.map_err(|_| Interrupted::ReceiverGone)
     }
 }
