@@ -17,11 +17,18 @@ use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};
 use topicmill_tables::ParquetFault;
 use topicmill_tables::parquet::{ParquetSource, ParquetWriter};
 
-/// Number of rows in a row group, about as many as other writers use.
-const GROUP_ROWS: usize = 100_000;
+/// The size at which a row group is written.
+#[derive(Debug, Clone, Copy)]
+struct GroupSize {
+    rows: usize,
+    text_bytes: usize,
+}
 
-/// Number of bytes of text after which a row group is written early.
-const GROUP_BYTES: usize = 64 << 20;
+/// About as many rows as other writers use, or less if the texts are long.
+const GROUP_SIZE: GroupSize = GroupSize {
+    rows: 100_000,
+    text_bytes: 64 << 20,
+};
 
 /// Every integer up to this one is exact as a double: 2⁵³ (IEEE 754, 53 bits of significand).
 const WHOLE_IN_DOUBLE: u64 = 1 << 53;
@@ -121,37 +128,34 @@ fn push(cells: &mut ColumnCells, json: Option<&str>) -> usize {
     }
 }
 
-type Lines<'a> = &'a mut dyn Iterator<Item = io::Result<String>>;
-
-/// Reads rows into columns, up to `rows` rows or `bytes` bytes of text. Returns the number of rows and the columns.
+/// Reads the next rows into columns, up to a size. Returns the number of rows and the columns.
 fn gather(
     columns: &[OutputColumn],
-    lines: Lines<'_>,
-    rows: usize,
-    bytes: usize,
+    lines: &mut impl Iterator<Item = io::Result<String>>,
+    size: GroupSize,
 ) -> io::Result<(usize, Vec<ColumnCells>)> {
     let new = |column: &OutputColumn| ColumnCells::new(column.described().1);
     let mut gathered: Vec<ColumnCells> = columns.iter().map(new).collect();
     let names = columns.iter().map(|column| column.name.as_str());
-    let places: HashMap<&str, usize> = names.zip(0..).collect();
-    let (mut count, mut held) = (0, 0);
-    while count < rows && held < bytes {
+    let indices: HashMap<&str, usize> = names.zip(0..).collect();
+    let (mut rows, mut text_bytes) = (0, 0);
+    while rows < size.rows && text_bytes < size.text_bytes {
         let Some(line) = lines.next().transpose()? else {
             break;
         };
-        let mut of_row = vec![None; columns.len()];
         let members = members(&line)?;
+        let mut values = vec![None; columns.len()];
         for (name, value) in &members.0 {
-            if let Some(place) = places.get(name.as_str()) {
-                of_row[*place] = Some(value.get());
+            if let Some(index) = indices.get(name.as_str()) {
+                values[*index] = Some(value.get());
             }
         }
-        for (cells, value) in gathered.iter_mut().zip(of_row) {
-            held += push(cells, value);
+        for (cells, value) in gathered.iter_mut().zip(values) {
+            text_bytes += push(cells, value);
         }
-        count += 1;
+        rows += 1;
     }
-    Ok((count, gathered))
+    Ok((rows, gathered))
 }
 
 /// Converts a file of JSON lines.
@@ -160,11 +164,11 @@ pub(super) fn write(lines: &File, to: File, columns: &[OutputColumn]) -> io::Res
     let mut writer = ParquetWriter::new(BufWriter::new(to), "schema", described, &[])?;
     let mut rows = lines_of(lines)?;
     loop {
-        let (count, gathered) = gather(columns, &mut rows, GROUP_ROWS, GROUP_BYTES)?;
+        let (count, cells) = gather(columns, &mut rows, GROUP_SIZE)?;
         if count == 0 {
             return Ok(writer.finish()?.into_inner()?);
         }
-        writer.write_group(gathered.into_iter().map(Some))?;
+        writer.write_group(cells.into_iter().map(Some))?;
     }
 }
 
@@ -213,9 +217,12 @@ pub(super) fn write_next_to_copies(
         let source = open(input)?;
         for (group, count) in source.group_rows().enumerate() {
             let damaged = |why| FilesError::from_table(input, ParquetFault::damaged(why).into());
-            let count = usize::try_from(count).map_err(|_| damaged("no rows"))?;
-            let (filled, cells) = gather(&added, &mut rows, count, usize::MAX).map_err(&failed)?;
-            if filled != count {
+            let size = GroupSize {
+                rows: usize::try_from(count).map_err(|_| damaged("no rows"))?,
+                text_bytes: usize::MAX,
+            };
+            let (filled, cells) = gather(&added, &mut rows, size).map_err(&failed)?;
+            if filled != size.rows {
                 return Err(damaged("it has fewer rows than its metadata states"));
             }
             writer
