@@ -1,7 +1,5 @@
 //! Opens input tables and reads their rows into windows of tokenised texts.
 
-use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::Path;
 use std::sync::mpsc::SyncSender;
@@ -17,9 +15,6 @@ use topicmill_tables::{OpenTable, Row, TableError, TableFormat, bytes};
 
 /// Number of bytes after which a window is sent early.
 const MAX_WINDOW_BYTES: usize = 32 << 20;
-
-/// Maximum number of ids that are remembered to detect duplicates. They take 16 MiB.
-const REMEMBERED_IDS: usize = 1 << 20;
 
 /// Rows that are scored together.
 #[derive(Debug, Default)]
@@ -133,7 +128,6 @@ pub(super) fn read(order: &ReadOrder<'_>, windows: &SyncSender<Result<TextWindow
         windows,
         rows_read: 0,
         kept: KeptColumns::new(&order.layout.reserved()),
-        ids: Some(HashSet::new()),
         entries: Vec::new(),
         texts: Vec::new(),
         bytes: 0,
@@ -162,8 +156,6 @@ struct WindowReader<'a> {
     /// Number of rows read so far.
     rows_read: u64,
     kept: KeptColumns,
-    /// Hashes of the ids seen so far; `None` after the first duplicate.
-    ids: Option<HashSet<u64>>,
     /// The rows of the current window.
     entries: Vec<Entry>,
     texts: Vec<String>,
@@ -207,11 +199,8 @@ impl WindowReader<'_> {
     fn add_row(&mut self, input: usize, row: &Row, columns: &InputColumns) {
         self.rows_read += 1;
         let id = columns.id(row);
-        let known_id = id.as_ref().ok().and_then(Option::as_deref);
-        if let Some(id) = known_id {
-            self.warn_if_duplicate(id, row.line);
-        }
         let number = columns.has_row_numbers().then_some(self.rows_read);
+        let known_id = id.as_ref().ok().and_then(Option::as_deref);
         let kept = self.kept_members(row, known_id, number);
         let text = match &row.problem {
             Some(problem) => Err(problem.clone()),
@@ -253,22 +242,6 @@ impl WindowReader<'_> {
             return "\"id\":null".to_owned();
         }
         kept
-    }
-
-    /// Warns about the first duplicate id. Duplicates are allowed because the order of rows is kept.
-    fn warn_if_duplicate(&mut self, id: &str, line: u64) {
-        let Some(ids) = &mut self.ids else { return };
-        // Hashes are stored because ids may be long. A collision only causes a wrong warning.
-        let mut hasher = DefaultHasher::new();
-        id.hash(&mut hasher);
-        if ids.len() < REMEMBERED_IDS && !ids.insert(hasher.finish()) {
-            tracing::warn!(
-                line,
-                "the id of a row is not unique: an earlier row has the same one; both are scored and kept in order"
-            );
-            // One warning is enough, and this frees the memory.
-            self.ids = None;
-        }
     }
 
     /// Sends the current window.
