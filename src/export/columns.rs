@@ -193,7 +193,7 @@ fn wave(ends: &[Timestamp]) -> String {
 /// Prefix for the score column of a label.
 const SCORE_OF: &str = "score_";
 
-/// Text columns with mostly unique values, for which a dictionary is useless.
+/// Columns with mostly unique values, for which a dictionary is useless.
 pub(super) const UNIQUE: [&str; 7] = [
     "fullname",
     "title",
