@@ -51,17 +51,15 @@ fn later_layers_override_earlier_ones() {
     assert_eq!(*loaded.origin("collect.limit"), Origin::Flag);
     assert_eq!(*loaded.origin("log.format"), Origin::File(path));
     assert_eq!(
-        loaded.values["database.url"].1,
+        *loaded.origin("database.url"),
         Origin::Environment("DATABASE_URL".into())
     );
     let own = "TOPICMILL__DATABASE__URL";
     env.insert(own.into(), "sqlite:b.db".into());
     let loaded = load(None, env, &[]).unwrap();
-    let (url, origin) = &loaded.values["database.url"];
-    assert_eq!(
-        (url.as_str(), origin),
-        ("sqlite:b.db", &Origin::Environment(own.into()))
-    );
+    let url = &loaded.values["database.url"];
+    assert_eq!(url.value, "sqlite:b.db");
+    assert_eq!(url.origin, Origin::Environment(own.into()));
 }
 
 #[test]
@@ -180,7 +178,7 @@ fn secrets_are_read_from_files() {
     );
     assert_eq!(loaded.settings.serve.token.reveal(), "");
     assert_eq!(
-        loaded.values["reddit.password"].1.to_string(),
+        loaded.origin("reddit.password").to_string(),
         "$TOPICMILL__REDDIT__PASSWORD_FILE"
     );
     assert_eq!(loaded.warnings, Vec::<String>::new());

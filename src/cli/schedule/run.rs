@@ -8,7 +8,7 @@ use super::{checked_schedules, stage};
 use crate::cli::app::{App, PipelineFlags};
 use crate::cli::metrics::MetricsFlags;
 use crate::cli::{CliError, Exit};
-use crate::config::Origin;
+use crate::config::{Origin, WithOrigin};
 use crate::schedule::{Ended, ScheduleEntry, Scheduler, StageOrder, record_followed};
 use topicmill_store::Access;
 use topicmill_store::worker_name;
@@ -63,7 +63,10 @@ impl Run {
             let absolute = std::path::absolute(path).map_err(|error| {
                 CliError::Usage(format!("cannot find `{}`: {error}", path.display()))
             })?;
-            let value = (absolute.display().to_string(), Origin::Flag);
+            let value = WithOrigin {
+                value: absolute.display().to_string(),
+                origin: Origin::Flag,
+            };
             loaded.values.insert("pipeline".into(), value);
             loaded.settings.pipeline = Some(absolute);
         }
