@@ -2,41 +2,37 @@
 
 use crate::TableError;
 
-/// File signatures that no text begins with: first bytes, display name, advice.
-const SIGNATURES: &[(&[u8], &str, &str)] = &[
-    (
-        b"PK\x03\x04",
-        "an Excel workbook, an OpenDocument file or a zip archive",
-        "save its sheet as CSV (UTF-8), or extract it first",
-    ),
-    (
-        b"\xd0\xcf\x11\xe0",
-        "an Excel workbook (.xls)",
-        "save its sheet as CSV (UTF-8)",
-    ),
-    (b"ARROW1", "Arrow IPC (Feather)", PARQUET),
-    (b"%PDF", "a PDF", "copy its text into a CSV or .txt file"),
-    (b"Obj\x01", "Avro", PARQUET),
-    (
-        b"SQLite format 3\0",
-        "an SQLite database",
-        "write the table as CSV: `sqlite3 -csv -header FILE \"SELECT * FROM …\"`",
-    ),
-    (
-        b"BZh",
-        "compressed with bzip2",
-        "pipe it in: `bzcat FILE | topicmill … -`",
-    ),
-    (
-        b"\xfd7zXZ",
-        "compressed with xz",
-        "pipe it in: `xzcat FILE | topicmill … -`",
-    ),
-    (b"\x37\x7a\xbc\xaf", "a 7z archive", "extract it first"),
-    (b"<!", "a web page", "download the file itself"),
-    (b"<html", "a web page", "download the file itself"),
-    (b"<?xml", "XML", "write it as CSV or NDJSON"),
-];
+/// The first bytes of a format.
+struct Signature {
+    start: &'static [u8],
+    name: &'static str,
+    advice: &'static str,
+}
+
+/// A list of signatures, one a line: the first bytes, the format's display name and advice.
+macro_rules! signatures {
+    ($($start:expr, $name:expr, $advice:expr;)+) => {
+        &[$(Signature { start: $start, name: $name, advice: $advice }),+]
+    };
+}
+
+/// The formats that are recognised. No table begins with these bytes.
+const SIGNATURES: &[Signature] = signatures! {
+    b"PK\x03\x04", "an Excel workbook, an OpenDocument file or a zip archive",
+        "save its sheet as CSV (UTF-8), or extract it first";
+    b"\xd0\xcf\x11\xe0", "an Excel workbook (.xls)", "save its sheet as CSV (UTF-8)";
+    b"ARROW1", "Arrow IPC (Feather)", PARQUET;
+    b"%PDF", "a PDF", "copy its text into a CSV or .txt file";
+    b"Obj\x01", "Avro", PARQUET;
+    b"SQLite format 3\0", "an SQLite database",
+        "write the table as CSV: `sqlite3 -csv -header FILE \"SELECT * FROM …\"`";
+    b"BZh", "compressed with bzip2", "pipe it in: `bzcat FILE | topicmill … -`";
+    b"\xfd7zXZ", "compressed with xz", "pipe it in: `xzcat FILE | topicmill … -`";
+    b"\x37\x7a\xbc\xaf", "a 7z archive", "extract it first";
+    b"<!", "a web page", "download the file itself";
+    b"<html", "a web page", "download the file itself";
+    b"<?xml", "XML", "write it as CSV or NDJSON";
+};
 
 const PARQUET: &str = "write it as Parquet or CSV";
 
@@ -48,13 +44,12 @@ const SEARCHED_BYTES: usize = 1 << 10;
 /// # Errors
 /// Returns [`TableError::UnsupportedFormat`] for other files.
 pub(super) fn check_supported(head: &[u8]) -> Result<(), TableError> {
-    let signature = SIGNATURES
-        .iter()
-        .find(|(start, ..)| head.starts_with(start));
+    let mut signatures = SIGNATURES.iter();
+    let signature = signatures.find(|signature| head.starts_with(signature.start));
     let (name, advice) = if head.get(257..262) == Some(b"ustar") {
         ("a tar archive", "extract it first")
-    } else if let Some((_, name, advice)) = signature {
-        (*name, *advice)
+    } else if let Some(signature) = signature {
+        (signature.name, signature.advice)
     } else if !is_binary(head) {
         return Ok(());
     } else if head.starts_with(b"ORC") {
