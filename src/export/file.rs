@@ -17,15 +17,30 @@ pub(super) enum DatasetFile {
 
 impl DatasetFile {
     pub fn new(file: File, columns: &[DatasetColumn], to: &Destination) -> io::Result<Self> {
-        let file = BufWriter::with_capacity(1 << 20, file);
+        let mut file = BufWriter::with_capacity(1 << 20, file);
         let rows = match to.format {
             None | Some(DatasetFormat::Parquet) => {
                 let file = ParquetFile::new(file, columns)?;
                 return Ok(Self::Parquet(Box::new(file)));
             }
-            Some(DatasetFormat::Csv) => RowFile::csv(file, columns, to)?,
-            Some(DatasetFormat::Ndjson) => RowFile::ndjson(file, columns),
+            Some(DatasetFormat::Csv) => {
+                if to.bom {
+                    file.write_all("\u{feff}".as_bytes())?;
+                }
+                let mut file = Box::new(CsvWriter::new(file, b','));
+                file.write_row(columns.iter().map(|column| &column.name))?;
+                let safe = to.safe_csv;
+                RowFile::Csv { file, safe }
+            }
             Some(DatasetFormat::Ids) => RowFile::Ids(file),
+            Some(DatasetFormat::Ndjson) => {
+                let before = columns.iter().enumerate().map(|(index, column)| {
+                    let begin = if index == 0 { '{' } else { ',' };
+                    format!("{begin}{}:", serde_json::Value::from(column.name.as_str()))
+                });
+                let before = before.collect();
+                RowFile::Ndjson { file, before }
+            }
         };
         Ok(Self::Rows(rows))
     }
@@ -69,31 +84,6 @@ pub(super) enum RowFile {
 }
 
 impl RowFile {
-    fn csv(
-        mut file: BufWriter<File>,
-        columns: &[DatasetColumn],
-        to: &Destination,
-    ) -> io::Result<Self> {
-        if to.bom {
-            file.write_all("\u{feff}".as_bytes())?;
-        }
-        let mut file = Box::new(CsvWriter::new(file, b','));
-        file.write_row(columns.iter().map(|column| &column.name))?;
-        let safe = to.safe_csv;
-        Ok(Self::Csv { file, safe })
-    }
-
-    fn ndjson(file: BufWriter<File>, columns: &[DatasetColumn]) -> Self {
-        let before = columns.iter().enumerate().map(|(index, column)| {
-            let begin = if index == 0 { '{' } else { ',' };
-            format!("{begin}{}:", serde_json::Value::from(column.name.as_str()))
-        });
-        Self::Ndjson {
-            before: before.collect(),
-            file,
-        }
-    }
-
     fn write_row<'c>(&mut self, mut row: impl Iterator<Item = ColumnCell<'c>>) -> io::Result<()> {
         match self {
             Self::Csv { file, safe } => file.write_row(row.map(|cell| cell_text(cell, *safe))),
