@@ -17,18 +17,11 @@ use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};
 use topicmill_tables::ParquetFault;
 use topicmill_tables::parquet::{ParquetSource, ParquetWriter};
 
-/// The size at which a row group is written.
-#[derive(Debug, Clone, Copy)]
-struct GroupSize {
-    rows: usize,
-    text_bytes: usize,
-}
+/// Number of rows in a row group, about as many as other writers use.
+const GROUP_ROWS: usize = 100_000;
 
-/// About as many rows as other writers use, or less if the texts are long.
-const GROUP_SIZE: GroupSize = GroupSize {
-    rows: 100_000,
-    text_bytes: 64 << 20,
-};
+/// Number of bytes of text after which a row group is written early.
+const GROUP_BYTES: usize = 64 << 20;
 
 /// Every integer up to this one is exact as a double: 2⁵³ (IEEE 754, 53 bits of significand).
 const WHOLE_IN_DOUBLE: u64 = 1 << 53;
@@ -128,18 +121,19 @@ fn push(cells: &mut ColumnCells, json: Option<&str>) -> usize {
     }
 }
 
-/// Reads the next rows into columns, up to a size. Returns the number of rows and the columns.
+/// Reads the next rows into columns until `is_full` accepts the number of rows and of bytes of text. Returns the number
+/// of rows and the columns.
 fn gather(
     columns: &[OutputColumn],
     lines: &mut impl Iterator<Item = io::Result<String>>,
-    size: GroupSize,
+    is_full: impl Fn(usize, usize) -> bool,
 ) -> io::Result<(usize, Vec<ColumnCells>)> {
     let new = |column: &OutputColumn| ColumnCells::new(column.described().1);
     let mut gathered: Vec<ColumnCells> = columns.iter().map(new).collect();
     let names = columns.iter().map(|column| column.name.as_str());
     let indices: HashMap<&str, usize> = names.zip(0..).collect();
     let (mut rows, mut text_bytes) = (0, 0);
-    while rows < size.rows && text_bytes < size.text_bytes {
+    while !is_full(rows, text_bytes) {
         let Some(line) = lines.next().transpose()? else {
             break;
         };
@@ -163,8 +157,9 @@ pub(super) fn write(lines: &File, to: File, columns: &[OutputColumn]) -> io::Res
     let described = columns.iter().map(OutputColumn::described);
     let mut writer = ParquetWriter::new(BufWriter::new(to), "schema", described, &[])?;
     let mut rows = lines_of(lines)?;
+    let is_full = |rows, text_bytes| rows >= GROUP_ROWS || text_bytes >= GROUP_BYTES;
     loop {
-        let (count, cells) = gather(columns, &mut rows, GROUP_SIZE)?;
+        let (count, cells) = gather(columns, &mut rows, is_full)?;
         if count == 0 {
             return Ok(writer.finish()?.into_inner()?);
         }
@@ -217,12 +212,10 @@ pub(super) fn write_next_to_copies(
         let source = open(input)?;
         for (group, count) in source.group_rows().enumerate() {
             let damaged = |why| FilesError::from_table(input, ParquetFault::damaged(why).into());
-            let size = GroupSize {
-                rows: usize::try_from(count).map_err(|_| damaged("no rows"))?,
-                text_bytes: usize::MAX,
-            };
-            let (filled, cells) = gather(&added, &mut rows, size).map_err(&failed)?;
-            if filled != size.rows {
+            let count = usize::try_from(count).map_err(|_| damaged("no rows"))?;
+            let is_full = |rows, _| rows == count;
+            let (filled, cells) = gather(&added, &mut rows, is_full).map_err(&failed)?;
+            if filled != count {
                 return Err(damaged("it has fewer rows than its metadata states"));
             }
             writer

@@ -144,12 +144,6 @@ enum Interrupted {
     ReceiverGone,
 }
 
-impl From<FilesError> for Interrupted {
-    fn from(error: FilesError) -> Self {
-        Self::Failed(error)
-    }
-}
-
 struct WindowReader<'a> {
     order: &'a ReadOrder<'a>,
     windows: &'a SyncSender<Result<TextWindow, FilesError>>,
@@ -171,11 +165,12 @@ impl WindowReader<'_> {
             Columns::All
         };
         for (input, path) in order.job.inputs.iter().enumerate() {
-            let (mut table, mut columns) = open(order.job, path, columns_read)?;
+            let opened = open(order.job, path, columns_read);
+            let (mut table, mut columns) = opened.map_err(Interrupted::Failed)?;
             if let Some(columns) = &columns {
                 columns.log(path, table.format.name());
             }
-            let failed = |error| FilesError::from_table(path, error);
+            let failed = |error| Interrupted::Failed(FilesError::from_table(path, error));
             while let Some(row) = table.rows.next_row().map_err(failed)? {
                 // Without a header line, the columns are detected from the first object.
                 let columns = columns.get_or_insert_with(|| {
@@ -251,7 +246,8 @@ impl WindowReader<'_> {
         let encoded = self.order.encoder.encode(&plain);
         let window = TextWindow {
             entries: std::mem::take(&mut self.entries),
-            texts: encoded.map_err(|error| FilesError::from(LabelerError::from(error)))?,
+            texts: encoded
+                .map_err(|error| Interrupted::Failed(LabelerError::from(error).into()))?,
             plain: if self.order.plain { plain } else { Vec::new() },
         };
         let sent = self.windows.send(Ok(window));
