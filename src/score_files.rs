@@ -121,7 +121,12 @@ pub fn score_files(
     progress: &mut dyn FnMut(u64),
 ) -> Result<ScoredRows, FilesError> {
     check(job)?;
-    let layout = choose_layout(job, set);
+    let is_parquet = |path: &PathBuf| {
+        let format = job.reading.format.or_else(|| TableFormat::from_path(path));
+        format == Some(TableFormat::Parquet)
+    };
+    let is_copied = job.inputs.iter().all(is_parquet) && columnar::have_same_schema(&job.inputs);
+    let layout = OutputLayout::new(job, set, input::delimiter(job), is_copied);
     let to_stdout = bytes::is_stdin(&job.output);
     let is_streamed = to_stdout && layout.is_lines();
     let failed = write_error(&job.output);
@@ -180,15 +185,6 @@ impl ScoredRows {
         })?;
         Ok(self.report)
     }
-}
-
-fn choose_layout(job: &FileJob, set: &LabelSet) -> OutputLayout {
-    let is_parquet = |path: &PathBuf| {
-        let format = job.reading.format.or_else(|| TableFormat::from_path(path));
-        format == Some(TableFormat::Parquet)
-    };
-    let is_copied = job.inputs.iter().all(is_parquet) && columnar::have_same_schema(&job.inputs);
-    OutputLayout::new(job, set, input::delimiter(job), is_copied)
 }
 
 fn score_rows(

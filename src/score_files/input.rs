@@ -47,17 +47,7 @@ pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
             continue;
         }
         match path.metadata() {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                return Err(missing(path));
-            }
-            Ok(meta) if meta.is_dir() => {
-                let files = path.join("*.ndjson");
-                let why = format!(
-                    "it is a folder; name the files in it, such as `{}`",
-                    files.display()
-                );
-                return Err(FilesError::Input(path.clone(), why));
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(missing(path)),
             Ok(meta) if !meta.is_file() => {}
             _ => drop(open(job, path, Columns::All)?),
         }
