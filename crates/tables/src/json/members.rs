@@ -66,28 +66,20 @@ impl<'de> Visitor<'de> for MembersVisitor {
 /// The records of a response, as JSON.
 type Records = VecDeque<Box<RawValue>>;
 
-/// A table in JSON, as pandas writes it.
-struct JsonTable {
-    columns: Vec<String>,
-    rows: Vec<Vec<Box<RawValue>>>,
-}
-
-impl JsonTable {
-    /// Returns the rows as objects.
-    fn records(&self) -> Option<Records> {
-        let record = |cells: &Vec<Box<RawValue>>| {
-            let members = self.columns.iter().zip(cells);
-            let members: Vec<String> = members
-                .map(|(name, cell)| format!("{}:{}", super::quoted(name), cell.get()))
-                .collect();
-            RawValue::from_string(format!("{{{}}}", members.join(","))).ok()
-        };
-        self.rows.iter().map(record).collect()
-    }
-}
-
 fn parse<'de, T: Deserialize<'de>>(json: &'de RawValue) -> Option<T> {
     serde_json::from_str(json.get()).ok()
+}
+
+/// Returns the rows of a table as objects.
+fn rows_as_records(columns: &[String], rows: Vec<Vec<Box<RawValue>>>) -> Option<Records> {
+    let record = |cells: Vec<Box<RawValue>>| {
+        let members = columns.iter().zip(cells);
+        let members: Vec<String> = members
+            .map(|(name, cell)| format!("{}:{}", super::quoted(name), cell.get()))
+            .collect();
+        RawValue::from_string(format!("{{{}}}", members.join(","))).ok()
+    };
+    rows.into_iter().map(record).collect()
 }
 
 fn is_row_number(key: &str) -> bool {
@@ -134,7 +126,7 @@ impl Members {
 
     /// Returns the records that the object wraps; `None` if it is itself a record.
     pub(super) fn wrapped(&self) -> Option<Records> {
-        if let Some(records) = self.table().and_then(|table| table.records()) {
+        if let Some(records) = self.table() {
             return Some(records);
         }
         if self.is_record() {
@@ -154,19 +146,18 @@ impl Members {
             .or_else(|| self.keyed())
     }
 
-    /// Returns a table that pandas wrote as `split`, `{"columns": ["id"], "data": [["1a2b"]]}`, or by column.
-    fn table(&self) -> Option<JsonTable> {
-        match self.get("columns") {
-            Some(columns) => Some(JsonTable {
-                columns: parse(columns)?,
-                rows: parse(self.get("data")?)?,
-            }),
-            None => self.transposed(),
-        }
+    /// Returns the rows of a table that pandas wrote, as `split`, `{"columns": ["id"], "data": [["1a2b"]]}`, or by
+    /// column.
+    fn table(&self) -> Option<Records> {
+        let Some(columns) = self.get("columns") else {
+            return self.transposed();
+        };
+        let columns: Vec<String> = parse(columns)?;
+        rows_as_records(&columns, parse(self.get("data")?)?)
     }
 
-    /// Returns the table of an object of columns, `{"id": {"0": "1a2b"}}`.
-    fn transposed(&self) -> Option<JsonTable> {
+    /// Returns the rows of an object of columns, `{"id": {"0": "1a2b"}}`.
+    fn transposed(&self) -> Option<Records> {
         let mut columns: Vec<Self> = Vec::new();
         for (_, column) in &self.0 {
             let column: Self = parse(column)?;
@@ -181,10 +172,8 @@ impl Members {
             let cells = columns.iter().map(|column| column.cell(index, number));
             rows.push(cells.collect::<Option<_>>()?);
         }
-        Some(JsonTable {
-            columns: self.0.iter().map(|(name, _)| name.clone()).collect(),
-            rows,
-        })
+        let names: Vec<String> = self.0.iter().map(|(name, _)| name.clone()).collect();
+        rows_as_records(&names, rows)
     }
 
     /// Returns the cell of a column in the row with this number, which is usually at the same index in all columns.
@@ -227,7 +216,7 @@ impl Members {
         has_record.then_some(records)
     }
 
-    /// Returns true if the values are objects and their keys look like ids: some have digits, and some other characters.
+    /// Returns true if the values are objects and the keys look like ids: some have digits, and some have letters.
     fn keys_are_ids(&self) -> bool {
         let has_digit = |key: &str| key.bytes().any(|byte| byte.is_ascii_digit());
         self.0.iter().all(|(_, value)| is_object(value))
