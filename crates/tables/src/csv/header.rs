@@ -20,15 +20,15 @@ const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 
 /// Returns true if the text starts with a header row that has a common column name.
 pub(crate) fn has_header_row(start: &[u8]) -> bool {
-    const KNOWN: [&[u8]; 5] = [b"text", b"title", b"id", b"label", b"body"];
+    const KNOWN: [&str; 5] = ["text", "title", "id", "label", "body"];
     let line = first_line(start);
-    let delimiter = detect_delimiter(line);
-    let names: Vec<&[u8]> = line
-        .split(|byte| *byte == delimiter)
-        .map(|name| unquoted(name.trim_ascii()))
-        .collect();
-    let is_known = |name: &&[u8]| KNOWN.iter().any(|known| name.eq_ignore_ascii_case(known));
-    names.len() > 1 && names.iter().any(is_known)
+    let delimiter = char::from(detect_delimiter(line));
+    let line = String::from_utf8_lossy(line);
+    let mut names = line
+        .split(delimiter)
+        .map(|name| name.trim().trim_matches('"'));
+    line.contains(delimiter)
+        && names.any(|name| KNOWN.iter().any(|known| name.eq_ignore_ascii_case(known)))
 }
 
 /// Returns true if the first line is prose (has spaces and no delimiter), rather than a header row.
@@ -36,13 +36,6 @@ pub(crate) fn is_prose(start: &[u8]) -> bool {
     let line = first_line(start).trim_ascii();
     let has_space = line.contains(&b' ');
     has_space && !line.starts_with(b"\"") && !line.iter().any(|byte| DELIMITERS.contains(byte))
-}
-
-fn unquoted(name: &[u8]) -> &[u8] {
-    let inner = name
-        .strip_prefix(b"\"")
-        .and_then(|name| name.strip_suffix(b"\""));
-    inner.unwrap_or(name)
 }
 
 fn first_line(start: &[u8]) -> &[u8] {
