@@ -17,10 +17,7 @@ use config::{Environment, File, FileFormat, Source, Value, ValueKind};
 use serde::Deserialize;
 
 pub use self::secret_file::readable_by_others;
-pub use self::sections::{
-    ArcticShiftSection, ClassifySection, CollectSection, CommentText, DatabaseSection, LogSection,
-    OnnxRuntimeSection, OpenVinoSection, RedditSection, RetentionSection, ServeSection, Settings,
-};
+pub use self::sections::{CommentText, Settings};
 use self::toml_text::nearest;
 
 /// The default settings: every key, with a comment.
