@@ -124,14 +124,12 @@ async fn copy(
     if_exists: IfExists,
     stop: &CancellationToken,
 ) -> Result<(), BackupError> {
-    store
-        .backup(part.path(), stop)
-        .await
-        .map_err(|error| match error {
-            // The disk that is full is the copy's, not the database's; SQLite does not distinguish them.
-            StoreError::Full => write_error(file)(ErrorKind::StorageFull.into()),
-            error => error.into(),
-        })?;
+    let copied = store.backup(part.path(), stop).await;
+    copied.map_err(|error| match error {
+        // The disk that is full is the copy's, not the database's; SQLite does not distinguish them.
+        StoreError::Full => write_error(file)(ErrorKind::StorageFull.into()),
+        error => error.into(),
+    })?;
     rename_into_place(part, database, file, if_exists).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => BackupError::Exists(file.to_owned()),
         _ => write_error(file)(error),

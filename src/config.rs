@@ -192,18 +192,14 @@ pub fn load(
     let shape = |error| ConfigError::Shape(Box::new(error));
     let mut builder = config::Config::builder();
     let mut values = BTreeMap::new();
-    for (key, WithOrigin { value, origin }) in layers.into_iter().flatten() {
+    for (key, WithOrigin { value: raw, origin }) in layers.into_iter().flatten() {
         let Some(default) = defaults.get(&key) else {
             return Err(unknown_key(key, &origin, &defaults));
         };
-        let text = check_kind(&key, &value, &default.value)
+        let value = check_kind(&key, &raw, &default.value)
             .map_err(|detail| value_error(&key, &origin, detail))?;
-        builder = builder.set_override(&key, value).map_err(shape)?;
-        let value = WithOrigin {
-            value: text,
-            origin,
-        };
-        values.insert(key, value);
+        builder = builder.set_override(&key, raw).map_err(shape)?;
+        values.insert(key, WithOrigin { value, origin });
     }
     let settings = builder.build().and_then(config::Config::try_deserialize);
     Ok(Loaded {

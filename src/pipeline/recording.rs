@@ -72,12 +72,8 @@ impl Context {
             }
             Ok(()) => {}
         }
-        let now = self.clock.now().into();
-        let id = self
-            .store
-            .runs()
-            .begin_run(stage, &self.worker, now)
-            .await?;
+        let (runs, now) = (self.store.runs(), self.clock.now().into());
+        let id = runs.begin_run(stage, &self.worker, now).await?;
         if let Some(scheduled_run) = self.scheduled_run {
             self.store.schedules().link_run(id, scheduled_run).await?;
         }

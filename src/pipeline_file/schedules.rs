@@ -51,14 +51,12 @@ fn entry(keys: ScheduleKeys) -> Result<ScheduleEntry, String> {
         let text = "it has no `stages`: add the commands that it runs, as in stages = [\"collect\", \"classify\"]";
         return Err(text.to_owned());
     }
+    let stages: Result<_, _> = lines.iter().map(|line| stage(line)).collect();
     let timeout = keys.timeout.map(|text| timeout(&text)).transpose();
     Ok(ScheduleEntry {
         name: keys.name,
         timetable,
-        stages: lines
-            .iter()
-            .map(|line| stage(line))
-            .collect::<Result<_, _>>()?,
+        stages: stages?,
         timeout: timeout.map_err(|why| format!("`timeout`: {why}"))?,
     })
 }

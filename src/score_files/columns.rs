@@ -88,11 +88,10 @@ impl InputColumns {
     fn text_columns(&self) -> Vec<&str> {
         match &self.texts {
             Texts::Joined(names) => names.iter().map(String::as_str).collect(),
-            Texts::Post { title, body } => [title]
-                .into_iter()
-                .chain(body)
-                .map(String::as_str)
-                .collect(),
+            Texts::Post { title, body } => {
+                let columns = [title].into_iter().chain(body);
+                columns.map(String::as_str).collect()
+            }
         }
     }
 

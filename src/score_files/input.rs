@@ -93,9 +93,7 @@ fn open(
     let columns = InputColumns::from_names(names, reading, path)?;
     let needed = columns.needed();
     let is_read = |name: &str| columns_read == Columns::All || needed.contains(&name);
-    let selected: Vec<usize> = (0..names.len())
-        .filter(|index| is_read(&names[*index]))
-        .collect();
+    let selected: Vec<usize> = (0..names.len()).filter(|i| is_read(&names[*i])).collect();
     table.rows.select(&selected).map_err(failed)?;
     Ok((table, Some(columns)))
 }

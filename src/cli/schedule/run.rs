@@ -63,11 +63,9 @@ impl Run {
             let absolute = std::path::absolute(path).map_err(|error| {
                 CliError::Usage(format!("cannot find `{}`: {error}", path.display()))
             })?;
-            let value = WithOrigin {
-                value: absolute.display().to_string(),
-                origin: Origin::Flag,
-            };
-            loaded.values.insert("pipeline".into(), value);
+            let (value, origin) = (absolute.display().to_string(), Origin::Flag);
+            let pipeline = WithOrigin { value, origin };
+            loaded.values.insert("pipeline".into(), pipeline);
             loaded.settings.pipeline = Some(absolute);
         }
         Ok(App {

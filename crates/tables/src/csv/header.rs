@@ -126,9 +126,8 @@ pub(super) fn detect_delimiter(header: &[u8]) -> u8 {
         }
     }
     // The order is reversed because `max_by_key` returns the last of several equal elements, which should be the comma.
-    let best = (0..DELIMITERS.len())
-        .rev()
-        .max_by_key(|index| counts[*index]);
+    let indices = (0..DELIMITERS.len()).rev();
+    let best = indices.max_by_key(|index| counts[*index]);
     DELIMITERS[best.expect("there are delimiters")]
 }
 
