@@ -158,10 +158,8 @@ pub fn load(
     flags: &[(&str, String)],
 ) -> Result<Loaded, ConfigError> {
     let env: HashMap<String, String> = env.into_iter().collect();
-    let defaults = collect(
-        |_| Origin::Default,
-        &File::from_str(DEFAULTS, FileFormat::Toml),
-    )?;
+    let defaults = File::from_str(DEFAULTS, FileFormat::Toml);
+    let defaults = collect(|_| Origin::Default, &defaults)?;
     let mut layers = vec![defaults.clone()];
     let mut warnings = Vec::new();
     if let Some(path) = settings_file(file)? {

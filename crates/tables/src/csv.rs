@@ -131,11 +131,6 @@ impl Csv {
             problem,
         }
     }
-
-    /// Returns true if the file ended inside a quoted value, which the library does not report.
-    fn has_open_quote(&self) -> bool {
-        self.is_multiline && self.reader.get_ref().is_open()
-    }
 }
 
 impl Rows for Csv {
@@ -166,7 +161,8 @@ impl Rows for Csv {
             }
             Ok(false) => {
                 self.ended = true;
-                let has_open_quote = self.has_open_quote();
+                // The library does not report the end of the file inside a quoted value.
+                let has_open_quote = self.is_multiline && self.reader.get_ref().is_open();
                 Ok(has_open_quote.then(|| Row::broken(last_line, OPEN_QUOTE)))
             }
             Err(error) => {

@@ -24,11 +24,9 @@ pub(crate) fn has_header_row(start: &[u8]) -> bool {
     let line = first_line(start);
     let delimiter = char::from(detect_delimiter(line));
     let line = String::from_utf8_lossy(line);
-    let mut names = line
-        .split(delimiter)
-        .map(|name| name.trim().trim_matches('"'));
-    line.contains(delimiter)
-        && names.any(|name| KNOWN.iter().any(|known| name.eq_ignore_ascii_case(known)))
+    let is_known = |name: &str| KNOWN.iter().any(|known| name.eq_ignore_ascii_case(known));
+    let mut names = line.split(delimiter);
+    line.contains(delimiter) && names.any(|name| is_known(name.trim().trim_matches('"')))
 }
 
 /// Returns true if the first line is prose (has spaces and no delimiter), rather than a header row.
