@@ -193,8 +193,9 @@ impl Pipeline {
         let subreddits: Vec<String> = keys.subreddits.into();
         check_subreddits(&subreddits)?;
         let comments = match keys.comments {
-            Comments::All(all) => all.then_some(CommentScope::All),
-            Comments::Some(OfPosts::OfPosts) => Some(CommentScope::OfPosts),
+            None | Some(Comments::All(false)) => None,
+            Some(Comments::All(true)) => Some(CommentScope::All),
+            Some(Comments::OfPosts(OfPosts::OfPosts)) => Some(CommentScope::OfPosts),
         };
         for (key, is_set) in [
             ("match", !keys.keywords.is_empty()),
@@ -267,7 +268,7 @@ struct TopicKeys {
     share: Option<Vec<u32>>,
     listing: Option<Listing>,
     limit: Option<u32>,
-    comments: Comments,
+    comments: Option<Comments>,
 }
 
 /// The key `comments` of a topic.
@@ -278,19 +279,13 @@ struct TopicKeys {
 )]
 enum Comments {
     All(bool),
-    Some(OfPosts),
+    OfPosts(OfPosts),
 }
 
 #[derive(Deserialize)]
 enum OfPosts {
     #[serde(rename = "of posts")]
     OfPosts,
-}
-
-impl Default for Comments {
-    fn default() -> Self {
-        Self::All(false)
-    }
 }
 
 /// The subreddits of a topic that are read.
