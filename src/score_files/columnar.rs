@@ -157,7 +157,7 @@ pub(super) fn write(lines: &File, to: File, columns: &[OutputColumn]) -> io::Res
     let described = columns.iter().map(OutputColumn::described);
     let mut writer = ParquetWriter::new(BufWriter::new(to), "schema", described, &[])?;
     let mut rows = lines_of(lines)?;
-    let is_full = |rows, text_bytes| rows >= GROUP_ROWS || text_bytes >= GROUP_BYTES;
+    let is_full = |rows: usize, bytes: usize| rows >= GROUP_ROWS || bytes >= GROUP_BYTES;
     loop {
         let (count, cells) = gather(columns, &mut rows, is_full)?;
         if count == 0 {
@@ -213,7 +213,7 @@ pub(super) fn write_next_to_copies(
         for (group, count) in source.group_rows().enumerate() {
             let damaged = |why| FilesError::from_table(input, ParquetFault::damaged(why).into());
             let count = usize::try_from(count).map_err(|_| damaged("no rows"))?;
-            let is_full = |rows, _| rows == count;
+            let is_full = |rows: usize, _: usize| rows == count;
             let (filled, cells) = gather(&added, &mut rows, is_full).map_err(&failed)?;
             if filled != count {
                 return Err(damaged("it has fewer rows than its metadata states"));
