@@ -19,9 +19,9 @@ fn env(name: &str) -> String {
 /// Describes the source code from which the program is built. For a build from an archive without git,
 /// `TOPICMILL_COMMIT` may name the commit.
 fn origin() -> String {
-    let given = env("TOPICMILL_COMMIT");
-    if !given.is_empty() && given.chars().all(|c| c.is_ascii_alphanumeric()) {
-        return format!("commit {given}");
+    let configured = env("TOPICMILL_COMMIT");
+    if !configured.is_empty() && configured.chars().all(|c| c.is_ascii_alphanumeric()) {
+        return format!("commit {configured}");
     }
     // If it named the commit, a debug build would recompile the crate after each commit.
     if env("PROFILE") != "release" {

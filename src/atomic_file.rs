@@ -71,12 +71,20 @@ pub fn persist(file: NamedTempFile, path: &Path, if_exists: IfExists) -> io::Res
     if let Ok(replaced) = fs::metadata(path) {
         fs::set_permissions(file.path(), replaced.permissions())?;
     }
-    let placed = match if_exists {
+    rename(file, path, if_exists)
+}
+
+/// Renames a temporary file into place, without a sync.
+///
+/// # Errors
+/// File-system errors. A file that was already at `path` is left unchanged.
+pub fn rename(file: NamedTempFile, path: &Path, if_exists: IfExists) -> io::Result<()> {
+    let renamed = match if_exists {
         IfExists::Replace => file.persist(path),
         // Another process may have created the file since the caller checked.
         IfExists::Fail => file.persist_noclobber(path),
     };
-    placed.map(drop).map_err(|error| error.error)
+    renamed.map(drop).map_err(|error| error.error)
 }
 
 /// Writes a small file atomically. Follows a symbolic link and replaces its target; writes directly to a device or a

@@ -32,13 +32,13 @@ pub fn temp_folder(path: &Path, mode: u32) -> io::Result<TempDir> {
 /// Returns file-system errors, and [`io::ErrorKind::AlreadyExists`] for something that must be kept. Whatever was at
 /// `path` is left unchanged.
 pub fn persist(folder: &TempDir, path: &Path, if_exists: IfExists) -> io::Result<()> {
-    if let Ok(replaced) = fs::symlink_metadata(path)
-        && replaced.is_dir()
-    {
-        fs::set_permissions(folder.path(), replaced.permissions())?;
-    }
-    if if_exists == IfExists::Replace && path.symlink_metadata().is_ok() {
-        return exchange(folder.path(), path);
+    if let Ok(existing) = fs::symlink_metadata(path) {
+        if existing.is_dir() {
+            fs::set_permissions(folder.path(), existing.permissions())?;
+        }
+        if if_exists == IfExists::Replace {
+            return exchange(folder.path(), path);
+        }
     }
     fs::rename(folder.path(), path).map_err(|error| match error.kind() {
         io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotADirectory => {

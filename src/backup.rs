@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 use tokio_util::sync::CancellationToken;
 
-use crate::atomic_file::{self, folder_of, is_full};
+use crate::atomic_file::{self, IfExists, folder_of, is_full};
 use topicmill_core::FailureKind;
 use topicmill_store::{Address, Store, StoreError};
 
@@ -81,16 +81,16 @@ pub async fn backup(
     store: &Store,
     address: &Address,
     file: &Path,
-    overwrite: bool,
+    if_exists: IfExists,
     stop: &CancellationToken,
 ) -> Result<bool, BackupError> {
-    let Address::File(from) = address else {
+    let Address::File(database) = address else {
         return Err(BackupError::OnServer);
     };
     if address.includes(file) {
         return Err(BackupError::Itself(file.to_owned()));
     }
-    if file.symlink_metadata().is_ok() && !overwrite {
+    if if_exists == IfExists::Fail && file.symlink_metadata().is_ok() {
         return Err(BackupError::Exists(file.to_owned()));
     }
     let failed = write_error(file);
@@ -104,7 +104,7 @@ pub async fn backup(
         return Err(failed(ErrorKind::InvalidFilename.into()));
     }
     let journal = journal_of(part.path());
-    let copied = copy(store, from, file, part, overwrite, stop).await;
+    let copied = copy(store, database, file, part, if_exists, stop).await;
     // SQLite leaves its journal behind on a full disk.
     let _ = fs::remove_file(journal);
     match copied {
@@ -118,21 +118,19 @@ pub async fn backup(
 /// Copies the database to the temporary file and renames it into place.
 async fn copy(
     store: &Store,
-    from: &Path,
+    database: &Path,
     file: &Path,
     part: NamedTempFile,
-    overwrite: bool,
+    if_exists: IfExists,
     stop: &CancellationToken,
 ) -> Result<(), BackupError> {
-    store
-        .backup(part.path(), stop)
-        .await
-        .map_err(|error| match error {
-            // The disk that is full is the copy's, not the database's; SQLite does not distinguish them.
-            StoreError::Full => write_error(file)(ErrorKind::StorageFull.into()),
-            error => error.into(),
-        })?;
-    rename_into_place(part, from, file, overwrite).map_err(|error| match error.kind() {
+    let copied = store.backup(part.path(), stop).await;
+    copied.map_err(|error| match error {
+        // The disk that is full is the copy's, not the database's; SQLite does not distinguish them.
+        StoreError::Full => write_error(file)(ErrorKind::StorageFull.into()),
+        error => error.into(),
+    })?;
+    rename_into_place(part, database, file, if_exists).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => BackupError::Exists(file.to_owned()),
         _ => write_error(file)(error),
     })
@@ -141,19 +139,13 @@ async fn copy(
 /// Renames the copy into place, with the permissions of the database.
 fn rename_into_place(
     part: NamedTempFile,
-    from: &Path,
+    database: &Path,
     file: &Path,
-    overwrite: bool,
+    if_exists: IfExists,
 ) -> io::Result<()> {
     part.as_file().sync_all()?;
-    fs::set_permissions(part.path(), from.metadata()?.permissions())?;
-    // Another process may have created the file since it was checked.
-    let persisted = if overwrite {
-        part.persist(file)
-    } else {
-        part.persist_noclobber(file)
-    };
-    persisted.map_err(|error| error.error)?;
+    fs::set_permissions(part.path(), database.metadata()?.permissions())?;
+    atomic_file::rename(part, file, if_exists)?;
     File::open(folder_of(file))?.sync_all()
 }
 

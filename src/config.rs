@@ -17,10 +17,7 @@ use config::{Environment, File, FileFormat, Source, Value, ValueKind};
 use serde::Deserialize;
 
 pub use self::secret_file::readable_by_others;
-pub use self::sections::{
-    ArcticShiftSection, ClassifySection, CollectSection, CommentText, DatabaseSection, LogSection,
-    OnnxRuntimeSection, OpenVinoSection, RedditSection, RetentionSection, ServeSection, Settings,
-};
+pub use self::sections::{CommentText, Settings};
 use self::toml_text::nearest;
 
 /// The default settings: every key, with a comment.
@@ -48,22 +45,22 @@ pub enum ConfigError {
         detail: String,
     },
     /// An unknown key.
-    #[error("unknown setting `{key}` in {layer}{}; {hint}", line_of(.layer, .key))]
+    #[error("unknown setting `{key}` in {place}; {hint}")]
     UnknownKey {
         /// `section.key`.
         key: String,
-        /// The layer that sets it.
-        layer: Origin,
+        /// The layer that sets it, with the line in a file.
+        place: String,
         /// The known keys.
         hint: String,
     },
     /// A value that the setting does not accept.
-    #[error("setting `{key}` in {layer}{}: {detail}", line_of(.layer, .key))]
+    #[error("setting `{key}` in {place}: {detail}")]
     Value {
         /// `section.key`.
         key: String,
-        /// The origin of the value.
-        layer: Origin,
+        /// The origin of the value, with the line in a file.
+        place: String,
         /// The error.
         detail: String,
     },
@@ -114,6 +111,15 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// A value with its origin.
+#[derive(Debug, Clone)]
+pub struct WithOrigin<V> {
+    /// The value.
+    pub value: V,
+    /// The layer that sets it.
+    pub origin: Origin,
+}
+
 /// Settings with the origin of each value.
 #[derive(Debug, Clone)]
 pub struct Loaded {
@@ -121,7 +127,7 @@ pub struct Loaded {
     pub settings: Settings,
     /// The value and origin of each `section.key`, sorted by key. Secrets are not masked: check [`is_secret`] before
     /// showing a value.
-    pub values: BTreeMap<String, (String, Origin)>,
+    pub values: BTreeMap<String, WithOrigin<String>>,
     /// Warnings to log once logging is set up.
     pub warnings: Vec<String>,
 }
@@ -129,7 +135,7 @@ pub struct Loaded {
 impl Loaded {
     /// Returns the origin of the setting `key`, a `section.key` of the defaults.
     pub fn origin(&self, key: &str) -> &Origin {
-        &self.values[key].1
+        &self.values[key].origin
     }
 }
 
@@ -152,10 +158,8 @@ pub fn load(
     flags: &[(&str, String)],
 ) -> Result<Loaded, ConfigError> {
     let env: HashMap<String, String> = env.into_iter().collect();
-    let defaults = collect(
-        |_| Origin::Default,
-        &File::from_str(DEFAULTS, FileFormat::Toml),
-    )?;
+    let defaults = File::from_str(DEFAULTS, FileFormat::Toml);
+    let defaults = collect(|_| Origin::Default, &defaults)?;
     let mut layers = vec![defaults.clone()];
     let mut warnings = Vec::new();
     if let Some(path) = settings_file(file)? {
@@ -178,20 +182,22 @@ pub fn load(
     }
     let flag = |(key, value): &(&str, String)| {
         let value = Value::from(value.clone());
-        ((*key).to_owned(), (value, Origin::Flag))
+        let origin = Origin::Flag;
+        ((*key).to_owned(), WithOrigin { value, origin })
     };
     layers.push(flags.iter().map(flag).collect());
 
     let shape = |error| ConfigError::Shape(Box::new(error));
     let mut builder = config::Config::builder();
     let mut values = BTreeMap::new();
-    for (key, (value, origin)) in layers.into_iter().flatten() {
-        let Some((default, _)) = defaults.get(&key) else {
-            return Err(unknown_key(key, origin, &defaults));
+    for (key, WithOrigin { value: raw, origin }) in layers.into_iter().flatten() {
+        let Some(default) = defaults.get(&key) else {
+            return Err(unknown_key(key, &origin, &defaults));
         };
-        let text = check_kind(&key, &value, default, &origin)?;
-        builder = builder.set_override(&key, value).map_err(shape)?;
-        values.insert(key, (text, origin));
+        let value = check_kind(&key, &raw, &default.value)
+            .map_err(|detail| value_error(&key, &origin, detail))?;
+        builder = builder.set_override(&key, raw).map_err(shape)?;
+        values.insert(key, WithOrigin { value, origin });
     }
     let settings = builder.build().and_then(config::Config::try_deserialize);
     Ok(Loaded {
@@ -208,9 +214,10 @@ fn database_url(env: &HashMap<String, String>) -> Layer {
         ("database.url_file", "DATABASE_URL_FILE"),
     ];
     let set = variables.into_iter().filter_map(|(key, name)| {
-        let value = env.get(name).filter(|value| !value.is_empty())?;
+        let text = env.get(name).filter(|text| !text.is_empty())?;
+        let value = Value::from(text.clone());
         let origin = Origin::Environment(name.into());
-        Some((key.to_owned(), (Value::from(value.clone()), origin)))
+        Some((key.to_owned(), WithOrigin { value, origin }))
     });
     set.collect()
 }
@@ -246,17 +253,16 @@ fn resolve(layer: &mut Layer, file: &Path) -> Result<(), ConfigError> {
         "onnxruntime.library",
         "openvino.library",
     ] {
-        let Some((value, origin)) = layer.get_mut(key) else {
+        let Some(WithOrigin { value, origin }) = layer.get_mut(key) else {
             continue;
         };
         let ValueKind::String(text) = &mut value.kind else {
             continue;
         };
-        let folder = folder.ok_or_else(|| ConfigError::Value {
-            key: key.to_owned(),
-            layer: origin.clone(),
-            detail: "the name of the file's folder is not UTF-8, so paths cannot be relative to it"
-                .to_owned(),
+        let folder = folder.ok_or_else(|| {
+            let detail =
+                "the name of the file's folder is not UTF-8, so paths cannot be relative to it";
+            value_error(key, origin, detail.to_owned())
         })?;
         if key == "database.url" {
             *text = sqlite_url_in_folder(folder, text);
@@ -292,8 +298,8 @@ fn variable(key: &str) -> String {
     format!("{PREFIX}__{}", key.to_uppercase().replace('.', "__"))
 }
 
-/// The values of one layer by `section.key`, each with its origin.
-type Layer = BTreeMap<String, (Value, Origin)>;
+/// The values of one layer by `section.key`.
+type Layer = BTreeMap<String, WithOrigin<Value>>;
 
 fn collect(origin: impl Fn(&str) -> Origin, source: &dyn Source) -> Result<Layer, ConfigError> {
     fn flatten(prefix: &str, value: Value, layer: &mut Vec<(String, Value)>) {
@@ -320,12 +326,12 @@ fn collect(origin: impl Fn(&str) -> Origin, source: &dyn Source) -> Result<Layer
     flatten("", read.into(), &mut flat);
     let with_origin = |(key, value): (String, Value)| {
         let origin = origin(&key);
-        (key, (value, origin))
+        (key, WithOrigin { value, origin })
     };
     Ok(flat.into_iter().map(with_origin).collect())
 }
 
-fn unknown_key(key: String, layer: Origin, defaults: &Layer) -> ConfigError {
+fn unknown_key(key: String, origin: &Origin, defaults: &Layer) -> ConfigError {
     let known: Vec<String> = defaults
         .keys()
         .flat_map(|key| std::iter::once(key.clone()).chain(secret_file::file_key(key)))
@@ -355,7 +361,8 @@ fn unknown_key(key: String, layer: Origin, defaults: &Layer) -> ConfigError {
             names.join(", ")
         )
     };
-    ConfigError::UnknownKey { key, layer, hint }
+    let place = place_of(&key, origin);
+    ConfigError::UnknownKey { key, place, hint }
 }
 
 /// Returns the valid range of an integer setting.
@@ -378,51 +385,55 @@ fn range_of(key: &str) -> RangeInclusive<u64> {
 /// Adds the key and the origin to the error about a value.
 fn wrong_value(
     error: config::ConfigError,
-    values: &BTreeMap<String, (String, Origin)>,
+    values: &BTreeMap<String, WithOrigin<String>>,
 ) -> ConfigError {
     match error {
         config::ConfigError::At {
             error,
             key: Some(key),
             ..
-        } if values.contains_key(&key) => ConfigError::Value {
-            layer: values[&key].1.clone(),
-            detail: error.to_string(),
-            key,
-        },
+        } if values.contains_key(&key) => {
+            value_error(&key, &values[&key].origin, error.to_string())
+        }
         error => ConfigError::Shape(Box::new(error)),
     }
 }
 
-/// Returns the line of a setting in a file, for an error.
-fn line_of(layer: &Origin, key: &str) -> String {
-    let find = |path| {
+fn value_error(key: &str, origin: &Origin, detail: String) -> ConfigError {
+    ConfigError::Value {
+        key: key.to_owned(),
+        place: place_of(key, origin),
+        detail,
+    }
+}
+
+/// Returns the origin of a setting for an error, with the line in a file.
+fn place_of(key: &str, origin: &Origin) -> String {
+    let line_in = |path| {
         let text = toml_text::read(path).ok()?;
         let document = toml_edit::Document::parse(&text).ok()?;
         let mut parts = key.split('.');
         let item = parts.try_fold(document.as_item(), |item, part| item.get(part))?;
-        let line = 1 + text.get(..item.span()?.start)?.matches('\n').count();
-        Some(format!(", line {line}"))
+        Some(1 + text.get(..item.span()?.start)?.matches('\n').count())
     };
-    match layer {
-        Origin::File(path) => find(path).unwrap_or_default(),
-        _ => String::new(),
-    }
+    let line = match origin {
+        Origin::File(path) => line_in(path),
+        _ => None,
+    };
+    line.map_or_else(
+        || origin.to_string(),
+        |line| format!("{origin}, line {line}"),
+    )
 }
 
-/// Formats a value; returns an error if it does not have the type of its default.
-fn check_kind(
-    key: &str,
-    value: &Value,
-    default: &Value,
-    layer: &Origin,
-) -> Result<String, ConfigError> {
+/// Formats a value; returns a message if it does not have the type of its default.
+fn check_kind(key: &str, value: &Value, default: &Value) -> Result<String, String> {
     let shown = if is_secret(key) {
         "the value".to_owned()
     } else {
         format!("`{value}`")
     };
-    let checked = match &default.kind {
+    match &default.kind {
         ValueKind::I64(_) => {
             let range = range_of(key);
             let number = whole_number(&value.kind).filter(|number| range.contains(number));
@@ -443,12 +454,7 @@ fn check_kind(
             | ValueKind::Boolean(_) => Ok(value.to_string()),
             _ => Err("expected a string in quotes".to_owned()),
         },
-    };
-    checked.map_err(|detail| ConfigError::Value {
-        key: key.to_owned(),
-        layer: layer.clone(),
-        detail,
-    })
+    }
 }
 
 /// Reads an integer of 0 or more, or a string with one, as in the environment. The `config` crate is not used for this,

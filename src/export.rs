@@ -1,9 +1,9 @@
 //! Exports labelled posts as a data set: one file, or a folder that `datasets.load_dataset` opens.
 //!
 //! Reads the posts that pass the filters, with the labels from one model and label set. Writes CSV, NDJSON or Parquet,
-//! or a folder of Parquet files with a data card. One transaction reads everything, so the rows are a consistent
-//! snapshot. Rows are streamed in batches, so memory is bounded. The result is written to a temporary path and renamed
-//! into place.
+//! or a folder of Parquet files with a data card. One transaction reads all rows, so they are a consistent snapshot; the
+//! card's other facts are read before it. Rows are streamed in batches, so memory is bounded. The result is written to a
+//! temporary path and renamed into place.
 
 mod card;
 mod columns;

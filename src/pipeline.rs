@@ -3,43 +3,40 @@
 //! All commands and schedules call the stages through [`Context`], so that their records are alike.
 
 mod heartbeat;
+mod import;
 mod quota;
 mod recording;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use chrono::TimeDelta;
 use serde_json::json;
-use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
+pub use self::heartbeat::crash_of;
+pub use self::import::ImportOrder;
+use self::recording::StageResult;
+pub use self::recording::{RunRecord, WRITTEN_BY};
 use crate::classify::{self, LabelStep};
-use crate::collect::{self, ImportPlan, ReadOptions, RefillPlan};
+use crate::collect::{self, ReadOptions, RefillPlan};
 use crate::metrics::Metrics;
 use crate::purge;
-use crate::telemetry::{self, nonzero};
+use crate::run::{Run, StageError};
+use crate::telemetry;
 use topicmill_core::clock::SharedClock;
 use topicmill_core::record::{
     ClassifyCounts, CollectCounts, ImportCounts, PurgeCounts, RunCounts, Traffic,
 };
 use topicmill_core::{
     AuthorPolicy, LabelSet, Outcome, RunStatus, SECOND_READING, Stage, Timestamp, Topic,
-    TopicReport, hex,
+    TopicReport,
 };
-
-use crate::run::{Run, StageError};
 use topicmill_score::Models;
 use topicmill_sources::Source;
-use topicmill_sources::file::{FileOptions, dump};
 use topicmill_sources::source::Paging;
-use topicmill_store::{Due, ImportState, RunId, Store, StoreError};
-
-pub use self::heartbeat::crash_of;
-use self::recording::done_if;
-pub use self::recording::{RunRecord, WRITTEN_BY};
+use topicmill_store::{Due, RunId, Store, StoreError};
 
 /// The context in which stages run.
 #[derive(Debug)]
@@ -63,23 +60,6 @@ pub struct Context {
 
 /// Progress callback: receives the number of newly finished items.
 pub type OnProgress<'a> = &'a (dyn Fn(u64) + Send + Sync);
-
-/// An import to run.
-#[derive(Debug, Clone, Copy)]
-pub struct ImportOrder<'a> {
-    /// The files.
-    pub files: &'a [PathBuf],
-    /// The format of the files, and filters.
-    pub reading: &'a FileOptions,
-    /// Topics that records are mapped to.
-    pub topics: &'a [Topic],
-    /// True if the topic that lists a record's subreddit, if any, takes precedence over the one that the record names.
-    pub topics_from_subreddits: bool,
-    /// True if author names are stored in the clear.
-    pub store_author: bool,
-    /// True if files that were imported before are imported again from the start.
-    pub again: bool,
-}
 
 /// Warns if the rows that a run read from an archive say nothing about deletions.
 fn warn_without_reports(source: Option<&dyn Source>) {
@@ -214,148 +194,11 @@ impl Context {
                 ..CollectCounts::sum(reports)
             };
             let counts = RunCounts::Collect(Box::new(counts));
-            (done_if(all_read), counts, json!(reports))
+            let mut result = StageResult::new(all_read, counts);
+            result.outcomes = json!(reports);
+            result
         })
         .await
-    }
-
-    /// Imports the records of files.
-    ///
-    /// An interrupted dump is resumed. A dump that was imported completely is skipped unless `order.again` is set.
-    ///
-    /// # Errors
-    /// Errors of the store, or of a file that cannot be opened. Unreadable records are counted.
-    pub async fn import(
-        &self,
-        order: &ImportOrder<'_>,
-        progress: OnProgress<'_>,
-    ) -> Result<(ImportCounts, RunStatus), StageError> {
-        let work = async |run, total: &mut ImportCounts| {
-            let ended = self.import_files(run, order, progress, total).await;
-            if total.stored.purged > 0 {
-                purge::rewrite_after_reports(&self.run(run)).await;
-            }
-            ended
-        };
-        self.recorded(Stage::Import, work, |done: &mut ImportCounts| {
-            let is_complete = done.rejected.total() == 0;
-            let counts = RunCounts::Import(Box::new(done.clone()));
-            (done_if(is_complete), counts, json!([]))
-        })
-        .await
-    }
-
-    async fn import_files(
-        &self,
-        run: RunId,
-        order: &ImportOrder<'_>,
-        progress: OnProgress<'_>,
-        total: &mut ImportCounts,
-    ) -> Result<(), StageError> {
-        let authors = self.author_policy(order.store_author).await?;
-        collect::record_keywords(&self.run(run), order.topics).await?;
-        for path in order.files {
-            if self.stop.is_cancelled() {
-                break;
-            }
-            let name = path.display().to_string();
-            let blocks = dump::blocks(path, order.reading)?;
-            let state = self.import_state(path, order, run).await?;
-            if let Some(date) = state.as_ref().and_then(|state| state.finished_at) {
-                let posts = state.map_or(0, |state| state.posts);
-                tracing::info!(
-                    file = %name, posts, "already imported on {}; --again imports it again",
-                    date.as_datetime().format("%Y-%m-%d")
-                );
-                continue;
-            }
-            if let Some(state) = state.as_ref().filter(|state| state.byte_offset > 0) {
-                tracing::info!(
-                    file = %name, rows = state.rows, posts = state.posts,
-                    "resuming where an earlier run stopped; a compressed file is decompressed up to there again"
-                );
-            }
-            let mut done = ImportCounts::default();
-            let plan = ImportPlan {
-                name: &name,
-                topics: order.topics,
-                topics_from_subreddits: order.topics_from_subreddits,
-                left_out: state.as_ref().map_or(0, |state| state.left_out),
-                state,
-                progress,
-            };
-            let ended = collect::import(&self.run(run), &authors, blocks, plan, &mut done).await;
-            let outcome = match ended {
-                Ok(Some(_)) => "imported",
-                Ok(None) | Err(_) => "stopped before the end of the file",
-            };
-            tracing::info!(
-                file = %name, posts = done.posts - done.comments,
-                comments = nonzero(done.comments), new = done.stored.new, changed = done.stored.changed,
-                edited = nonzero(done.stored.edited), purged = nonzero(done.stored.purged),
-                tombstoned = nonzero(done.stored.tombstoned),
-                left_out = done.left_out, rejected = done.rejected.total(), "{outcome}"
-            );
-            if !order.topics_from_subreddits && done.topics_differ > 0 {
-                tracing::warn!(
-                    file = %name, posts = done.topics_differ,
-                    "these posts keep the topic that the file names, though the pipeline reads their subreddit for \
-                     a different topic: --topics-from-subreddits uses the pipeline's topic"
-                );
-            }
-            // The part before an error is counted.
-            total.add(&done);
-            ended?;
-        }
-        Ok(())
-    }
-
-    /// Returns the progress of an earlier import of the file or, if there is none, the progress of a new import. `None`
-    /// if imports of the file are never resumed.
-    async fn import_state(
-        &self,
-        path: &Path,
-        order: &ImportOrder<'_>,
-        run: RunId,
-    ) -> Result<Option<ImportState>, StageError> {
-        if !order.reading.is_resumed(path) {
-            return Ok(None);
-        }
-        // Everything that changes which rows are stored, or how, makes an import a different one.
-        let topics = order.topics.iter().map(|topic| {
-            let keywords = topic.keywords.entries();
-            json!([topic.slug, topic.label, topic.subreddits, keywords])
-        });
-        let mut selection = vec![
-            json!(order.reading.filter.describe()),
-            topics.collect(),
-            json!(order.store_author),
-        ];
-        let defaults = &order.reading.defaults;
-        if !defaults.is_empty() {
-            let pairs = defaults.iter().map(|one| json!([one.field, one.value]));
-            selection.push(pairs.collect());
-        }
-        let selection = json!(selection).to_string();
-        let state = ImportState {
-            file: dump::fingerprint(path)?,
-            selection: hex(&Sha256::digest(selection)[..16]),
-            name: path.display().to_string(),
-            byte_offset: 0,
-            rows: 0,
-            left_out: 0,
-            posts: 0,
-            rejected: 0,
-            run,
-            updated_at: self.clock.now().into(),
-            finished_at: None,
-        };
-        if order.again {
-            return Ok(Some(state));
-        }
-        let posts = self.store.posts();
-        let earlier = posts.import_state(&state.file, &state.selection).await?;
-        Ok(Some(earlier.unwrap_or(state)))
     }
 
     /// Labels the backlog.
@@ -380,7 +223,7 @@ impl Context {
         self.recorded(Stage::Classify, work, |done: &mut ClassifyCounts| {
             let is_complete = done.failed == 0 && done.parked == 0;
             let counts = RunCounts::Classify(Box::new(done.clone()));
-            (done_if(is_complete), counts, json!([]))
+            StageResult::new(is_complete, counts)
         })
         .await
     }
@@ -413,7 +256,7 @@ impl Context {
                 report.traffic = traffic_of(source);
             }
             let counts = RunCounts::Purge(Box::new(report.clone()));
-            (done_if(report.unclear == 0 && is_erased), counts, json!([]))
+            StageResult::new(report.unclear == 0 && is_erased, counts)
         })
         .await
     }
@@ -442,7 +285,7 @@ impl Context {
             let is_complete = done.unclear == 0 && done.rejected.total() == 0;
             done.traffic = traffic_of(source);
             let counts = RunCounts::Import(Box::new(done.clone()));
-            (done_if(is_complete), counts, json!([]))
+            StageResult::new(is_complete, counts)
         })
         .await
     }

@@ -45,9 +45,14 @@ pub enum PipelineError {
         .1.join(", "), .0
     )]
     NoSubreddits(String, Vec<String>),
-    /// A requested topic is not in the file; also lists the topics in the file.
-    #[error("the pipeline has no topic `{0}`; it has {1}")]
-    NoTopic(String, String),
+    /// A requested topic is not in the file.
+    #[error("the pipeline has no topic `{slug}`; it has {known}")]
+    NoTopic {
+        /// The requested topic.
+        slug: String,
+        /// A list of the topics in the file.
+        known: String,
+    },
 }
 
 /// Reads the text of a pipeline file.
@@ -75,6 +80,15 @@ pub fn has_changed(path: &Path, before: &[u8]) -> bool {
         && Pipeline::load(Some(path), Listing::Hot, 1).is_ok()
 }
 
+/// The comments of a topic that are collected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommentScope {
+    /// All comments in the topic's subreddits.
+    All,
+    /// Only comments on the topic's posts.
+    OfPosts,
+}
+
 /// The content of a pipeline file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pipeline {
@@ -87,8 +101,8 @@ pub struct Pipeline {
     /// For topics that read all their subreddits, by slug: the share of the limit for each subreddit. Other topics read
     /// their first readable subreddit.
     pub shares: BTreeMap<String, Vec<u32>>,
-    /// The topics whose comments are collected too, by slug, and whether only those of their posts are.
-    pub comments: BTreeMap<String, bool>,
+    /// The topics whose comments are collected too, by slug.
+    pub comments: BTreeMap<String, CommentScope>,
     /// The schedules.
     pub schedules: Vec<ScheduleEntry>,
 }
@@ -121,18 +135,18 @@ impl Pipeline {
         read(text, path, listing, limit).map_err(|why| PipelineError::Invalid(path.to_owned(), why))
     }
 
-    /// Removes the topics without subreddits, which are only labels, and returns their slugs. `all` is true if every
-    /// topic was requested by name.
+    /// Removes the topics without subreddits, which are only labels, and returns their slugs. `are_requested` is true if
+    /// the topics were requested by name.
     ///
     /// # Errors
     /// [`PipelineError::NoSubreddits`] if no topic is left, or a requested one is removed.
-    pub fn skip_unread(&mut self, all: bool) -> Result<Vec<String>, PipelineError> {
+    pub fn skip_unread(&mut self, are_requested: bool) -> Result<Vec<String>, PipelineError> {
         let topics = self.topics.iter();
         let unread: Vec<String> = topics
             .filter(|topic| topic.subreddits.is_empty())
             .map(|topic| topic.slug.clone())
             .collect();
-        if unread.len() == self.topics.len() || all && !unread.is_empty() {
+        if unread.len() == self.topics.len() || are_requested && !unread.is_empty() {
             return Err(PipelineError::NoSubreddits(self.name.clone(), unread));
         }
         self.topics.retain(|topic| !topic.subreddits.is_empty());
@@ -140,15 +154,15 @@ impl Pipeline {
     }
 
     /// Returns one entry per listing to read: a topic that reads all its subreddits has an entry for each, with its
-    /// share of the limit. A topic with comments has entries for them, with `comments` as the limit.
-    pub fn reads(&self, comments: u32) -> Vec<Topic> {
+    /// share of the limit. A topic with comments has entries for them.
+    pub fn reads(&self, comments_limit: u32) -> Vec<Topic> {
         let of_comments = self.topics.iter().filter_map(|topic| {
-            let of_posts = *self.comments.get(&topic.slug)?;
+            let of_posts = *self.comments.get(&topic.slug)? == CommentScope::OfPosts;
             let mut comments = Topic {
                 kind: ThingKind::Comment,
                 of_posts,
                 listing: Listing::New,
-                limit: comments,
+                limit: comments_limit,
                 ..topic.clone()
             };
             if of_posts {
@@ -160,24 +174,7 @@ impl Pipeline {
         let mut reads = Vec::new();
         for topic in self.topics.iter().cloned().chain(of_comments) {
             match self.shares.get(&topic.slug) {
-                Some(shares) if !topic.of_posts => {
-                    let limits = apportioned(topic.limit, shares);
-                    for (subreddit, limit) in topic.subreddits.iter().zip(limits) {
-                        if limit > 0 {
-                            reads.push(Topic {
-                                subreddits: vec![subreddit.clone()],
-                                limit,
-                                ..topic.clone()
-                            });
-                        } else {
-                            tracing::warn!(
-                                topic = topic.slug,
-                                "r/{subreddit} is not read: of {} posts, none is left for it",
-                                topic.limit
-                            );
-                        }
-                    }
-                }
+                Some(shares) if !topic.of_posts => reads.extend(split(&topic, shares)),
                 _ => reads.push(topic),
             }
         }
@@ -195,27 +192,29 @@ impl Pipeline {
         let (slug, limit) = (label.slug.clone(), keys.limit.unwrap_or(limit));
         let subreddits: Vec<String> = keys.subreddits.into();
         check_subreddits(&subreddits)?;
-        let of_posts = match keys.comments {
-            Comments::All(all) => all.then_some(false),
-            Comments::Some(OfPosts::OfPosts) => Some(true),
+        let comments = match keys.comments {
+            None | Some(Comments::All(false)) => None,
+            Some(Comments::All(true)) => Some(CommentScope::All),
+            Some(Comments::OfPosts(OfPosts::OfPosts)) => Some(CommentScope::OfPosts),
         };
         for (key, is_set) in [
             ("match", !keys.keywords.is_empty()),
-            ("comments", of_posts.is_some()),
+            ("comments", comments.is_some()),
         ] {
             if subreddits.is_empty() && is_set {
                 return Err(format!("`{key}` needs `subreddits`"));
             }
         }
         if !LIMITS.contains(&limit) {
-            let why = format!("its limit is {limit}; Reddit lists 1 to 1000 posts");
-            return Err(why);
+            return Err(format!(
+                "its limit is {limit}; Reddit lists 1 to 1000 posts"
+            ));
         }
         let shares = shares_of(&keys.read, keys.share, subreddits.len())?;
         self.shares
             .extend(shares.map(|shares| (slug.clone(), shares)));
         self.comments
-            .extend(of_posts.map(|of_posts| (slug.clone(), of_posts)));
+            .extend(comments.map(|comments| (slug.clone(), comments)));
         self.topics.push(Topic {
             slug,
             label: label.label.clone(),
@@ -239,7 +238,8 @@ impl Pipeline {
         let topics = self.topics.iter().map(|topic| topic.slug.as_str());
         let known: Vec<&str> = topics.collect();
         if let Some(slug) = slugs.iter().find(|slug| !known.contains(&slug.as_str())) {
-            return Err(PipelineError::NoTopic(slug.clone(), known.join(", ")));
+            let (slug, known) = (slug.clone(), known.join(", "));
+            return Err(PipelineError::NoTopic { slug, known });
         }
         if !slugs.is_empty() {
             self.topics.retain(|topic| slugs.contains(&topic.slug));
@@ -268,10 +268,10 @@ struct TopicKeys {
     share: Option<Vec<u32>>,
     listing: Option<Listing>,
     limit: Option<u32>,
-    comments: Comments,
+    comments: Option<Comments>,
 }
 
-/// The comments of a topic that are collected.
+/// The key `comments` of a topic.
 #[derive(Deserialize)]
 #[serde(
     untagged,
@@ -279,19 +279,13 @@ struct TopicKeys {
 )]
 enum Comments {
     All(bool),
-    Some(OfPosts),
+    OfPosts(OfPosts),
 }
 
 #[derive(Deserialize)]
 enum OfPosts {
     #[serde(rename = "of posts")]
     OfPosts,
-}
-
-impl Default for Comments {
-    fn default() -> Self {
-        Self::All(false)
-    }
 }
 
 /// The subreddits of a topic that are read.
@@ -383,6 +377,28 @@ fn shares_of(
             SHARES.end()
         )),
     }
+}
+
+/// Splits a topic into one for each subreddit, with its share of the limit.
+fn split(topic: &Topic, shares: &[u32]) -> Vec<Topic> {
+    let mut parts = Vec::new();
+    let limits = apportioned(topic.limit, shares);
+    for (subreddit, limit) in topic.subreddits.iter().zip(limits) {
+        if limit == 0 {
+            tracing::warn!(
+                topic = topic.slug,
+                "r/{subreddit} is not read: of {} posts, none is left for it",
+                topic.limit
+            );
+            continue;
+        }
+        parts.push(Topic {
+            subreddits: vec![subreddit.clone()],
+            limit,
+            ..topic.clone()
+        });
+    }
+    parts
 }
 
 /// Splits a limit by shares into integers with the same sum (largest remainder method; earlier parts win ties).

@@ -1,14 +1,16 @@
 //! Scores files into a file, without a database: the `score` command.
 //!
-//! Reads the rows in tables and writes a row for each input row that is not blank, in the same order, with the input
-//! row's columns and the scores. Rows are processed in windows that use bounded memory: while the engine computes one,
-//! a thread reads and tokenises the next. Results are kept as JSON lines in a temporary file and converted at the end.
+//! Reads the rows in tables and writes a row for each, in the same order, with the input row's columns and the scores,
+//! or with the reason why it has none. Blank lines are not rows. Rows are processed in windows that use bounded memory:
+//! while the engine computes one, a thread reads and tokenises the next. Results are kept as JSON lines in a temporary
+//! file and converted at the end.
 
 mod columnar;
 mod columns;
 mod convert;
 mod error;
 mod input;
+mod json_lines;
 mod kept_columns;
 mod output;
 mod paths;
@@ -119,7 +121,12 @@ pub fn score_files(
     progress: &mut dyn FnMut(u64),
 ) -> Result<ScoredRows, FilesError> {
     check(job)?;
-    let layout = choose_layout(job, set);
+    let is_parquet = |path: &PathBuf| {
+        let format = job.reading.format.or_else(|| TableFormat::from_path(path));
+        format == Some(TableFormat::Parquet)
+    };
+    let is_copied = job.inputs.iter().all(is_parquet) && columnar::have_same_schema(&job.inputs);
+    let layout = OutputLayout::new(job, set, input::delimiter(job), is_copied);
     let to_stdout = bytes::is_stdin(&job.output);
     let is_streamed = to_stdout && layout.is_lines();
     let failed = write_error(&job.output);
@@ -180,15 +187,6 @@ impl ScoredRows {
     }
 }
 
-fn choose_layout(job: &FileJob, set: &LabelSet) -> OutputLayout {
-    let is_parquet = |path: &PathBuf| {
-        let (named, _) = TableFormat::from_path(path);
-        job.reading.format.or(named) == Some(TableFormat::Parquet)
-    };
-    let is_copied = job.inputs.iter().all(is_parquet) && columnar::have_same_schema(&job.inputs);
-    OutputLayout::new(job, set, input::delimiter(job), is_copied)
-}
-
 fn score_rows(
     job: &FileJob,
     models: &mut Models,
@@ -199,12 +197,12 @@ fn score_rows(
     progress: &mut dyn FnMut(u64),
 ) -> Result<FileReport, FilesError> {
     let prepared = models.large.prepare(set)?;
-    let mut pairs = models.rows_per_text(&prepared, set.labels.len());
-    let picking = match &mut models.small {
+    let mut pairs_per_text = models.rows_per_text(&prepared, set.labels.len());
+    let shortlist = match &mut models.small {
         Some(small) => {
-            let of_small = small.prepare(set)?;
-            pairs = pairs.max(of_small.rows_per_text());
-            Some((of_small, small))
+            let labels = small.prepare(set)?;
+            pairs_per_text = pairs_per_text.max(labels.rows_per_text());
+            Some((labels, small))
         }
         None => None,
     };
@@ -213,8 +211,8 @@ fn score_rows(
         job,
         encoder: &encoder,
         layout,
-        size: (job.window_pairs / pairs).max(1),
-        plain: picking.is_some(),
+        size: (job.window_pairs / pairs_per_text).max(1),
+        plain: shortlist.is_some(),
     };
     let mut run = FileRun {
         job,
@@ -222,12 +220,12 @@ fn score_rows(
         set,
         layout,
         prepared: &prepared,
-        picking,
+        shortlist,
         sink,
         report: FileReport::default(),
-        shown: 0,
-        reason: String::new(),
-        by_model: true,
+        logged: 0,
+        first_failure: None,
+        all_have_text: true,
     };
     thread::scope(|scope| {
         // At most one window is waiting, one is being computed and one is being read, so memory is bounded.

@@ -4,7 +4,7 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::{App, CliError, Exit, OutputFormat, output};
-use crate::config::is_secret;
+use crate::config::{WithOrigin, is_secret};
 use topicmill_core::redact_url;
 
 #[derive(Debug, Subcommand)]
@@ -35,8 +35,8 @@ impl Config {
             key if key.ends_with("url") => redact_url(value),
             _ => value.to_owned(),
         };
-        let rows = app.loaded.values.iter().map(|(key, (value, from))| {
-            json!({ "setting": key, "value": shown(key, value), "origin": from.to_string() })
+        let rows = app.loaded.values.iter().map(|(key, WithOrigin { value, origin })| {
+            json!({ "setting": key, "value": shown(key, value), "origin": origin.to_string() })
         });
         let columns = if origin {
             "setting, value, origin"

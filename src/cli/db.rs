@@ -8,6 +8,7 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::{App, CliError, Exit, OutputFormat, output};
+use crate::atomic_file::IfExists;
 use crate::pipeline::WRITTEN_BY;
 use topicmill_store::{Access, Info, Table};
 
@@ -104,7 +105,8 @@ impl Db {
                 store.close().await?;
             }
             Self::Backup { file, overwrite } => {
-                return maintenance::backup(app, &file, overwrite).await;
+                let if_exists = IfExists::from_overwrite(overwrite);
+                return maintenance::backup(app, &file, if_exists).await;
             }
             Self::Copy { from, to, format } => return maintenance::copy(&from, &to, format).await,
             Self::Check { format } => return maintenance::check(app, format).await,

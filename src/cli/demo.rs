@@ -11,6 +11,7 @@ use super::report::{database_name, write_page};
 use super::source::SourceFlag;
 use super::{CliError, Exit, backlog, output};
 use crate::config::Origin;
+use crate::pipeline_file::CommentScope;
 use topicmill_core::{Listing, SourceKind, redact_url};
 use topicmill_pages::report::{self, ReportOptions};
 use topicmill_store::{Access, Address, Store, Table};
@@ -35,7 +36,7 @@ impl Demo {
             DEMO_DATABASE
         };
         let mut pipeline = app.load_pipeline(None)?;
-        let with_comments = ["climate", "food"].map(|topic| (topic.to_owned(), false));
+        let with_comments = ["climate", "food"].map(|topic| (topic.to_owned(), CommentScope::All));
         pipeline.comments.extend(with_comments);
         let set = app.label_set(&self.model, pipeline.label_set.clone())?;
         let engines = app.engines(&self.model)?;

@@ -120,7 +120,7 @@ pub struct Score {
 /// Parses a format by its name, which is also its file extension.
 fn format(names: &'static [&'static str]) -> impl TypedValueParser<Value = TableFormat> {
     PossibleValuesParser::new(names.iter().copied()).map(|name| {
-        let (format, _) = TableFormat::from_path(format!("x.{name}").as_ref());
+        let format = TableFormat::from_path(format!("x.{name}").as_ref());
         format.expect("every name is the extension of a format")
     })
 }

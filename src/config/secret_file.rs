@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use config::{Value, ValueKind};
 
-use super::{ConfigError, Layer, is_secret};
+use super::{ConfigError, Layer, WithOrigin, is_secret, value_error};
 
 /// Maximum length of a secret. A longer file is a mistake, or endless, such as `/dev/zero`.
 const LONGEST_BYTES: u64 = 64 * 1024;
@@ -38,12 +38,8 @@ pub(super) fn read_files(
     let mut warnings = Vec::new();
     for key in keys {
         let file_key = format!("{key}{FILE_SUFFIX}");
-        let (value, origin) = layer.remove(&file_key).expect("it was just listed");
-        let refused = |detail: String| ConfigError::Value {
-            key: file_key.clone(),
-            layer: origin.clone(),
-            detail,
-        };
+        let WithOrigin { value, origin } = layer.remove(&file_key).expect("it was just listed");
+        let refused = |detail: String| value_error(&file_key, &origin, detail);
         let ValueKind::String(file) = value.kind else {
             return Err(refused("expected the path of a file, in quotes".to_owned()));
         };
@@ -60,7 +56,8 @@ pub(super) fn read_files(
         let secret = read(&path)
             .map_err(|why| refused(format!("cannot read `{}`: {why}", path.display())))?;
         warnings.extend(readable_by_others(&path));
-        layer.insert(key, (Value::from(secret), origin));
+        let value = Value::from(secret);
+        layer.insert(key, WithOrigin { value, origin });
     }
     Ok(warnings)
 }

@@ -27,8 +27,8 @@ pub struct Settings {
     pub arctic_shift: ArcticShiftSection,
     pub collect: CollectSection,
     pub retention: RetentionSection,
-    pub onnxruntime: OnnxRuntimeSection,
-    pub openvino: OpenVinoSection,
+    pub onnxruntime: LibrarySection,
+    pub openvino: LibrarySection,
     pub classify: ClassifySection,
     pub serve: ServeSection,
     pub log: LogSection,
@@ -106,14 +106,7 @@ pub struct RetentionSection {
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct OnnxRuntimeSection {
-    #[serde(deserialize_with = "empty_as_none")]
-    pub library: Option<PathBuf>,
-}
-
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct OpenVinoSection {
+pub struct LibrarySection {
     #[serde(deserialize_with = "empty_as_none")]
     pub library: Option<PathBuf>,
 }

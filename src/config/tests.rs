@@ -5,10 +5,8 @@ use crate::telemetry::LogFormat;
 use topicmill_core::table;
 
 fn env(pairs: &[(&str, &str)]) -> HashMap<String, String> {
-    pairs
-        .iter()
-        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-        .collect()
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    pairs.iter().map(owned).collect()
 }
 
 #[test]
@@ -50,18 +48,14 @@ fn later_layers_override_earlier_ones() {
     assert_eq!(loaded.settings.log.format, LogFormat::Json);
     assert_eq!(*loaded.origin("collect.limit"), Origin::Flag);
     assert_eq!(*loaded.origin("log.format"), Origin::File(path));
-    assert_eq!(
-        loaded.values["database.url"].1,
-        Origin::Environment("DATABASE_URL".into())
-    );
+    let shared = Origin::Environment("DATABASE_URL".into());
+    assert_eq!(*loaded.origin("database.url"), shared);
     let own = "TOPICMILL__DATABASE__URL";
     env.insert(own.into(), "sqlite:b.db".into());
     let loaded = load(None, env, &[]).unwrap();
-    let (url, origin) = &loaded.values["database.url"];
-    assert_eq!(
-        (url.as_str(), origin),
-        ("sqlite:b.db", &Origin::Environment(own.into()))
-    );
+    let url = &loaded.values["database.url"];
+    assert_eq!(url.value, "sqlite:b.db");
+    assert_eq!(url.origin, Origin::Environment(own.into()));
 }
 
 #[test]
@@ -76,10 +70,8 @@ fn paths_are_relative_to_the_folder_of_the_settings_file() {
     let loaded = load(Some(&path), [], &[]).unwrap();
     let settings = &loaded.settings;
     let encoded = format!("{}/50%25 of%3Fit", dir.path().display());
-    assert_eq!(
-        settings.database.url.reveal(),
-        format!("sqlite:{encoded}/a.db?mode=ro")
-    );
+    let url = format!("sqlite:{encoded}/a.db?mode=ro");
+    assert_eq!(settings.database.url.reveal(), url);
     assert_eq!(settings.classify.model, folder.join("m"));
     let library = folder.join("../lib.so");
     assert_eq!(settings.onnxruntime.library, Some(library.clone()));
@@ -173,16 +165,12 @@ fn secrets_are_read_from_files() {
         ("TOPICMILL__SERVE__TOKEN_FILE", ""),
     ];
     let loaded = load(Some(&path), env(&variables), &[]).unwrap();
-    assert_eq!(loaded.settings.reddit.password.reveal(), " pass word");
-    assert_eq!(
-        loaded.settings.database.url.reveal(),
-        "postgres://me:hush@h/db"
-    );
-    assert_eq!(loaded.settings.serve.token.reveal(), "");
-    assert_eq!(
-        loaded.values["reddit.password"].1.to_string(),
-        "$TOPICMILL__REDDIT__PASSWORD_FILE"
-    );
+    let settings = &loaded.settings;
+    assert_eq!(settings.reddit.password.reveal(), " pass word");
+    assert_eq!(settings.database.url.reveal(), "postgres://me:hush@h/db");
+    assert_eq!(settings.serve.token.reveal(), "");
+    let origin = loaded.origin("reddit.password").to_string();
+    assert_eq!(origin, "$TOPICMILL__REDDIT__PASSWORD_FILE");
     assert_eq!(loaded.warnings, Vec::<String>::new());
     // `TOPICMILL__…` overrides `DATABASE_URL`, whether or not either names a file.
     let shared = secret(dir.path(), "shared", b"sqlite:a.db", 0o600);

@@ -1,8 +1,7 @@
-//! The data card for a folder: its content, its origin and its terms.
+//! Formats the data card for a folder, which describes its content, origin and terms, and recognises folders by it.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,8 +28,10 @@ pub(super) struct Facts {
     subject: Subject,
     /// The model's name, number format and hash.
     model: String,
-    /// When all posts had last been compared with Reddit, and with the archive.
-    reconciled: [Option<Timestamp>; 2],
+    /// When all posts had last been compared with Reddit.
+    compared_with_reddit: Option<Timestamp>,
+    /// When all posts had last been compared with the archive.
+    compared_with_archive: Option<Timestamp>,
     keywords: Vec<TopicKeywords>,
     /// `None` for comments, of which there are no random samples.
     quality: Option<MeasuredQuality>,
@@ -61,10 +62,8 @@ impl Facts {
                 let hash = short_hash(&model.manifest_hash);
                 format!("{} ({}), hash {hash}", model.name, model.precision)
             }),
-            reconciled: [
-                purging.reconciled_at(SourceKind::Reddit).await?,
-                purging.reconciled_at(SourceKind::ArcticShift).await?,
-            ],
+            compared_with_reddit: purging.reconciled_at(SourceKind::Reddit).await?,
+            compared_with_archive: purging.reconciled_at(SourceKind::ArcticShift).await?,
             keywords: store.posts().keywords().await?,
             quality,
             labelled,
@@ -151,16 +150,14 @@ pub(super) fn text(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) ->
         [name, column.kind_name().to_owned(), column.meaning.clone()]
     });
     card += &section("Columns", ["column", "type", "meaning"], columns);
-    write!(
-        card,
+    let usage = format!(
         "## Use\n\n```python\nfrom datasets import load_dataset\n\n{kind}s = load_dataset(\"PATH TO THIS FOLDER\", \
          split=\"train\")\n```\n\nThe texts belong to the people who wrote them. Reddit's terms apply: if you keep a \
          copy, delete what is deleted on Reddit; `topicmill purge --check-deleted` finds it. To share the \
          {kind}s without their texts, share their ids, which have no labels (`topicmill export ids.txt --format ids \
          --kind {kind}s`).\n"
-    )
-    .expect(STRING);
-    card
+    );
+    card + &usage
 }
 
 /// Returns rows with the `max` largest counts, and a row with the sum of the others.
@@ -176,9 +173,6 @@ fn largest(counts: &BTreeMap<String, u64>, max: usize) -> Vec<[String; 2]> {
     rows.into_iter().map(cells).collect()
 }
 
-/// The `expect` message for a write to a string.
-const STRING: &str = "writing to a string cannot fail";
-
 /// Formats the YAML front matter, the title and the introduction.
 fn front(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
     let size = match counts.rows {
@@ -191,6 +185,7 @@ fn front(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
         _ => "100M<n<1B",
     };
     let Subject { kind, set, .. } = &facts.subject;
+    let features = columns.iter().map(|column| feature(column, &set.labels));
     format!(
         "---\npretty_name: {name}\nlicense: other\nlicense_name: reddit-terms\n\
          license_link: https://redditinc.com/policies/data-api-terms\n\
@@ -202,7 +197,7 @@ fn front(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
          Quality of the labels: {quality}\n\n",
         name = quoted(&set.name),
         title = cell(&set.name),
-        features = features(columns, &set.labels),
+        features = features.collect::<String>(),
         fit = set.fitted.as_ref().map_or_else(String::new, |fitted| format!(
             ", corrected by a fit to {} gold labels of posts (labels are more accurate for these posts than for others)",
             fitted.provenance.answers
@@ -240,53 +235,38 @@ fn quality_line(counts: &Counts, facts: &Facts) -> String {
     };
     if let Some(alpha) = facts.alpha {
         let (posts, kind) = (alpha.posts, facts.subject.kind);
-        write!(
-            line,
+        line.extend([format!(
             " Agreement of annotators on {posts} {kind}s: Krippendorff's alpha {:.2} (95 % interval {:.2} to {:.2}).",
             alpha.value, alpha.low, alpha.high
-        )
-        .expect(STRING);
+        )]);
     }
     line
 }
 
-/// Formats the features for the front matter. Labels are declared as classes so that a training script gets their
-/// numbers.
-fn features(columns: &[DatasetColumn], labels: &[Label]) -> String {
-    let mut text = String::new();
-    for column in columns {
-        let outcomes: &[&str] = match column.name.as_str() {
-            "label" => &[],
-            "outcome" => &["other", "unsure"],
-            name => {
-                let kind = match column.kind {
-                    ColumnKind::Text | ColumnKind::Hex => "string",
-                    ColumnKind::Integer => "int64",
-                    ColumnKind::Number => "float64",
-                    ColumnKind::Boolean => "bool",
-                    ColumnKind::Time => "timestamp[ms, tz=UTC]",
-                    ColumnKind::Vector => {
-                        writeln!(text, "  - name: {}\n    list: float32", quoted(name))
-                            .expect(STRING);
-                        continue;
-                    }
-                };
-                writeln!(text, "  - name: {}\n    dtype: {kind}", quoted(name)).expect(STRING);
-                continue;
-            }
-        };
-        let name = &column.name;
-        writeln!(
-            text,
-            "  - name: {name}\n    dtype:\n      class_label:\n        names:"
-        )
-        .expect(STRING);
-        let names = labels.iter().map(|label| label.slug.as_str());
-        for (class, name) in names.chain(outcomes.iter().copied()).enumerate() {
-            writeln!(text, "          '{class}': {}", quoted(name)).expect(STRING);
+/// Formats a column for the front matter. Labels are declared as classes so that a training script gets their numbers.
+fn feature(column: &DatasetColumn, labels: &[Label]) -> String {
+    let other_outcomes: &[&str] = match column.name.as_str() {
+        "label" => &[],
+        "outcome" => &["other", "unsure"],
+        name => {
+            let kind = match column.kind {
+                ColumnKind::Text | ColumnKind::Hex => "dtype: string",
+                ColumnKind::Integer => "dtype: int64",
+                ColumnKind::Number => "dtype: float64",
+                ColumnKind::Boolean => "dtype: bool",
+                ColumnKind::Time => "dtype: timestamp[ms, tz=UTC]",
+                ColumnKind::Vector => "list: float32",
+            };
+            return format!("  - name: {}\n    {kind}\n", quoted(name));
         }
-    }
-    text
+    };
+    let slugs = labels.iter().map(|label| label.slug.as_str());
+    let classes = slugs.chain(other_outcomes.iter().copied()).enumerate();
+    let classes: String = classes
+        .map(|(number, name)| format!("          '{number}': {}\n", quoted(name)))
+        .collect();
+    let name = &column.name;
+    format!("  - name: {name}\n    dtype:\n      class_label:\n        names:\n{classes}")
 }
 
 /// Quotes a YAML string, which may be any JSON string.
@@ -320,44 +300,46 @@ fn shares(quality: &MeasuredQuality) -> String {
 
 /// Formats the summary table.
 fn table(counts: &Counts, facts: &Facts) -> String {
+    let Subject { kind, set, .. } = &facts.subject;
     let day = |time: Option<chrono::DateTime<chrono::Utc>>| {
         time.map_or_else(|| "–".to_owned(), |time| time.date_naive().to_string())
     };
-    let [reddit, archive] = facts
-        .reconciled
-        .map(|at| at.map(|at| at.as_datetime().date_naive()));
-    let Subject { kind, set, .. } = &facts.subject;
-    let on_reddit = reddit.map_or_else(
+    let compared_on = |time: Timestamp| time.as_datetime().date_naive();
+    let on_reddit = facts.compared_with_reddit.map_or_else(
         || format!("never: it may contain {kind}s that have been deleted on Reddit since"),
-        |at| at.to_string(),
+        |time| compared_on(time).to_string(),
     );
-    let in_archive = archive.map_or_else(String::new, |at| {
-        format!("| last comparison with deletions in Arctic Shift, which sees no deletion after 36 hours | {at} |\n")
+    let in_archive = facts.compared_with_archive.map_or_else(String::new, |time| {
+        format!(
+            "| last comparison with deletions in Arctic Shift, which sees no deletion after 36 hours | {} |\n",
+            compared_on(time)
+        )
     });
     let selection =
         |row: &TopicKeywords| format!("| collected for a topic | {} |\n", cell(&row.to_string()));
-    let keywords: String = facts.keywords.iter().map(selection).collect();
     format!(
         "| what | value |\n|---|---|\n\
-         | {kind}s | {} |\n| posted | {} to {} |\n{keywords}\
-         | language | not detected: {kind}s may be in any language |\n| model | {} |\n\
-         | label set | {}, version {} |\n\
-         | mode | {} |\n| threshold | {} |\n| {kind}s that belong to none of the labels (`other`) | {} |\n\
-         | {kind}s whose best score is below the threshold (`unsure`) | {} |\n\
-         | {kind}s not labelled yet | {} |\n\
-         | {kind}s whose text was deleted after the retention time (`text_purged`) | {} |\n\
+         | {kind}s | {rows} |\n| posted | {first} to {last} |\n{keywords}\
+         | language | not detected: {kind}s may be in any language |\n| model | {model} |\n\
+         | label set | {name}, version {version} |\n\
+         | mode | {mode} |\n| threshold | {threshold} |\n\
+         | {kind}s that belong to none of the labels (`other`) | {other} |\n\
+         | {kind}s whose best score is below the threshold (`unsure`) | {unsure} |\n\
+         | {kind}s not labelled yet | {unlabelled} |\n\
+         | {kind}s whose text was deleted after the retention time (`text_purged`) | {purged} |\n\
          | last comparison with deletions on Reddit | {on_reddit} |\n{in_archive}\n",
-        counts.rows,
-        day(counts.first),
-        day(counts.last),
-        cell(&facts.model),
-        cell(&set.name),
-        short_hash(&set.hash()),
-        set.mode,
-        set.threshold,
-        counts.other,
-        counts.unsure,
-        counts.unlabelled,
-        counts.purged,
+        rows = counts.rows,
+        first = day(counts.first),
+        last = day(counts.last),
+        keywords = facts.keywords.iter().map(selection).collect::<String>(),
+        model = cell(&facts.model),
+        name = cell(&set.name),
+        version = short_hash(&set.hash()),
+        mode = set.mode,
+        threshold = set.threshold,
+        other = counts.other,
+        unsure = counts.unsure,
+        unlabelled = counts.unlabelled,
+        purged = counts.purged,
     )
 }

@@ -47,84 +47,57 @@ const POST: &str = "post";
 const PARENT: &str = "parent";
 const OF_POSTS: [&str; 3] = ["title", "url", "num_comments"];
 
+/// A column before the label scores.
+struct FixedColumn {
+    name: &'static str,
+    kind: ColumnKind,
+    meaning: &'static str,
+}
+
+/// A list of columns, one a line: the name, the kind and the meaning.
+macro_rules! fixed_columns {
+    ($($name:expr, $kind:expr, $meaning:expr;)+) => {
+        &[$(FixedColumn { name: $name, kind: $kind, meaning: $meaning }),+]
+    };
+}
+
 /// The columns before the label scores.
-const FIXED: [(&str, ColumnKind, &str); 31] = [
-    ("fullname", Text, "Reddit's name for it"),
-    (POST, Text, "the fullname of its post"),
-    (PARENT, Text, "the fullname of what it replies to"),
-    ("subreddit", Text, "where it was posted"),
-    ("topic", Text, "the topic that it was last collected for"),
-    ("title", Text, "its title"),
-    ("selftext", Text, "its body; empty for a link post"),
-    ("url", Text, "what a link post points to"),
-    ("permalink", Text, "its path on Reddit"),
-    (
-        "text_purged",
-        Boolean,
-        "true if the retention time has passed: text and links are then empty",
-    ),
-    ("created_at", Time, "when it was posted"),
-    (
-        "reddit_score",
-        Integer,
-        "upvotes less downvotes, when it was last seen",
-    ),
-    (
-        "num_comments",
-        Integer,
-        "number of comments, when it was last seen",
-    ),
-    ("source", Text, "where topicmill read it"),
-    (
-        "label",
-        Text,
-        "the best label; empty if none fits well enough",
-    ),
-    ("label_name", Text, "the label in words"),
-    ("score", Number, "the score of the best label, 0 to 1"),
-    ("margin", Number, "the best score less the second best"),
-    ("abstained", Boolean, "true if no label fits well enough"),
-    (
-        "outcome",
-        Text,
-        "the label; `other` if a background topic fits better than every label, `unsure` if the score is too low",
-    ),
-    (
-        "gold",
-        Text,
-        "the label that more than half of the annotators chose; `other` for none of the labels; empty if there is none",
-    ),
-    ("gold_by", Text, "the annotators who answered"),
-    (
-        IN_SAMPLE,
-        Boolean,
-        "true if the post has an answer and was drawn at random",
-    ),
-    (
-        WAVE,
-        Integer,
-        "1 if the post was stored before the first random sample was drawn, 2 if before the second, and so on",
-    ),
-    ("classified_at", Time, "when it got its label"),
-    ("model", Text, "the model"),
-    (
-        "number_format",
-        Text,
-        "the number format that the model computed with",
-    ),
-    ("label_set", Text, "the label set"),
-    ("label_set_version", Text, "the version of the label set"),
-    (
-        "text_hash",
-        Hex,
-        "equal texts have equal hashes: the first 16 bytes of SHA-256, in hex",
-    ),
-    (
-        VECTOR,
-        Vector,
-        "the model's embedding of the text, of length 1",
-    ),
-];
+const FIXED: &[FixedColumn] = fixed_columns! {
+    "fullname", Text, "Reddit's name for it";
+    POST, Text, "the fullname of its post";
+    PARENT, Text, "the fullname of what it replies to";
+    "subreddit", Text, "where it was posted";
+    "topic", Text, "the topic that it was last collected for";
+    "title", Text, "its title";
+    "selftext", Text, "its body; empty for a link post";
+    "url", Text, "what a link post points to";
+    "permalink", Text, "its path on Reddit";
+    "text_purged", Boolean, "true if the retention time has passed: text and links are then empty";
+    "created_at", Time, "when it was posted";
+    "reddit_score", Integer, "upvotes less downvotes, when it was last seen";
+    "num_comments", Integer, "number of comments, when it was last seen";
+    "source", Text, "where topicmill read it";
+    "label", Text, "the best label; empty if none fits well enough";
+    "label_name", Text, "the label in words";
+    "score", Number, "the score of the best label, 0 to 1";
+    "margin", Number, "the best score less the second best";
+    "abstained", Boolean, "true if no label fits well enough";
+    "outcome", Text,
+        "the label; `other` if a background topic fits better than every label, `unsure` if the score is too low";
+    "gold", Text,
+        "the label that more than half of the annotators chose; `other` for none of the labels; empty if there is none";
+    "gold_by", Text, "the annotators who answered";
+    IN_SAMPLE, Boolean, "true if the post has an answer and was drawn at random";
+    WAVE, Integer,
+        "1 if the post was stored before the first random sample was drawn, 2 if before the second, and so on";
+    "classified_at", Time, "when it got its label";
+    "model", Text, "the model";
+    "number_format", Text, "the number format that the model computed with";
+    "label_set", Text, "the label set";
+    "label_set_version", Text, "the version of the label set";
+    "text_hash", Hex, "equal texts have equal hashes: the first 16 bytes of SHA-256, in hex";
+    VECTOR, Vector, "the model's embedding of the text, of length 1";
+};
 
 /// The outcome that an annotator chose.
 const GOLD: &str = "COALESCE(g.label, 'other')";
@@ -193,7 +166,7 @@ fn wave(ends: &[Timestamp]) -> String {
 /// Prefix for the score column of a label.
 const SCORE_OF: &str = "score_";
 
-/// Text columns with mostly unique values, for which a dictionary is useless.
+/// Columns with mostly unique values, for which a dictionary is useless.
 pub(super) const UNIQUE: [&str; 7] = [
     "fullname",
     "title",
@@ -205,12 +178,10 @@ pub(super) const UNIQUE: [&str; 7] = [
 ];
 
 /// Returns the columns before the label scores: those of [`FIXED`] that are always exported, or are requested.
-fn fixed(
-    subject: &Subject,
-) -> impl Iterator<Item = &'static (&'static str, ColumnKind, &'static str)> {
+fn fixed(subject: &Subject) -> impl Iterator<Item = &'static FixedColumn> {
     let (vectors, answers) = (subject.vectors, subject.waves.is_some());
     let is_comment = subject.kind == ThingKind::Comment;
-    FIXED.iter().filter(move |(name, ..)| match *name {
+    FIXED.iter().filter(move |column| match column.name {
         VECTOR => vectors,
         IN_SAMPLE | WAVE => answers,
         POST | PARENT => is_comment,
@@ -221,8 +192,8 @@ fn fixed(
 
 /// Returns all columns in a data set.
 pub(super) fn columns(subject: &Subject) -> Vec<DatasetColumn> {
-    let fixed = fixed(subject);
-    let fixed = fixed.map(|(name, kind, meaning)| DatasetColumn::new(name, *kind, meaning));
+    let fixed =
+        fixed(subject).map(|column| DatasetColumn::new(column.name, column.kind, column.meaning));
     let labels = subject.set.labels.iter().map(|label| {
         let meaning = format!("the score of the label \"{}\", 0 to 1", label.label);
         // A name without hyphens needs no quotes in SQL, and works as an attribute in pandas.
@@ -244,8 +215,8 @@ fn literal(text: &str) -> String {
 
 /// Builds the statement: the fixed columns, then the packed scores.
 pub(super) fn statement(subject: &Subject, filters: &Filters) -> ColumnStatement {
-    let (names, kinds): (Vec<&str>, _) =
-        fixed(subject).map(|(name, kind, _)| (*name, *kind)).unzip();
+    let fixed = fixed(subject).map(|column| (column.name, column.kind));
+    let (names, kinds): (Vec<&str>, _) = fixed.unzip();
     let condition = match &filters.expression {
         // The line break ends a comment in the user's expression.
         Some(expression) => format!("WHERE (\n{expression}\n) "),
@@ -272,7 +243,7 @@ fn rows(subject: &Subject, filters: &Filters) -> String {
     let (model, set) = (target.model, target.label_set);
     let columns: Vec<String> = FIXED
         .iter()
-        .map(|(name, ..)| format!("{} AS {name}", expression(name, key, subject)))
+        .map(|&FixedColumn { name, .. }| format!("{} AS {name}", expression(name, key, subject)))
         .collect();
     let mut sql = format!(
         "SELECT {columns}, k.scores AS packed_scores \

@@ -11,6 +11,66 @@ use topicmill_tables::csv::{CsvWriter, cell_text};
 
 /// An open data file.
 pub(super) enum DatasetFile {
+    Rows(RowFile),
+    Parquet(Box<ParquetFile>),
+}
+
+impl DatasetFile {
+    pub fn new(file: File, columns: &[DatasetColumn], to: &Destination) -> io::Result<Self> {
+        let mut file = BufWriter::with_capacity(1 << 20, file);
+        let rows = match to.format {
+            None | Some(DatasetFormat::Parquet) => {
+                let file = ParquetFile::new(file, columns)?;
+                return Ok(Self::Parquet(Box::new(file)));
+            }
+            Some(DatasetFormat::Csv) => {
+                if to.bom {
+                    file.write_all("\u{feff}".as_bytes())?;
+                }
+                let mut file = Box::new(CsvWriter::new(file, b','));
+                file.write_row(columns.iter().map(|column| &column.name))?;
+                let safe = to.safe_csv;
+                RowFile::Csv { file, safe }
+            }
+            Some(DatasetFormat::Ids) => RowFile::Ids(file),
+            Some(DatasetFormat::Ndjson) => {
+                let before = columns.iter().enumerate().map(|(index, column)| {
+                    let begin = if index == 0 { '{' } else { ',' };
+                    format!("{begin}{}:", serde_json::Value::from(column.name.as_str()))
+                });
+                let before = before.collect();
+                RowFile::Ndjson { file, before }
+            }
+        };
+        Ok(Self::Rows(rows))
+    }
+
+    pub fn add(&mut self, batch: ColumnBatch) -> io::Result<()> {
+        match self {
+            Self::Parquet(file) => file.add(batch),
+            Self::Rows(file) => {
+                let mut columns: Vec<_> = batch.columns.iter().map(ColumnCells::cells).collect();
+                for _ in 0..batch.rows {
+                    let columns = columns.iter_mut();
+                    file.write_row(columns.map(|cells| cells.next().unwrap_or(ColumnCell::Null)))?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Flushes and syncs the file.
+    pub fn end(self) -> io::Result<()> {
+        let file = match self {
+            Self::Rows(file) => file.finish()?,
+            Self::Parquet(file) => file.end()?,
+        };
+        file.into_inner()?.sync_all()
+    }
+}
+
+/// A file that is written row by row.
+pub(super) enum RowFile {
     Csv {
         file: Box<CsvWriter<BufWriter<File>>>,
         safe: bool,
@@ -21,51 +81,9 @@ pub(super) enum DatasetFile {
         before: Vec<String>,
     },
     Ids(BufWriter<File>),
-    Parquet(Box<ParquetFile>),
 }
 
-impl DatasetFile {
-    pub fn new(file: File, columns: &[DatasetColumn], to: &Destination) -> io::Result<Self> {
-        let mut file = BufWriter::with_capacity(1 << 20, file);
-        Ok(match to.format {
-            None | Some(DatasetFormat::Parquet) => {
-                Self::Parquet(Box::new(ParquetFile::new(file, columns)?))
-            }
-            Some(DatasetFormat::Csv) => {
-                if to.bom {
-                    file.write_all("\u{feff}".as_bytes())?;
-                }
-                let mut file = Box::new(CsvWriter::new(file, b','));
-                file.write_row(columns.iter().map(|column| &column.name))?;
-                let safe = to.safe_csv;
-                Self::Csv { file, safe }
-            }
-            Some(DatasetFormat::Ids) => Self::Ids(file),
-            Some(DatasetFormat::Ndjson) => {
-                let before = columns.iter().enumerate().map(|(i, column)| {
-                    let begin = if i == 0 { '{' } else { ',' };
-                    format!("{begin}{}:", serde_json::Value::from(column.name.as_str()))
-                });
-                Self::Ndjson {
-                    before: before.collect(),
-                    file,
-                }
-            }
-        })
-    }
-
-    pub fn add(&mut self, batch: ColumnBatch) -> io::Result<()> {
-        if let Self::Parquet(file) = self {
-            return file.add(batch);
-        }
-        let mut columns: Vec<_> = batch.columns.iter().map(ColumnCells::cells).collect();
-        for _ in 0..batch.rows {
-            let columns = columns.iter_mut();
-            self.write_row(columns.map(|cells| cells.next().unwrap_or(ColumnCell::Null)))?;
-        }
-        Ok(())
-    }
-
+impl RowFile {
     fn write_row<'c>(&mut self, mut row: impl Iterator<Item = ColumnCell<'c>>) -> io::Result<()> {
         match self {
             Self::Csv { file, safe } => file.write_row(row.map(|cell| cell_text(cell, *safe))),
@@ -80,17 +98,13 @@ impl DatasetFile {
                 let name = row.next().unwrap_or(ColumnCell::Null);
                 writeln!(file, "{}", name.text())
             }
-            Self::Parquet(_) => unreachable!("batches of a Parquet file are written whole"),
         }
     }
 
-    /// Flushes and syncs the file.
-    pub fn end(self) -> io::Result<()> {
-        let file = match self {
-            Self::Csv { file, .. } => file.finish()?,
-            Self::Ndjson { file, .. } | Self::Ids(file) => file,
-            Self::Parquet(file) => file.end()?,
-        };
-        file.into_inner()?.sync_all()
+    fn finish(self) -> io::Result<BufWriter<File>> {
+        match self {
+            Self::Csv { file, .. } => file.finish(),
+            Self::Ndjson { file, .. } | Self::Ids(file) => Ok(file),
+        }
     }
 }

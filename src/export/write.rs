@@ -27,7 +27,7 @@ pub(super) struct ExportOrder {
 /// A complete data set that has not been renamed into place yet.
 pub(super) struct FinishedDataset {
     counts: Counts,
-    made: TempOutput,
+    output: TempOutput,
     destination: Destination,
 }
 
@@ -36,13 +36,15 @@ enum TempOutput {
     Folder(TempDir),
 }
 
-/// The open file: the only one, or the last one of a folder.
+/// The file that is being written, or the files of a folder.
 struct Files<'o> {
     order: &'o ExportOrder,
-    made: TempOutput,
-    sink: Option<DatasetFile>,
-    number: u64,
-    /// Rows in the current file.
+    output: TempOutput,
+    /// The open file: the only one, or the last one of the folder.
+    file: Option<DatasetFile>,
+    /// Number of files created so far.
+    created: u64,
+    /// Rows in the open file.
     rows: u64,
 }
 
@@ -50,9 +52,9 @@ impl<'o> Files<'o> {
     fn new(order: &'o ExportOrder) -> io::Result<Self> {
         Ok(Self {
             order,
-            made: TempOutput::new(&order.to)?,
-            sink: None,
-            number: 0,
+            output: TempOutput::new(&order.to)?,
+            file: None,
+            created: 0,
             rows: 0,
         })
     }
@@ -60,27 +62,27 @@ impl<'o> Files<'o> {
     /// Writes rows. The first batch opens a file even if it has no rows, so that an empty table is written.
     fn add(&mut self, batch: ColumnBatch) -> io::Result<()> {
         let is_full = self.rows >= ROWS_PER_FILE && batch.rows > 0;
-        if is_full && matches!(self.made, TempOutput::Folder(_)) {
-            self.sink.take().map_or(Ok(()), DatasetFile::end)?;
+        if is_full && matches!(self.output, TempOutput::Folder(_)) {
+            self.file.take().map_or(Ok(()), DatasetFile::end)?;
             self.rows = 0;
         }
         self.rows += batch.rows as u64;
-        let sink = match &mut self.sink {
-            Some(sink) => sink,
+        let file = match &mut self.file {
+            Some(file) => file,
             none => {
-                let file = self.made.file(self.number)?;
-                self.number += 1;
+                let file = self.output.create(self.created)?;
+                self.created += 1;
                 none.insert(DatasetFile::new(file, &self.order.columns, &self.order.to)?)
             }
         };
-        sink.add(batch)
+        file.add(batch)
     }
 
     /// Closes the file. In a folder, renames the files as `datasets` expects and writes the data card.
     fn end(mut self, mut counts: Counts) -> io::Result<FinishedDataset> {
-        self.sink.take().map_or(Ok(()), DatasetFile::end)?;
-        if let (TempOutput::Folder(folder), Some(facts)) = (&self.made, &self.order.facts) {
-            let files = self.number;
+        self.file.take().map_or(Ok(()), DatasetFile::end)?;
+        if let (TempOutput::Folder(folder), Some(facts)) = (&self.output, &self.order.facts) {
+            let files = self.created;
             for file in 0..files {
                 let named = format!("data/train-{file:05}-of-{files:05}.parquet");
                 fs::rename(
@@ -93,10 +95,10 @@ impl<'o> Files<'o> {
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
         }
-        counts.bytes = self.made.bytes()?;
+        counts.bytes = self.output.bytes()?;
         Ok(FinishedDataset {
             counts,
-            made: self.made,
+            output: self.output,
             destination: self.order.to.clone(),
         })
     }
@@ -131,7 +133,7 @@ pub(super) fn write(
         on_rows(rows);
     }
     // A failed statement sends no batch; a result without rows sends an empty batch.
-    if files.number == 0 {
+    if files.created == 0 {
         return Ok(None);
     }
     files.end(counts).map(Some).map_err(failed)
@@ -143,12 +145,13 @@ impl TempOutput {
         if to.format.is_some() {
             return atomic_file::temp_file(&to.path).map(Self::File);
         }
-        let made = atomic_folder::temp_folder(&to.path, 0o777)?;
-        fs::create_dir(made.path().join("data"))?;
-        Ok(Self::Folder(made))
+        let folder = atomic_folder::temp_folder(&to.path, 0o777)?;
+        fs::create_dir(folder.path().join("data"))?;
+        Ok(Self::Folder(folder))
     }
 
-    fn file(&self, number: u64) -> io::Result<File> {
+    /// Opens the file, or creates the file with this number in the folder.
+    fn create(&self, number: u64) -> io::Result<File> {
         match self {
             Self::File(file) => file.reopen(),
             Self::Folder(folder) => File::create_new(folder.path().join(temp_name(number))),
@@ -174,16 +177,15 @@ impl FinishedDataset {
     pub fn rename_into_place(self) -> Result<Counts, ExportError> {
         let Self {
             counts,
-            made,
+            output,
             destination: Destination {
                 path, overwrite, ..
             },
         } = self;
-        let persisted = match made {
-            TempOutput::File(file) => {
-                atomic_file::persist(file, &path, IfExists::from_overwrite(overwrite))
-            }
-            TempOutput::Folder(folder) => persist_folder(&folder, &path, overwrite),
+        let if_exists = IfExists::from_overwrite(overwrite);
+        let persisted = match output {
+            TempOutput::File(file) => atomic_file::persist(file, &path, if_exists),
+            TempOutput::Folder(folder) => persist_folder(&folder, &path, if_exists),
         };
         persisted.map_err(|source| match source.kind() {
             io::ErrorKind::AlreadyExists => ExportError::Exists(path),
@@ -193,9 +195,10 @@ impl FinishedDataset {
     }
 }
 
-fn persist_folder(made: &TempDir, path: &Path, overwrite: bool) -> io::Result<()> {
+/// Renames a folder into place. Replaces only a folder that contains a data set and nothing else.
+fn persist_folder(folder: &TempDir, path: &Path, if_exists: IfExists) -> io::Result<()> {
     if path.symlink_metadata().is_ok() {
-        if !overwrite {
+        if if_exists == IfExists::Fail {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         if !card::is_export(path) {
@@ -204,12 +207,12 @@ fn persist_folder(made: &TempDir, path: &Path, overwrite: bool) -> io::Result<()
             ));
         }
         if let Some(foreign_file) = card::foreign_file(path)? {
-            let foreign_file = foreign_file.display();
             return Err(io::Error::other(format!(
-                "`{foreign_file}` is not part of the data set; the folder was not replaced: move the file away, or \
-                 choose a different folder"
+                "`{}` is not part of the data set; the folder was not replaced: move the file away, or choose a \
+                 different folder",
+                foreign_file.display()
             )));
         }
     }
-    atomic_folder::persist(made, path, IfExists::from_overwrite(overwrite))
+    atomic_folder::persist(folder, path, if_exists)
 }

@@ -37,8 +37,9 @@ impl DatabaseFigures {
     ) -> Result<Self, StoreError> {
         let (status, runs) = (store.status(), store.runs());
         let soon = (now + MAX_CLOCK_SKEW).into();
-        let mut collections = runs.recent_runs(Some(Stage::Collect), 2).await?;
-        collections.retain(|run| run.finished_at.is_some());
+        let recent = runs.recent_runs(Some(Stage::Collect), 2).await?;
+        let last = recent.iter().find(|run| run.finished_at.is_some());
+        let collected = last.map(|run| RunCounts::read(run.stage, &run.counts));
         Ok(Self {
             labelling: status.estimate_labelling(max_attempts, now.into()).await?,
             newest: status.newest_post(soon).await?.collected_at,
@@ -48,10 +49,7 @@ impl DatabaseFigures {
             mix: status
                 .recent_label_counts(RECENT_POSTS, EARLIER_POSTS)
                 .await?,
-            collected: collections
-                .first()
-                .map(|run| RunCounts::read(run.stage, &run.counts))
-                .unwrap_or_default(),
+            collected: collected.unwrap_or_default(),
             now,
         })
     }

@@ -50,8 +50,14 @@ struct ServerState {
     store: Store,
     clock: SharedClock,
     max_attempts: u32,
-    /// The cached figures of the database, and when they were read; `None` if the database did not respond.
-    last: Mutex<Option<(Duration, Option<DatabaseFigures>)>>,
+    cached: Mutex<Option<CachedFigures>>,
+}
+
+/// The result of the last read.
+struct CachedFigures {
+    read_at: Duration,
+    /// `None` if the database did not respond.
+    figures: Option<DatabaseFigures>,
 }
 
 /// Starts listening, in a separate task, until the result is dropped. Open `store` read-only, so that no stage waits
@@ -72,7 +78,7 @@ pub async fn serve(
         store: store.clone(),
         clock,
         max_attempts,
-        last: Mutex::default(),
+        cached: Mutex::default(),
     };
     let router = Router::new()
         .route("/metrics", get(serve_metrics))
@@ -88,16 +94,15 @@ pub async fn serve(
 
 async fn serve_metrics(State(state): State<Arc<ServerState>>) -> impl IntoResponse {
     // One request reads the database at a time; concurrent ones get the same result.
-    let mut last = state.last.lock().await;
+    let mut cached = state.cached.lock().await;
     let now = state.clock.elapsed();
-    if last
-        .as_ref()
-        .is_none_or(|(at, _)| now.saturating_sub(*at) >= CACHE_TTL)
-    {
-        let read = read_database(&state).await;
-        *last = Some((state.clock.elapsed(), read));
+    let is_stale = |last: &CachedFigures| now.saturating_sub(last.read_at) >= CACHE_TTL;
+    if cached.as_ref().is_none_or(is_stale) {
+        let figures = read_database(&state).await;
+        let read_at = state.clock.elapsed();
+        *cached = Some(CachedFigures { read_at, figures });
     }
-    let database = last.as_ref().and_then(|(_, read)| read.as_ref());
+    let database = cached.as_ref().and_then(|last| last.figures.as_ref());
     let headers = [
         (CONTENT_TYPE, exposition::CONTENT_TYPE),
         (CACHE_CONTROL, "no-store"),

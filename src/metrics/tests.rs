@@ -67,16 +67,26 @@ fn named(text: &str) -> BTreeSet<&str> {
         .collect()
 }
 
-#[tokio::test]
-async fn the_docs_list_every_metric_and_the_alert_rules_use_no_other() {
+/// Returns the text in which every metric has a value.
+async fn full_text() -> String {
     let metrics = Metrics::default();
     metrics.add_labelled(&ClassifyCounts {
         posts: 10,
         leases_lost: 1,
         ..ClassifyCounts::default()
     });
-    let text = metrics.text(Some(&figures().await));
-    let families = exposition::read(&text);
+    metrics.text(Some(&figures().await))
+}
+
+/// Reads a file of the repository.
+fn read(name: &str) -> String {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    fs::read_to_string(root.join(name)).unwrap()
+}
+
+#[tokio::test]
+async fn the_text_has_the_values_and_the_docs_list_every_metric() {
+    let text = full_text().await;
     for line in [
         "topicmill_posts_labelled_total 10",
         "topicmill_last_run_failed{stage=\"classify\"} 1",
@@ -86,46 +96,44 @@ async fn the_docs_list_every_metric_and_the_alert_rules_use_no_other() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
     }
-    let rows: BTreeSet<String> = families
-        .iter()
-        .map(|(name, family)| {
-            let ((_, labels), _) = family.samples.first_key_value().unwrap();
-            let label = labels.keys().map(|label| format!("`{label}`"));
-            let label: String = label.collect();
-            format!("| `{name}` | {} | {label} | {} |", family.kind, family.help)
-        })
-        .collect();
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let read = |name: &str| fs::read_to_string(root.join(name)).unwrap();
+    let families = exposition::read(&text);
+    let row = |(name, family): (&String, &exposition::Family)| {
+        let ((_, labels), _) = family.samples.first_key_value().unwrap();
+        let label = labels.keys().map(|label| format!("`{label}`"));
+        let label: String = label.collect();
+        format!("| `{name}` | {} | {label} | {} |", family.kind, family.help)
+    };
+    let rows: BTreeSet<String> = families.iter().map(row).collect();
     let page = read("docs/monitor.md");
-    let listed = page
-        .lines()
-        .filter(|line| line.starts_with("| `topicmill_") || line.starts_with("| `process_"));
-    assert_eq!(
-        listed.map(str::to_owned).collect::<BTreeSet<_>>(),
-        rows,
-        "the table in docs/monitor.md"
-    );
+    let is_row = |line: &&str| line.starts_with("| `topicmill_") || line.starts_with("| `process_");
+    let listed: BTreeSet<String> = page.lines().filter(is_row).map(str::to_owned).collect();
+    assert_eq!(listed, rows, "the table in docs/monitor.md");
+}
 
+#[tokio::test]
+async fn alert_rules_use_known_metrics_and_each_is_tested_and_documented() {
+    let families = exposition::read(&full_text().await);
     let (rules, tested) = (
         read("monitoring/alerts.yml"),
         read("monitoring/alerts_test.yml"),
     );
     for text in [&rules, &tested] {
-        let unknown: Vec<_> = named(text)
-            .into_iter()
-            .filter(|name| !families.contains_key(*name))
-            .collect();
-        assert!(unknown.is_empty(), "{unknown:?}");
+        let mut names = named(text).into_iter();
+        let unknown = names.find(|name| !families.contains_key(*name));
+        assert_eq!(unknown, None);
     }
+    let page = read("docs/monitor.md");
+    let mut alerts = 0;
     for name in rules
         .lines()
         .filter_map(|line| line.trim().strip_prefix("- alert: "))
     {
+        alerts += 1;
         let fires = format!("alertname: {name}\n        exp_alerts:");
         assert!(tested.contains(&fires), "nothing makes {name} fire");
         assert!(page.contains(&format!("| `{name}` |")), "{name}");
     }
+    assert!(alerts > 0, "the file has no alerts");
 }
 
 /// Returns the response of `/metrics`.

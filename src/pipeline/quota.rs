@@ -15,29 +15,23 @@ pub(super) fn share(source: &dyn Source, store: &Store, clock: &SharedClock) {
     let Some(id) = source.shared_quota() else {
         return;
     };
-    let shared = Arc::new((store.clone(), clock.clone(), id));
-    let for_hold = shared.clone();
+    let reserving = Arc::new((store.clone(), clock.clone(), id));
+    let throttling = reserving.clone();
     source.http().share_quota(SharedQuota {
         reserve: Box::new(move |terms| {
-            let shared = shared.clone();
+            let shared = reserving.clone();
             Box::pin(async move {
                 let (store, clock, id) = &*shared;
-                store
-                    .quotas()
-                    .reserve_request(id, terms, clock.now())
-                    .await
-                    .map_err(failed)
+                let reserved = store.quotas().reserve_request(id, terms, clock.now()).await;
+                reserved.map_err(failed)
             })
         }),
         throttle: Box::new(move |wait| {
-            let shared = for_hold.clone();
+            let shared = throttling.clone();
             Box::pin(async move {
                 let (store, clock, id) = &*shared;
-                store
-                    .quotas()
-                    .throttle_quota(id, wait, clock.now())
-                    .await
-                    .map_err(failed)
+                let throttled = store.quotas().throttle_quota(id, wait, clock.now()).await;
+                throttled.map_err(failed)
             })
         }),
     });

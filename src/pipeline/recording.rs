@@ -33,14 +33,23 @@ pub struct RunRecord {
     pub error: Option<String>,
 }
 
-/// The result of a stage for its record: status, counts, and one entry per topic.
-type StageResult = (RunStatus, RunCounts, Value);
+/// The result of a stage, for its record.
+pub(super) struct StageResult {
+    /// True if the stage did all of its work.
+    is_complete: bool,
+    counts: RunCounts,
+    /// One entry per topic; empty for stages without topics.
+    pub(super) outcomes: Value,
+}
 
-pub(super) fn done_if(is_complete: bool) -> RunStatus {
-    if is_complete {
-        RunStatus::Done
-    } else {
-        RunStatus::Partial
+impl StageResult {
+    /// Creates the result of a stage without topics.
+    pub(super) fn new(is_complete: bool, counts: RunCounts) -> Self {
+        Self {
+            is_complete,
+            counts,
+            outcomes: json!([]),
+        }
     }
 }
 
@@ -63,12 +72,8 @@ impl Context {
             }
             Ok(()) => {}
         }
-        let now = self.clock.now().into();
-        let id = self
-            .store
-            .runs()
-            .begin_run(stage, &self.worker, now)
-            .await?;
+        let (runs, now) = (self.store.runs(), self.clock.now().into());
+        let id = runs.begin_run(stage, &self.worker, now).await?;
         if let Some(scheduled_run) = self.scheduled_run {
             self.store.schedules().link_run(id, scheduled_run).await?;
         }
@@ -94,7 +99,7 @@ impl Context {
             // Heartbeats run concurrently with the work and are dropped with it, so they end with the run.
             never = heartbeat::send_heartbeats(self, id) => match never {},
         };
-        let (status, counts, outcomes) = result_of(&mut report);
+        let result = result_of(&mut report);
         let error = match &ended {
             Ok(ended) => ended.as_ref().err().map(ToString::to_string),
             Err(_) => Some("it panicked, see the log".to_owned()),
@@ -104,11 +109,12 @@ impl Context {
             Ok(Err(error)) if error.kind() == FailureKind::Temporary => RunStatus::Partial,
             Ok(Err(_)) | Err(_) => RunStatus::Failed,
             Ok(Ok(())) if self.stop.is_cancelled() => RunStatus::Stopped,
-            Ok(Ok(())) => status,
+            Ok(Ok(())) if result.is_complete => RunStatus::Done,
+            Ok(Ok(())) => RunStatus::Partial,
         };
-        let stored = json!(counts);
+        let (counts, outcomes) = (json!(result.counts), &result.outcomes);
         let written = tokio::select! {
-            written = self.store.runs().finish_run(id, status, &stored, &outcomes, error.as_deref(), now()) => written,
+            written = self.store.runs().finish_run(id, status, &counts, outcomes, error.as_deref(), now()) => written,
             () = heartbeat::stop_grace_over(&self.stop) => Err(StoreError::NotResponding),
         };
         // With the WAL checkpointed, a copy of the SQLite file contains this run.
@@ -126,8 +132,8 @@ impl Context {
             id,
             stage,
             status,
-            counts,
-            outcomes,
+            counts: result.counts,
+            outcomes: result.outcomes,
             error,
         });
         // The run's error takes precedence over an error in recording it.

@@ -51,14 +51,12 @@ fn entry(keys: ScheduleKeys) -> Result<ScheduleEntry, String> {
         let text = "it has no `stages`: add the commands that it runs, as in stages = [\"collect\", \"classify\"]";
         return Err(text.to_owned());
     }
+    let stages: Result<_, _> = lines.iter().map(|line| stage(line)).collect();
     let timeout = keys.timeout.map(|text| timeout(&text)).transpose();
     Ok(ScheduleEntry {
         name: keys.name,
         timetable,
-        stages: lines
-            .iter()
-            .map(|line| stage(line))
-            .collect::<Result<_, _>>()?,
+        stages: stages?,
         timeout: timeout.map_err(|why| format!("`timeout`: {why}"))?,
     })
 }
@@ -90,6 +88,7 @@ fn stage(line: &str) -> Result<Vec<String>, String> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::time::Duration;
 
     use crate::pipeline_file::Pipeline;
     use topicmill_core::Listing;
@@ -116,10 +115,7 @@ mod tests {
         assert_eq!(often.timeout, None);
         assert_eq!(often.stages, [["collect", "--source", "arctic-shift"]]);
         assert_eq!(nightly.timetable.to_string(), "30 3 * * * Europe/Berlin");
-        assert_eq!(
-            nightly.timeout.map(|timeout| timeout.as_secs()),
-            Some(7_200)
-        );
+        assert_eq!(nightly.timeout, Some(Duration::from_hours(2)));
     }
 
     #[test]

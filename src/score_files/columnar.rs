@@ -9,8 +9,9 @@ use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
+use super::json_lines::{lines_of, members, plain};
 use super::kept_columns::free_name;
-use super::output::{OutputLayout, lines_of, members, plain};
+use super::output::OutputLayout;
 use super::{FileJob, FilesError, write_error};
 use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};
 use topicmill_tables::ParquetFault;
@@ -120,37 +121,35 @@ fn push(cells: &mut ColumnCells, json: Option<&str>) -> usize {
     }
 }
 
-type Lines<'a> = &'a mut dyn Iterator<Item = io::Result<String>>;
-
-/// Reads rows into columns, up to `rows` rows or `bytes` bytes of text. Returns the number of rows and the columns.
+/// Reads the next rows into columns until `is_full` accepts the number of rows and of bytes of text. Returns the number
+/// of rows and the columns.
 fn gather(
     columns: &[OutputColumn],
-    lines: Lines<'_>,
-    rows: usize,
-    bytes: usize,
+    lines: &mut impl Iterator<Item = io::Result<String>>,
+    is_full: impl Fn(usize, usize) -> bool,
 ) -> io::Result<(usize, Vec<ColumnCells>)> {
     let new = |column: &OutputColumn| ColumnCells::new(column.described().1);
     let mut gathered: Vec<ColumnCells> = columns.iter().map(new).collect();
     let names = columns.iter().map(|column| column.name.as_str());
-    let places: HashMap<&str, usize> = names.zip(0..).collect();
-    let (mut count, mut held) = (0, 0);
-    while count < rows && held < bytes {
+    let indices: HashMap<&str, usize> = names.zip(0..).collect();
+    let (mut rows, mut text_bytes) = (0, 0);
+    while !is_full(rows, text_bytes) {
         let Some(line) = lines.next().transpose()? else {
             break;
         };
-        let mut of_row = vec![None; columns.len()];
         let members = members(&line)?;
+        let mut values = vec![None; columns.len()];
         for (name, value) in &members.0 {
-            if let Some(place) = places.get(name.as_str()) {
-                of_row[*place] = Some(value.get());
+            if let Some(index) = indices.get(name.as_str()) {
+                values[*index] = Some(value.get());
             }
         }
-        for (cells, value) in gathered.iter_mut().zip(of_row) {
-            held += push(cells, value);
+        for (cells, value) in gathered.iter_mut().zip(values) {
+            text_bytes += push(cells, value);
         }
-        count += 1;
+        rows += 1;
     }
-    Ok((count, gathered))
+    Ok((rows, gathered))
 }
 
 /// Converts a file of JSON lines.
@@ -158,12 +157,13 @@ pub(super) fn write(lines: &File, to: File, columns: &[OutputColumn]) -> io::Res
     let described = columns.iter().map(OutputColumn::described);
     let mut writer = ParquetWriter::new(BufWriter::new(to), "schema", described, &[])?;
     let mut rows = lines_of(lines)?;
+    let is_full = |rows: usize, bytes: usize| rows >= GROUP_ROWS || bytes >= GROUP_BYTES;
     loop {
-        let (count, gathered) = gather(columns, &mut rows, GROUP_ROWS, GROUP_BYTES)?;
+        let (count, cells) = gather(columns, &mut rows, is_full)?;
         if count == 0 {
             return Ok(writer.finish()?.into_inner()?);
         }
-        writer.write_group(gathered.into_iter().map(Some))?;
+        writer.write_group(cells.into_iter().map(Some))?;
     }
 }
 
@@ -213,7 +213,8 @@ pub(super) fn write_next_to_copies(
         for (group, count) in source.group_rows().enumerate() {
             let damaged = |why| FilesError::from_table(input, ParquetFault::damaged(why).into());
             let count = usize::try_from(count).map_err(|_| damaged("no rows"))?;
-            let (filled, cells) = gather(&added, &mut rows, count, usize::MAX).map_err(&failed)?;
+            let is_full = |rows: usize, _: usize| rows == count;
+            let (filled, cells) = gather(&added, &mut rows, is_full).map_err(&failed)?;
             if filled != count {
                 return Err(damaged("it has fewer rows than its metadata states"));
             }

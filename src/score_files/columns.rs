@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{FilesError, Reading};
+use crate::config::toml_text::nearest;
 use topicmill_core::reddit;
 use topicmill_tables::{Cell, Row};
 
@@ -55,30 +56,11 @@ impl InputColumns {
             }
         }
         let id = reading.id.clone().or_else(|| find(names, "id"));
-        let texts = requested_texts(reading)
-            .or_else(|| guess_texts(names))
-            .or_else(|| {
-                let mut others = names.iter().filter(|name| id.as_deref() != Some(&***name));
-                match (others.next(), others.next()) {
-                    (Some(only), None) => Some(Texts::Joined(vec![only.to_string()])),
-                    _ => None,
-                }
-            });
-        if let [only] = names
-            && requested_texts(reading).is_none()
-            && is_prose(only)
-        {
-            let why = format!(
-                "its first line looks like text, not like the name of a column; if there is no header line, add \
-                 `--format txt`, otherwise name the column with `--text '{only}'`"
-            );
-            return Err(FilesError::Input(path.to_owned(), why));
-        }
-        let texts = texts.ok_or_else(|| {
-            let columns = listed(names);
-            let why = format!("name the text column with `--text COLUMN`; the file has {columns}");
-            FilesError::Input(path.to_owned(), why)
-        })?;
+        let texts = match requested_texts(reading) {
+            Some(texts) => texts,
+            None => detect_texts(names, id.as_deref())
+                .map_err(|why| FilesError::Input(path.to_owned(), why))?,
+        };
         Ok(Self {
             texts,
             id,
@@ -103,16 +85,19 @@ impl InputColumns {
         }
     }
 
-    /// Returns the columns that are needed to score.
-    pub(super) fn needed(&self) -> Vec<&str> {
-        let mut needed = match &self.texts {
+    fn text_columns(&self) -> Vec<&str> {
+        match &self.texts {
             Texts::Joined(names) => names.iter().map(String::as_str).collect(),
             Texts::Post { title, body } => {
-                let mut texts = vec![title.as_str()];
-                texts.extend(body.as_deref());
-                texts
+                let columns = [title].into_iter().chain(body);
+                columns.map(String::as_str).collect()
             }
-        };
+        }
+    }
+
+    /// Returns the columns that are needed to score.
+    pub(super) fn needed(&self) -> Vec<&str> {
+        let mut needed = self.text_columns();
         needed.extend(self.id.as_deref());
         needed
     }
@@ -124,13 +109,11 @@ impl InputColumns {
 
     /// Logs the detected columns.
     pub(super) fn log(&self, path: &Path, format: &str) {
-        let mut texts = self.needed();
-        texts.truncate(texts.len() - usize::from(self.id.is_some()));
         let id = match &self.id {
             Some(id) => format!("`{id}`"),
             None => "the row number".to_owned(),
         };
-        let (path, text) = (path.display(), texts.join("`, `"));
+        let (path, text) = (path.display(), self.text_columns().join("`, `"));
         tracing::info!("reading {path} as {format}: the text is `{text}`, the id is {id}");
     }
 
@@ -141,25 +124,25 @@ impl InputColumns {
 
     /// Returns the text of a row, or an error message.
     pub(super) fn text(&self, row: &Row) -> Result<String, String> {
-        let of_row;
+        let row_texts;
         let texts = if self.is_per_row {
             let names: Vec<Arc<str>> = row.cells.iter().map(|(name, _)| name.clone()).collect();
-            of_row = guess_texts(&names).ok_or("has neither `text` nor `title`")?;
-            &of_row
+            row_texts = guess_texts(&names).ok_or("has neither `text` nor `title`")?;
+            &row_texts
         } else {
             &self.texts
         };
         match texts {
-            Texts::Joined(names) => self.joined(row, names),
+            Texts::Joined(names) => self.text_of_columns(row, names),
             Texts::Post { title, body } => {
                 let body = body.as_ref().map(|body| cell_text(row, body)).transpose()?;
                 let parts = [cell_text(row, title)?, body.flatten()];
-                self.whole(&parts.map(Option::unwrap_or_default), "title")
+                self.join_parts(&parts.map(Option::unwrap_or_default), "title")
             }
         }
     }
 
-    fn joined(&self, row: &Row, names: &[String]) -> Result<String, String> {
+    fn text_of_columns(&self, row: &Row, names: &[String]) -> Result<String, String> {
         let mut parts = Vec::new();
         for name in names {
             if row.cell(name).is_none() {
@@ -176,21 +159,21 @@ impl InputColumns {
             }
         }
         let present: Vec<String> = parts.into_iter().flatten().collect();
-        self.whole(&present, &names.join("`, `"))
+        self.join_parts(&present, &names.join("`, `"))
     }
 
-    /// Joins a row's text parts; returns an error message if there is nothing to score.
-    fn whole(&self, parts: &[String], names: &str) -> Result<String, String> {
-        let whole = if self.reddit_text {
+    /// Joins a row's text parts; returns an error message about the columns `names` if there is nothing to score.
+    fn join_parts(&self, parts: &[String], names: &str) -> Result<String, String> {
+        let joined = if self.reddit_text {
             // `import` reads files as HTML-escaped as well.
-            let seen =
+            let displayed =
                 |part: &String| reddit::reddit_text(&reddit::decode_entities(part)).into_owned();
-            reddit::join_parts(parts.iter().map(seen))
+            reddit::join_parts(parts.iter().map(displayed))
         } else {
             reddit::join_parts(parts.iter())
         };
-        if !whole.is_empty() {
-            Ok(whole)
+        if !joined.is_empty() {
+            Ok(joined)
         } else if parts.iter().any(|part| reddit::is_placeholder(part)) {
             Err(format!(
                 "has only a placeholder for removed text in `{names}`"
@@ -208,6 +191,29 @@ fn is_prose(name: &str) -> bool {
 
 fn requested_texts(reading: &Reading) -> Option<Texts> {
     (!reading.text.is_empty()).then(|| Texts::Joined(reading.text.clone()))
+}
+
+/// Returns the text columns of a table with a header line, or an error message.
+fn detect_texts(names: &[Arc<str>], id: Option<&str>) -> Result<Texts, String> {
+    if let [only] = names
+        && is_prose(only)
+    {
+        return Err(format!(
+            "its first line looks like text, not like the name of a column; if there is no header line, add \
+             `--format txt`, otherwise name the column with `--text '{only}'`"
+        ));
+    }
+    if let Some(texts) = guess_texts(names) {
+        return Ok(texts);
+    }
+    let mut others = names.iter().filter(|name| id != Some(&***name));
+    if let (Some(only), None) = (others.next(), others.next()) {
+        return Ok(Texts::Joined(vec![only.to_string()]));
+    }
+    let columns = listed(names);
+    Err(format!(
+        "name the text column with `--text COLUMN`; the file has {columns}"
+    ))
 }
 
 /// Finds a column by name, preferring an exact match over a case-insensitive one.
@@ -287,18 +293,8 @@ fn listed(names: &[Arc<str>]) -> String {
 }
 
 fn no_column(path: &Path, name: &str, names: &[Arc<str>]) -> FilesError {
-    let likeness = |other: &str| {
-        let (a, b) = (name.to_lowercase(), other.to_lowercase());
-        strsim::jaro_winkler(&a, &b)
-    };
-    let nearest = names
-        .iter()
-        .map(|other| (likeness(other), other))
-        .filter(|(likeness, _)| *likeness > 0.7)
-        .max_by(|a, b| a.0.total_cmp(&b.0));
-    let meant = nearest.map_or(String::new(), |(_, name)| {
-        format!(" (did you mean `{name}`?)")
-    });
+    let meant = nearest(name, names.iter().map(|known| &**known));
+    let meant = meant.map_or(String::new(), |meant| format!(" (did you mean `{meant}`?)"));
     let columns = listed(names);
     let why = format!("there is no `{name}` column{meant}; the file has {columns}");
     FilesError::Input(path.to_owned(), why)

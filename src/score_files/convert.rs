@@ -7,7 +7,8 @@ use std::fs::File;
 use std::io::{self, Write};
 
 use super::columnar::{self, Inferred, OutputColumn};
-use super::output::{OutputLayout, lines_of, members, plain};
+use super::json_lines::{lines_of, members, plain};
+use super::output::OutputLayout;
 use super::{FileJob, FilesError, write_error};
 use topicmill_tables::csv::CsvWriter;
 use topicmill_tables::{TableFormat, bytes};
@@ -19,14 +20,14 @@ pub(super) fn convert(
     layout: &OutputLayout,
     job: &FileJob,
 ) -> Result<File, FilesError> {
-    if layout.is_copied() {
+    if layout.is_copied {
         return columnar::write_next_to_copies(lines, to, layout, job);
     }
     let converted = match layout.format {
         TableFormat::Parquet => {
             infer_columns(lines, layout).and_then(|columns| columnar::write(lines, to, &columns))
         }
-        _ => bytes::compress(to, layout.packing, |out| write(lines, layout, out)),
+        _ => bytes::compress(to, layout.compression, |out| write(lines, layout, out)),
     };
     converted.map_err(write_error(&job.output))
 }

@@ -47,19 +47,9 @@ pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
             continue;
         }
         match path.metadata() {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                return Err(missing(path));
-            }
-            Ok(meta) if meta.is_dir() => {
-                let files = path.join("*.ndjson");
-                let why = format!(
-                    "it is a folder; name the files in it, such as `{}`",
-                    files.display()
-                );
-                return Err(FilesError::Input(path.clone(), why));
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(missing(path)),
             Ok(meta) if !meta.is_file() => {}
-            _ => drop(open(job, path, false)?),
+            _ => drop(open(job, path, Columns::All)?),
         }
     }
     Ok(())
@@ -71,19 +61,26 @@ pub(super) fn delimiter(job: &FileJob) -> Option<u8> {
     if !path.is_file() {
         return None;
     }
-    let (table, _) = open(job, path, false).ok()?;
+    let (table, _) = open(job, path, Columns::All).ok()?;
     match table.format {
         TableFormat::Csv => table.delimiter,
         _ => None,
     }
 }
 
-/// Opens an input, and detects its columns if it has a header line. With `copied`, reads only the Parquet columns that
-/// are needed to score.
+/// The columns of an input to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Columns {
+    All,
+    /// Only those that are needed to score.
+    Needed,
+}
+
+/// Opens an input, and detects its text and id columns if it has a header line.
 fn open(
     job: &FileJob,
     path: &Path,
-    copied: bool,
+    columns_read: Columns,
 ) -> Result<(OpenTable, Option<InputColumns>), FilesError> {
     let failed = |source: TableError| FilesError::from_table(path, source);
     let reading = &job.reading;
@@ -95,9 +92,9 @@ fn open(
     };
     let columns = InputColumns::from_names(names, reading, path)?;
     let needed = columns.needed();
-    let is_read = |name: &str| !copied || needed.contains(&name);
-    let read: Vec<usize> = (0..names.len()).filter(|at| is_read(&names[*at])).collect();
-    table.rows.select(&read).map_err(failed)?;
+    let is_read = |name: &str| columns_read == Columns::All || needed.contains(&name);
+    let selected: Vec<usize> = (0..names.len()).filter(|i| is_read(&names[*i])).collect();
+    table.rows.select(&selected).map_err(failed)?;
     Ok((table, Some(columns)))
 }
 
@@ -123,14 +120,17 @@ pub(super) fn read(order: &ReadOrder<'_>, windows: &SyncSender<Result<TextWindow
         texts: Vec::new(),
         bytes: 0,
     };
-    if let Err(Some(error)) = reader.run() {
+    if let Err(Interrupted::Failed(error)) = reader.run() {
         // If the receiver is gone, an earlier error is already being reported.
         let _ = windows.send(Err(error));
     }
 }
 
-/// The reason why reading ended early: an error, or `None` if the receiver is gone.
-type Interrupted = Option<FilesError>;
+/// The reason why reading ended early.
+enum Interrupted {
+    Failed(FilesError),
+    ReceiverGone,
+}
 
 struct WindowReader<'a> {
     order: &'a ReadOrder<'a>,
@@ -138,6 +138,7 @@ struct WindowReader<'a> {
     /// Number of rows read so far.
     rows_read: u64,
     kept: KeptColumns,
+    /// The rows of the current window.
     entries: Vec<Entry>,
     texts: Vec<String>,
     bytes: usize,
@@ -146,12 +147,30 @@ struct WindowReader<'a> {
 impl WindowReader<'_> {
     fn run(&mut self) -> Result<(), Interrupted> {
         let order = self.order;
-        for (at, path) in order.job.inputs.iter().enumerate() {
-            let (table, columns) = open(order.job, path, order.layout.is_copied()).map_err(Some)?;
+        let columns_read = if order.layout.is_copied {
+            Columns::Needed
+        } else {
+            Columns::All
+        };
+        for (input, path) in order.job.inputs.iter().enumerate() {
+            let opened = open(order.job, path, columns_read);
+            let (mut table, mut columns) = opened.map_err(Interrupted::Failed)?;
             if let Some(columns) = &columns {
                 columns.log(path, table.format.name());
             }
-            self.read_rows(at, path, table, columns)?;
+            let failed = |error| Interrupted::Failed(FilesError::from_table(path, error));
+            while let Some(row) = table.rows.next_row().map_err(failed)? {
+                // Without a header line, the columns are detected from the first object.
+                let columns = columns.get_or_insert_with(|| {
+                    let columns = InputColumns::from_row(&row, &order.job.reading);
+                    columns.log(path, table.format.name());
+                    columns
+                });
+                self.add_row(input, &row, columns);
+                if self.entries.len() >= order.size || self.bytes >= MAX_WINDOW_BYTES {
+                    self.send()?;
+                }
+            }
         }
         if self.entries.is_empty() {
             Ok(())
@@ -160,50 +179,15 @@ impl WindowReader<'_> {
         }
     }
 
-    fn read_rows(
-        &mut self,
-        at: usize,
-        path: &Path,
-        mut table: OpenTable,
-        mut columns: Option<InputColumns>,
-    ) -> Result<(), Interrupted> {
-        let order = self.order;
-        let failed = |error| Some(FilesError::from_table(path, error));
-        while let Some(row) = table.rows.next_row().map_err(failed)? {
-            self.rows_read += 1;
-            // Without a header line, the columns are detected from the first object.
-            let columns = columns.get_or_insert_with(|| {
-                let columns = InputColumns::from_row(&row, &order.job.reading);
-                columns.log(path, table.format.name());
-                columns
-            });
-            self.add_row(at, row, columns);
-            if self.entries.len() >= order.size || self.bytes >= MAX_WINDOW_BYTES {
-                self.send()?;
-            }
-        }
-        Ok(())
-    }
-
-    fn add_row(&mut self, input: usize, mut row: Row, columns: &InputColumns) {
+    fn add_row(&mut self, input: usize, row: &Row, columns: &InputColumns) {
+        self.rows_read += 1;
+        let id = columns.id(row);
         let number = columns.has_row_numbers().then_some(self.rows_read);
-        let id = columns.id(&row);
-        if let Ok(Some(id)) = &id {
-            self.kept.warn_if_duplicate(id, row.line);
-        }
-        let layout = self.order.layout;
-        let mut kept = match (number, &id) {
-            _ if layout.keeps_columns() => self.kept.members(&row, number),
-            (Some(number), _) => format!("\"id\":{number}"),
-            (None, Ok(Some(id))) if !layout.is_copied() => format!("\"id\":{id}"),
-            (None, _) => String::new(),
-        };
-        if kept.is_empty() && !layout.is_copied() {
-            kept.push_str("\"id\":null");
-        }
-        let text = match row.problem.take() {
-            Some(problem) => Err(problem),
-            None => id.and_then(|_| columns.text(&row)),
+        let known_id = id.as_ref().ok().and_then(Option::as_deref);
+        let kept = self.kept_members(row, known_id, number);
+        let text = match &row.problem {
+            Some(problem) => Err(problem.clone()),
+            None => id.and_then(|_| columns.text(row)),
         };
         let problem = match text {
             Ok(text) => {
@@ -222,6 +206,27 @@ impl WindowReader<'_> {
         });
     }
 
+    /// Returns the members of the output object that come from the input: its columns, or else only its id. `number` is
+    /// the row's number if that is its id.
+    fn kept_members(&mut self, row: &Row, id: Option<&str>, number: Option<u64>) -> String {
+        let layout = self.order.layout;
+        let kept = if layout.keeps_columns() {
+            self.kept.members(row, number)
+        } else if let Some(number) = number {
+            format!("\"id\":{number}")
+        } else if let Some(id) = id
+            && !layout.is_copied
+        {
+            format!("\"id\":{id}")
+        } else {
+            String::new()
+        };
+        if kept.is_empty() && !layout.is_copied {
+            return "\"id\":null".to_owned();
+        }
+        kept
+    }
+
     /// Sends the current window.
     fn send(&mut self) -> Result<(), Interrupted> {
         self.bytes = 0;
@@ -229,9 +234,11 @@ impl WindowReader<'_> {
         let encoded = self.order.encoder.encode(&plain);
         let window = TextWindow {
             entries: std::mem::take(&mut self.entries),
-            texts: encoded.map_err(|error| Some(LabelerError::from(error).into()))?,
+            texts: encoded
+                .map_err(|error| Interrupted::Failed(LabelerError::from(error).into()))?,
             plain: if self.order.plain { plain } else { Vec::new() },
         };
-        self.windows.send(Ok(window)).map_err(|_| None)
+        let sent = self.windows.send(Ok(window));
+        sent.map_err(|_| Interrupted::ReceiverGone)
     }
 }

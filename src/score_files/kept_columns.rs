@@ -1,16 +1,12 @@
 //! Selects and names the input columns that the output keeps.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use topicmill_tables::{Row, json};
 
 /// Prefix for an input column whose name an output column uses.
 const RENAMED: &str = "input_";
-
-/// Maximum number of ids that are remembered to detect duplicates. They take 16 MiB.
-const REMEMBERED_IDS: usize = 1 << 20;
 
 /// Writes the input columns as members of a JSON object, renamed if they collide with output columns.
 pub(super) struct KeptColumns {
@@ -19,8 +15,6 @@ pub(super) struct KeptColumns {
     reserved: HashSet<String>,
     /// The JSON name in the output, by input name.
     names: HashMap<Arc<str>, String>,
-    /// Hashes of the ids seen so far; `None` after the first duplicate.
-    ids: Option<HashSet<u64>>,
 }
 
 impl KeptColumns {
@@ -29,7 +23,6 @@ impl KeptColumns {
         Self {
             reserved: reserved.iter().cloned().collect(),
             names: HashMap::new(),
-            ids: Some(HashSet::new()),
         }
     }
 
@@ -52,22 +45,6 @@ impl KeptColumns {
             cell.write_json(&mut out);
         }
         out
-    }
-
-    /// Warns about the first duplicate id. Duplicates are allowed because the order of rows is kept.
-    pub(super) fn warn_if_duplicate(&mut self, id: &str, line: u64) {
-        let mut hasher = DefaultHasher::new();
-        id.hash(&mut hasher);
-        let Some(ids) = &mut self.ids else { return };
-        // Hashes are stored because ids may be long. A collision only causes a wrong warning.
-        if ids.len() < REMEMBERED_IDS && !ids.insert(hasher.finish()) {
-            tracing::warn!(
-                line,
-                "the id of a row is not unique: an earlier row has the same one; both are scored and kept in order"
-            );
-            // One warning is enough, and this frees the memory.
-            self.ids = None;
-        }
     }
 }
 

@@ -1,16 +1,14 @@
-//! Formats results as JSON lines, and defines the output columns.
+//! Defines the format and columns of the output, formats results as JSON lines, and checks the output's path.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Seek};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
 use super::{FileJob, FilesError};
-use topicmill_core::{LabelSet, Scores};
+use topicmill_core::LabelSet;
 use topicmill_score::TextResult;
-use topicmill_tables::json::Members;
 use topicmill_tables::{Compression, TableFormat, bytes};
 
 /// The columns that are added to every output, in this order.
@@ -20,13 +18,13 @@ const ADDED: [&str; 5] = ["label", "score", "margin", "abstained", "outcome"];
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct OutputLayout {
     pub(super) format: TableFormat,
-    pub(super) packing: Compression,
+    pub(super) compression: Compression,
     /// The delimiter for CSV and TSV.
     pub(super) delimiter: u8,
     /// The score columns in a table, if requested.
-    pub(super) score_columns: Vec<String>,
-    /// True if all inputs are Parquet files with the same schema, whose columns are copied.
-    is_copied: bool,
+    score_columns: Vec<String>,
+    /// True if all inputs are Parquet files with the same schema, whose columns are copied from file to file.
+    pub(super) is_copied: bool,
     drops_columns: bool,
 }
 
@@ -39,8 +37,7 @@ impl OutputLayout {
         delimiter: Option<u8>,
         is_copied: bool,
     ) -> Self {
-        let (named, packing) = TableFormat::from_path(&job.output);
-        let format = match job.writing.format.or(named) {
+        let format = match requested_format(job) {
             None | Some(TableFormat::Text) => TableFormat::Ndjson,
             Some(format) => format,
         };
@@ -51,7 +48,7 @@ impl OutputLayout {
         let drops_columns = job.writing.drop_columns;
         let mut layout = Self {
             format,
-            packing,
+            compression: Compression::from_path(&job.output),
             delimiter,
             score_columns: Vec::new(),
             is_copied: is_copied && format == TableFormat::Parquet && !drops_columns,
@@ -73,12 +70,7 @@ impl OutputLayout {
 
     /// Returns true if the JSON lines are the output, without conversion.
     pub(super) fn is_lines(&self) -> bool {
-        self.format == TableFormat::Ndjson && self.packing == Compression::Plain
-    }
-
-    /// Returns true if input columns are copied from file to file.
-    pub(super) fn is_copied(&self) -> bool {
-        self.is_copied
+        self.format == TableFormat::Ndjson && self.compression == Compression::Plain
     }
 
     /// Returns true if the lines contain the input columns.
@@ -106,15 +98,33 @@ impl OutputLayout {
 
     /// Formats the line for a scored text. `kept` contains the members of the object that come first.
     pub(super) fn result_line(&self, kept: &str, set: &LabelSet, result: &TextResult) -> String {
-        let mut object = result_members(set, result);
-        if !self.is_json() {
-            object.remove("scores");
-            object.remove("logits");
-            for (name, score) in self.score_columns.iter().zip(&result.scores.scores) {
-                object.insert(name.clone(), json!(score));
-            }
+        let scores = &result.scores;
+        let best = &set.labels[scores.best].slug;
+        let mut row = json!({
+            // An abstention has no label; the best score is still in `scores`.
+            "label": (!scores.is_abstention()).then_some(best),
+            "score": scores.scores[scores.best],
+            "margin": scores.margin,
+            "abstained": scores.is_abstention(),
+            "outcome": scores.outcome.word(best),
+        });
+        if self.is_json() {
+            let slugs = || set.labels.iter().map(|label| label.slug.clone());
+            let by_label: Map<String, Value> = slugs()
+                .zip(scores.scores.iter().map(|score| json!(score)))
+                .collect();
+            row["scores"] = by_label.into();
+            let by_label: Map<String, Value> = slugs()
+                .zip(&result.raw)
+                .filter(|(_, logits)| !logits.is_empty()) // A shortlist left the label out.
+                .map(|(slug, logits)| (slug, json!(logits)))
+                .collect();
+            row["logits"] = by_label.into();
         }
-        line(kept, object)
+        for (name, score) in self.score_columns.iter().zip(&scores.scores) {
+            row[name.as_str()] = json!(score);
+        }
+        line(kept, &row)
     }
 
     /// Formats the line for a text that failed. `input` is set if there are several inputs.
@@ -125,18 +135,17 @@ impl OutputLayout {
         number: u64,
         problem: &str,
     ) -> String {
-        let mut object = Map::new();
+        let mut row = json!({});
         if self.is_json() {
             if let Some(input) = input {
-                object.insert("input".into(), json!(input.to_string_lossy()));
+                row["input"] = json!(input.to_string_lossy());
             }
-            object.insert("line".into(), json!(number));
-            object.insert("error".into(), json!(problem));
+            row["line"] = json!(number);
+            row["error"] = json!(problem);
         } else {
-            let message = format!("{} {problem}", place(input, number));
-            object.insert("error".into(), json!(message));
+            row["error"] = json!(format!("{} {problem}", place(input, number)));
         }
-        line(kept, object)
+        line(kept, &row)
     }
 }
 
@@ -148,42 +157,17 @@ pub(super) fn place(input: Option<&Path>, line: u64) -> String {
     }
 }
 
-fn line(kept: &str, object: Map<String, Value>) -> String {
-    let ours = Value::Object(object).to_string();
+/// Formats a line: the members that come from the input, then those of `row`.
+fn line(kept: &str, row: &Value) -> String {
+    let added = row.to_string();
     let comma = if kept.is_empty() { "" } else { "," };
-    format!("{{{kept}{comma}{}", &ours[1..])
+    format!("{{{kept}{comma}{}", &added[1..])
 }
 
-/// Builds the object members for a scored text.
-fn result_members(set: &LabelSet, result: &TextResult) -> Map<String, Value> {
-    let slugs = || set.labels.iter().map(|label| label.slug.clone());
-    let scores: Map<String, Value> = slugs()
-        .zip(result.scores.scores.iter().map(|score| json!(score)))
-        .collect();
-    let logits: Map<String, Value> = slugs()
-        .zip(&result.raw)
-        .filter(|(_, row)| !row.is_empty()) // A shortlist left the label out.
-        .map(|(slug, row)| (slug, json!(row)))
-        .collect();
-    // An abstention has no label; the best score is still in `scores`.
-    let label = (!result.scores.is_abstention()).then(|| &set.labels[result.scores.best].slug);
-    let Value::Object(members) = json!({
-        "label": label,
-        "score": result.scores.scores[result.scores.best],
-        "margin": result.scores.margin,
-        "abstained": result.scores.is_abstention(),
-        "outcome": outcome(set, &result.scores),
-        "scores": scores,
-        "logits": logits,
-    }) else {
-        unreachable!("it is written as an object")
-    };
-    members
-}
-
-/// Returns the label's slug, `other` or `unsure`.
-fn outcome<'a>(set: &'a LabelSet, scores: &Scores) -> &'a str {
-    scores.outcome.word(&set.labels[scores.best].slug)
+/// Returns the output format from the options or, failing that, from the file extension.
+fn requested_format(job: &FileJob) -> Option<TableFormat> {
+    let format = job.writing.format;
+    format.or_else(|| TableFormat::from_path(&job.output))
 }
 
 /// Checks the output as far as possible before any work is done.
@@ -191,6 +175,11 @@ pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
     let output = &job.output;
     if bytes::is_stdin(output) {
         return Ok(());
+    }
+    let is_parquet = requested_format(job) == Some(TableFormat::Parquet);
+    if is_parquet && Compression::from_path(output) != Compression::Plain {
+        let why = "Parquet compresses its columns itself; choose a name that ends in `.parquet`";
+        return Err(FilesError::Output(output.clone(), why));
     }
     let Ok(real) = output.canonicalize() else {
         // A link without a target would fail only when the rows are written.
@@ -230,24 +219,4 @@ fn is_same(input: &Path, real: &Path) -> bool {
     // A hard link has a different path but the same inode.
     let inode = |path: &Path| path.metadata().ok().map(|file| (file.dev(), file.ino()));
     inode(input).is_some() && inode(input) == inode(real)
-}
-
-/// Returns the lines of a file, from its start.
-pub(super) fn lines_of(mut file: &File) -> io::Result<io::Lines<BufReader<&File>>> {
-    file.rewind()?;
-    Ok(BufReader::with_capacity(1 << 18, file).lines())
-}
-
-/// Parses a line that this program wrote.
-pub(super) fn members(line: &str) -> io::Result<Members> {
-    serde_json::from_str(line).map_err(io::Error::from)
-}
-
-/// Formats a JSON value for a text table: strings without quotes, null as empty, everything else as JSON.
-pub(super) fn plain(json: &str) -> String {
-    if json == "null" {
-        return String::new();
-    }
-    // Only a string parses as one.
-    serde_json::from_str(json).unwrap_or_else(|_| json.to_owned())
 }

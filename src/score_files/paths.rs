@@ -72,7 +72,7 @@ fn is_wanted(file: &Path, folder: &Path) -> bool {
         _ => false,
     };
     let below = file.strip_prefix(folder).unwrap_or(Path::new(""));
-    TableFormat::from_path(file).0 == Some(TableFormat::Parquet)
+    TableFormat::from_path(file) == Some(TableFormat::Parquet)
         && !below.components().any(starts_with_underscore)
 }
 

@@ -11,8 +11,8 @@ use topicmill_core::LabelSet;
 use topicmill_score::labeler::{Completion, Pairs, PreparedLabels};
 use topicmill_score::{Labeler, Shortlist, TextError, TextResult};
 
-/// Maximum number of failed rows whose error is logged.
-const SHOWN_REASONS: usize = 3;
+/// Maximum number of failed rows that are logged.
+const LOGGED_FAILURES: usize = 3;
 
 /// A run fails once this many rows have been tried and none could be scored.
 const MAX_FAILED_ROWS: u64 = 1_000;
@@ -48,16 +48,16 @@ pub(super) struct FileRun<'a> {
     pub(super) set: &'a LabelSet,
     pub(super) layout: &'a OutputLayout,
     pub(super) prepared: &'a PreparedLabels,
-    /// The small model, with its prepared labels.
-    pub(super) picking: Option<(PreparedLabels, &'a mut Shortlist)>,
+    /// The model that shortlists labels for the large one, with its prepared labels.
+    pub(super) shortlist: Option<(PreparedLabels, &'a mut Shortlist)>,
     pub(super) sink: Sink<'a>,
     pub(super) report: FileReport,
-    /// Number of errors logged so far.
-    pub(super) shown: usize,
-    /// The first error.
-    pub(super) reason: String,
-    /// True unless a row has no text.
-    pub(super) by_model: bool,
+    /// Number of failed rows logged so far.
+    pub(super) logged: usize,
+    /// Where and why the first row failed.
+    pub(super) first_failure: Option<String>,
+    /// True while every row has a text.
+    pub(super) all_have_text: bool,
 }
 
 type Scored = Result<TextResult, String>;
@@ -93,10 +93,10 @@ impl FileRun<'_> {
             progress(done);
         };
         // Texts for the large model: their index in the window, and the labels on the shortlist.
-        let (mut places, mut texts, mut pairs) = (Vec::new(), Vec::new(), Vec::new());
-        match &mut self.picking {
+        let (mut indices, mut texts, mut pairs) = (Vec::new(), Vec::new(), Vec::new());
+        match &mut self.shortlist {
             None => {
-                places.extend(0..window.texts.len());
+                indices.extend(0..window.texts.len());
                 texts = window.texts;
                 pairs.resize(texts.len(), Pairs::new());
             }
@@ -104,20 +104,20 @@ impl FileRun<'_> {
                 let Some(orders) = small.order(prepared, &window.plain, &[], stop)? else {
                     return Ok(Completion::Cancelled);
                 };
-                for (place, (text, order)) in window.texts.into_iter().zip(orders).enumerate() {
+                for (index, (text, order)) in window.texts.into_iter().zip(orders).enumerate() {
                     match order {
                         Ok(order) => {
-                            places.push(place);
+                            indices.push(index);
                             texts.push(text);
                             pairs.push(small.pairs(&order, self.set.labels.len(), self.prepared));
                         }
-                        Err(error) => finish(place, Err(error.to_string())),
+                        Err(error) => finish(index, Err(error.to_string())),
                     }
                 }
             }
         }
         let mut finish_scored = |text: usize, outcome: Result<_, TextError>| {
-            finish(places[text], outcome.map_err(|error| error.to_string()));
+            finish(indices[text], outcome.map_err(|error| error.to_string()));
         };
         let ended = self
             .labeler
@@ -146,7 +146,7 @@ impl FileRun<'_> {
                         .expect("each row without a problem has a text, and the labeler reports it")
                 }
                 Some(problem) => {
-                    self.by_model = false;
+                    self.all_have_text = false;
                     Err(problem.clone())
                 }
             };
@@ -170,13 +170,11 @@ impl FileRun<'_> {
         // If there is only one input, its name is omitted.
         let input = (self.job.inputs.len() > 1).then(|| self.job.inputs[entry.input].as_path());
         let message = format!("{} {problem}", output::place(input, entry.line));
-        if self.shown < SHOWN_REASONS {
-            self.shown += 1;
+        if self.logged < LOGGED_FAILURES {
+            self.logged += 1;
             tracing::warn!("a row cannot be scored: {message}");
         }
-        if self.reason.is_empty() {
-            self.reason = message;
-        }
+        self.first_failure.get_or_insert(message);
         self.layout
             .failure_line(&entry.kept, input, entry.line, problem)
     }
@@ -186,8 +184,8 @@ impl FileRun<'_> {
         FilesError::NothingScored {
             inputs: self.job.inputs.clone(),
             rows: self.report.lines,
-            reason: std::mem::take(&mut self.reason),
-            by_model: self.by_model,
+            reason: self.first_failure.take().unwrap_or_default(),
+            by_model: self.all_have_text,
         }
     }
 }

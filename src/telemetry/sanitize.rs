@@ -25,12 +25,12 @@ fn replacement(c: char) -> char {
 }
 
 fn sanitized(text: &str, is_kept: fn(char) -> bool) -> Cow<'_, str> {
-    let is_shown = |c: char| is_control_character(c) && !is_kept(c);
-    if !text.contains(is_shown) {
+    let is_replaced = |c: char| is_control_character(c) && !is_kept(c);
+    if !text.contains(is_replaced) {
         return Cow::Borrowed(text);
     }
-    let shown = |c| if is_shown(c) { replacement(c) } else { c };
-    Cow::Owned(text.chars().map(shown).collect())
+    let sanitize = |c| if is_replaced(c) { replacement(c) } else { c };
+    Cow::Owned(text.chars().map(sanitize).collect())
 }
 
 /// Sanitises multi-line text: keeps line breaks and tabs.
@@ -45,12 +45,7 @@ pub fn line(text: &str) -> Cow<'_, str> {
 
 /// Escapes control characters in JSON. The value does not change.
 pub fn json(text: &str) -> Cow<'_, str> {
-    // JSON escapes C0 itself. The others begin with one of these bytes, and a search for bytes is quick.
-    let bytes = text.as_bytes();
-    if memchr::memchr3(0x7f, 0xc2, 0xd8, bytes).is_none() && memchr::memchr(0xe2, bytes).is_none() {
-        return Cow::Borrowed(text);
-    }
-    // Outside strings JSON contains no control characters but these three.
+    // JSON escapes C0 itself, and contains no other control characters outside strings but these three.
     let is_escaped = |c: char| is_control_character(c) && !matches!(c, '\n' | '\t' | '\r');
     if !text.contains(is_escaped) {
         return Cow::Borrowed(text);

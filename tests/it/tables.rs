@@ -130,6 +130,7 @@ fn every_format_converts_to_every_other_with_equal_scores() {
         }
         assert_eq!(back.len(), 2);
     }
+    score(&program, "in.csv out.parquet.gz").expect_exit(2, "compresses its columns itself");
 }
 
 #[test]

@@ -7,6 +7,11 @@ use std::path::Path;
 use super::Compression;
 use super::lines::fill_buffer;
 
+/// A reader for raw bytes.
+pub type ByteReader = Box<dyn Read + Send>;
+/// A buffered reader for decoded text.
+pub type TextReader = Box<dyn BufRead + Send>;
+
 /// Size of the read buffer.
 const READ_BYTES: usize = 1 << 18;
 
@@ -59,17 +64,14 @@ pub fn decode_compressed(bytes: ByteReader) -> io::Result<(Compression, TextRead
     };
     // This peeks again because the decompressed text may start with a byte order mark.
     let (head, decompressed) = peek(decompressed)?;
+    let utf16 = |bytes: ByteReader, unit: CodeUnit| buffered(Utf16::new(bytes, unit));
     let text = match head[..] {
         [0xef, 0xbb, 0xbf, ..] => buffered(skip(decompressed, 3)?),
-        [0xff, 0xfe, ..] => buffered(Utf16::new(skip(decompressed, 2)?, u16::from_le_bytes)),
-        [0xfe, 0xff, ..] => buffered(Utf16::new(skip(decompressed, 2)?, u16::from_be_bytes)),
+        [0xff, 0xfe, ..] => utf16(skip(decompressed, 2)?, u16::from_le_bytes),
+        [0xfe, 0xff, ..] => utf16(skip(decompressed, 2)?, u16::from_be_bytes),
         // This is UTF-16 that has no byte order mark and begins with two ASCII characters.
-        [a, 0, b, 0, ..] if a != 0 && b != 0 => {
-            buffered(Utf16::new(decompressed, u16::from_le_bytes))
-        }
-        [0, a, 0, b, ..] if a != 0 && b != 0 => {
-            buffered(Utf16::new(decompressed, u16::from_be_bytes))
-        }
+        [a, 0, b, 0, ..] if a != 0 && b != 0 => utf16(decompressed, u16::from_le_bytes),
+        [0, a, 0, b, ..] if a != 0 && b != 0 => utf16(decompressed, u16::from_be_bytes),
         _ => buffered(decompressed),
     };
     Ok((compression, text))
@@ -95,32 +97,28 @@ pub fn compress(
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<File> {
     match compression {
-        Compression::Plain => {
-            let mut out = BufWriter::new(to);
-            write(&mut out)?;
-            Ok(out.into_inner()?)
-        }
+        Compression::Plain => write_buffered(to, write),
         Compression::Gzip => {
-            let mut out = flate2::write::GzEncoder::new(to, flate2::Compression::default());
-            write(&mut BufWriter::new(&mut out))?;
-            out.finish()
+            let encoder = flate2::write::GzEncoder::new(to, flate2::Compression::default());
+            write_buffered(encoder, write)?.finish()
         }
-        Compression::Zstd => {
-            let mut out = zstd::Encoder::new(to, 0)?;
-            write(&mut BufWriter::new(&mut out))?;
-            out.finish()
-        }
+        Compression::Zstd => write_buffered(zstd::Encoder::new(to, 0)?, write)?.finish(),
     }
+}
+
+/// Passes a buffered writer to `write`, flushes it, and returns the inner writer.
+fn write_buffered<W: Write>(
+    to: W,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<W> {
+    let mut out = BufWriter::new(to);
+    write(&mut out)?;
+    Ok(out.into_inner()?)
 }
 
 fn buffered(reader: impl Read + Send + 'static) -> TextReader {
     Box::new(BufReader::with_capacity(READ_BYTES, reader))
 }
-
-/// A reader for raw bytes.
-pub type ByteReader = Box<dyn Read + Send>;
-/// A buffered reader for decoded text.
-pub type TextReader = Box<dyn BufRead + Send>;
 
 /// Returns the first six bytes, or fewer at the end of the file, and a reader that starts with them.
 fn peek(mut bytes: ByteReader) -> io::Result<(Vec<u8>, ByteReader)> {
@@ -187,10 +185,13 @@ pub fn peek_start(mut text: TextReader) -> io::Result<(TextReader, Vec<u8>)> {
     }
 }
 
+/// Reads a UTF-16 code unit in some byte order.
+type CodeUnit = fn([u8; 2]) -> u16;
+
 /// A reader that decodes UTF-16 to UTF-8. An unpaired surrogate, or half a code unit at the end, becomes U+FFFD.
 struct Utf16<R> {
     reader: R,
-    unit: fn([u8; 2]) -> u16,
+    unit: CodeUnit,
     /// First byte of an incomplete code unit.
     odd: Vec<u8>,
     /// High surrogate whose low surrogate has not been read yet.
@@ -200,7 +201,7 @@ struct Utf16<R> {
 }
 
 impl<R: Read> Utf16<R> {
-    fn new(reader: R, unit: fn([u8; 2]) -> u16) -> Self {
+    fn new(reader: R, unit: CodeUnit) -> Self {
         Self {
             reader,
             unit,

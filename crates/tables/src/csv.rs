@@ -12,13 +12,13 @@ mod write;
 use std::io::{Cursor, Read};
 use std::sync::Arc;
 
-use self::header::{column_names, detect_delimiter, header_error, io_error, read_header};
+use self::header::{detect_delimiter, header_columns, header_error, io_error, read_header};
 pub(super) use self::header::{has_header_row, is_prose};
 use self::quotes::QuoteTracker;
 pub use self::write::{CsvWriter, cell_text, to_csv, value_text};
 use super::bytes::TextReader;
 use super::lines::last_row;
-use super::{Cell, NOT_UTF8, Row, Rows, TableError};
+use super::{Cell, Row, Rows, TableError, not_utf8};
 use topicmill_core::counted;
 
 /// Maximum number of characters of a column name that a problem message shows.
@@ -27,6 +27,9 @@ const MAX_NAME_CHARS: usize = 40;
 /// The problem reported for a row whose quotes are escaped with a backslash, as Spark and `MySQL` do.
 const BARE_QUOTE: &str = "has a quote that is not doubled inside a quoted value, such as `\\\"`: write the file \
      again with `\"\"` (in Spark with option(\"escape\", \"\\\"\"))";
+
+/// The problem reported at the end of a file whose last value is not closed.
+const OPEN_QUOTE: &str = "has a quote that is not closed: everything after it became one value";
 
 /// A reader for CSV or TSV rows after the header row.
 pub struct Csv {
@@ -40,7 +43,7 @@ pub struct Csv {
     /// Number of lines before the inner reader's input.
     lines_before: u64,
     /// True if the last value read spans several lines.
-    is_long: bool,
+    is_multiline: bool,
     ended: bool,
 }
 
@@ -71,19 +74,19 @@ impl Csv {
             // A row with too many or too few values then becomes a row with a problem, not an error.
             .flexible(true)
             .from_reader(QuoteTracker::new(bytes, delimiter));
-        let names = reader
+        let header = reader
             .byte_headers()
             .map_err(|error| header_error(io_error(error)))?;
-        let (names, repeated) = column_names(names)?;
+        let columns = header_columns(header)?;
         Ok(Self {
             reader,
             row: csv::ByteRecord::new(),
-            selected: (0..names.len()).collect(),
-            names,
-            repeated,
+            selected: (0..columns.names.len()).collect(),
+            names: columns.names,
+            repeated: columns.repeated,
             delimiter,
             lines_before,
-            is_long: false,
+            is_multiline: false,
             ended: false,
         })
     }
@@ -107,10 +110,9 @@ impl Csv {
                 continue;
             };
             let text = String::from_utf8(bytes.to_vec()).unwrap_or_else(|error| {
-                let at = error.utf8_error().valid_up_to() + 1;
-                let name: String = name.chars().take(MAX_NAME_CHARS).collect();
-                let why = NOT_UTF8.replacen("UTF-8", &format!("UTF-8 (`{name}` at byte {at})"), 1);
-                problem.get_or_insert(why);
+                let byte = error.utf8_error().valid_up_to() + 1;
+                let shown: String = name.chars().take(MAX_NAME_CHARS).collect();
+                problem.get_or_insert_with(|| not_utf8(&format!(" (`{shown}` at byte {byte})")));
                 String::from_utf8_lossy(error.as_bytes()).into_owned()
             });
             cells.push((name.clone(), Cell::Text(text)));
@@ -149,26 +151,25 @@ impl Rows for Csv {
         if self.ended {
             return Ok(None);
         }
-        let line = self.line();
+        let last_line = self.line();
         self.reader.get_mut().next_row();
         match self.reader.read_byte_record(&mut self.row) {
+            Ok(true) => {
+                let last = self.row.iter().next_back();
+                self.is_multiline = last.is_some_and(|value| value.contains(&b'\n'));
+                Ok(Some(self.row()))
+            }
             Ok(false) => {
                 self.ended = true;
-                let problem =
-                    "has a quote that is not closed: everything after it became one value";
-                // The library does not report it.
-                let has_open_quote = self.is_long && self.reader.get_ref().is_open();
-                return Ok(has_open_quote.then(|| Row::broken(line, problem)));
+                // The library does not report the end of the file inside a quoted value.
+                let has_open_quote = self.is_multiline && self.reader.get_ref().is_open();
+                Ok(has_open_quote.then(|| Row::broken(last_line, OPEN_QUOTE)))
             }
-            Ok(true) => {}
             Err(error) => {
                 self.ended = true;
                 let line = self.lines_before + self.reader.position().line();
-                return last_row(line, io_error(error)).map(Some);
+                last_row(line, io_error(error)).map(Some)
             }
         }
-        let last = self.row.iter().next_back();
-        self.is_long = last.is_some_and(|value| value.contains(&b'\n'));
-        Ok(Some(self.row()))
     }
 }

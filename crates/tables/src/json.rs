@@ -9,8 +9,8 @@ mod tests;
 
 pub use self::members::{Members, is_blank, unwrap_records};
 pub use self::records::{JsonItem, JsonPosition, JsonRecords};
-use crate::NOT_UTF8;
 use crate::lines::MAX_LINE_BYTES;
+use crate::not_utf8;
 
 /// Returns true if text that starts with these bytes looks like a JSON object, or an array of objects.
 pub(super) fn looks_like_json(start: &[u8]) -> bool {
@@ -36,19 +36,14 @@ pub fn on_one_line(json: &str) -> String {
     if !json.contains(['\n', '\r']) {
         return json.to_owned();
     }
-    let (mut out, mut in_text, mut escaped) = (String::with_capacity(json.len()), false, false);
-    for c in json.chars() {
-        if in_text {
-            in_text = escaped || c != '"';
-            escaped = !escaped && c == '\\';
-        } else if c.is_ascii_whitespace() {
-            continue;
-        } else {
-            in_text = c == '"';
-        }
-        out.push(c);
-    }
-    out
+    let mut nesting = Nesting::default();
+    let is_kept = |byte: &u8| {
+        let in_text = nesting.in_text;
+        nesting.push(*byte);
+        in_text || !byte.is_ascii_whitespace()
+    };
+    let kept = json.bytes().filter(is_kept).collect();
+    String::from_utf8(kept).expect("only ASCII white space is removed")
 }
 
 /// Replaces `NaN`, `Infinity` and `-Infinity`, which Python writes and JSON does not allow, with `null`. Returns the
@@ -65,25 +60,23 @@ pub fn without_nan(json: &str) -> Option<(String, u64)> {
     if !json.contains("NaN") && !json.contains("Infinity") {
         return None;
     }
-    let (mut out, mut rest, mut count) = (String::with_capacity(json.len()), json, 0);
-    let mut place = Nesting::default();
-    while let Some(c) = rest.chars().next() {
-        let word = WORDS
-            .iter()
-            .find(|word| !place.in_text && rest.starts_with(**word));
-        if let Some(word) = word {
+    let (mut out, mut copied, mut count) = (String::with_capacity(json.len()), 0, 0);
+    let mut nesting = Nesting::default();
+    for (start, byte) in json.bytes().enumerate() {
+        let rest = &json.as_bytes()[start..];
+        let mut words = WORDS.iter();
+        if start >= copied
+            && !nesting.in_text
+            && let Some(word) = words.find(|word| rest.starts_with(word.as_bytes()))
+        {
+            out.push_str(&json[copied..start]);
             out.push_str("null");
-            rest = &rest[word.len()..];
+            copied = start + word.len();
             count += 1;
-            continue;
         }
-        if c.is_ascii() {
-            place.push(c as u8);
-        }
-        place.escaped &= c.is_ascii();
-        out.push(c);
-        rest = &rest[c.len_utf8()..];
+        nesting.push(byte);
     }
+    out.push_str(&json[copied..]);
     (count > 0).then_some((out, count))
 }
 
@@ -96,7 +89,7 @@ pub fn parse_record<T>(
     parse: impl Fn(&str) -> serde_json::Result<T>,
     nulls: &mut u64,
 ) -> Result<T, String> {
-    let text = std::str::from_utf8(json).map_err(|_| NOT_UTF8)?;
+    let text = std::str::from_utf8(json).map_err(|_| not_utf8(""))?;
     let text = text.trim_start_matches('\u{feff}').trim();
     let parsed = parse(text).or_else(|error| {
         let (text, count) = without_nan(text).ok_or(error)?;

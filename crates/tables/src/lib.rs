@@ -59,32 +59,38 @@ pub enum Compression {
     Zstd,
 }
 
+/// Returns a file's extension in lower case.
+fn extension(path: &Path) -> Option<String> {
+    Some(path.extension()?.to_str()?.to_ascii_lowercase())
+}
+
+impl Compression {
+    /// Derives the compression from the file extension.
+    pub fn from_path(path: &Path) -> Self {
+        match extension(path).as_deref() {
+            Some("gz" | "gzip") => Self::Gzip,
+            Some("zst" | "zstd") => Self::Zstd,
+            _ => Self::Plain,
+        }
+    }
+}
+
 impl TableFormat {
-    /// Derives the format and compression from the file extensions.
-    pub fn from_path(path: &Path) -> (Option<Self>, Compression) {
-        let extension = |name: &Path| {
-            let extension = name.extension()?.to_str()?;
-            Some(extension.to_ascii_lowercase())
-        };
-        let compression = match extension(path).as_deref() {
-            Some("gz" | "gzip") => Compression::Gzip,
-            Some("zst" | "zstd") => Compression::Zstd,
-            _ => Compression::Plain,
-        };
-        let inner = match compression {
+    /// Derives the format from the file extension, which may be followed by that of a compression.
+    pub fn from_path(path: &Path) -> Option<Self> {
+        let decompressed = match Compression::from_path(path) {
             Compression::Plain => path.to_owned(),
-            _ => path.with_extension(""),
+            Compression::Gzip | Compression::Zstd => path.with_extension(""),
         };
-        let format = match extension(&inner).as_deref() {
-            Some("csv") => Some(Self::Csv),
-            Some("tsv" | "tab") => Some(Self::Tsv),
-            Some("ndjson" | "jsonl" | "jsonlines") => Some(Self::Ndjson),
-            Some("json") => Some(Self::Json),
-            Some("parquet" | "pq") => Some(Self::Parquet),
-            Some("txt") => Some(Self::Text),
+        match extension(&decompressed)?.as_str() {
+            "csv" => Some(Self::Csv),
+            "tsv" | "tab" => Some(Self::Tsv),
+            "ndjson" | "jsonl" | "jsonlines" => Some(Self::Ndjson),
+            "json" => Some(Self::Json),
+            "parquet" | "pq" => Some(Self::Parquet),
+            "txt" => Some(Self::Text),
             _ => None,
-        };
-        (format, compression)
+        }
     }
 
     /// Returns the display name.
@@ -218,9 +224,14 @@ pub enum TableError {
     /// The Parquet file is invalid.
     #[error(transparent)]
     Parquet(#[from] ParquetFault),
-    /// The file has an unsupported format. The fields are its name and advice.
-    #[error("it is {0}: {1}")]
-    UnsupportedFormat(&'static str, &'static str),
+    /// The file has an unsupported format.
+    #[error("it is {name}: {advice}")]
+    UnsupportedFormat {
+        /// The format's display name.
+        name: &'static str,
+        /// How to convert the file.
+        advice: &'static str,
+    },
     /// The input is Parquet, but is compressed or comes from a pipe.
     #[error(
         "Parquet can be read only from an uncompressed file: decompress it first, or save the piped data to a file"
@@ -289,12 +300,15 @@ pub struct OpenTable {
     pub delimiter: Option<u8>,
 }
 
-/// The problem reported for a row that is not UTF-8. The encoding is not guessed because a wrong guess would corrupt
-/// the text.
-pub(crate) const NOT_UTF8: &str =
-    "is not UTF-8: convert the file, for example with `iconv -f WINDOWS-1252 -t UTF-8`";
+/// Returns the problem of a row that is not UTF-8. `place`, which may be empty, says where. The encoding is not guessed
+/// because a wrong guess would corrupt the text.
+pub(crate) fn not_utf8(place: &str) -> String {
+    format!(
+        "is not UTF-8{place}: convert the file, for example with `iconv -f WINDOWS-1252 -t UTF-8`"
+    )
+}
 
-/// Opens a table, or stdin for `-`; returns `None` if it is empty.
+/// Opens a table, or stdin for `-`; returns `None` if it is empty, except that empty JSON is a table without rows.
 ///
 /// If `format` is `None`, it is detected from the file name and the first bytes.
 ///
@@ -324,7 +338,8 @@ pub fn open(path: &Path, format: Option<TableFormat>) -> Result<Option<OpenTable
 }
 
 /// Detects a file's format from its first bytes, its name and the `requested` format. Returns the format and a reader
-/// for the text; `None` if the file is empty. For Parquet, reopen the file instead of using the reader.
+/// for the text; `None` if the file is empty, except that empty JSON is a table without rows. For Parquet, reopen the
+/// file instead of using the reader.
 ///
 /// # Errors
 /// See [`TableError`].
@@ -335,10 +350,10 @@ pub fn detect_format(
 ) -> Result<Option<(TableFormat, TextReader)>, TableError> {
     let (compression, text) = bytes::decode_compressed(file)?;
     let (text, start) = bytes::peek_start(text)?;
-    let named = TableFormat::from_path(path).0;
+    let named = TableFormat::from_path(path);
     let is_parquet = start.starts_with(b"PAR1");
-    if !is_parquet && let Some((name, advice)) = unsupported::unsupported_format(&start) {
-        return Err(TableError::UnsupportedFormat(name, advice));
+    if !is_parquet {
+        unsupported::check_supported(&start)?;
     }
     if is_parquet || requested.or(named) == Some(TableFormat::Parquet) {
         if compression != Compression::Plain || !path.is_file() {
@@ -353,20 +368,35 @@ pub fn detect_format(
         );
         return Ok(is_json.then_some((TableFormat::Ndjson, text)));
     }
-    // JSON is detected by content: an array named .ndjson or .csv is still an array.
-    let format = match (requested, named) {
-        (Some(format @ (TableFormat::Csv | TableFormat::Tsv | TableFormat::Text)), _) => format,
-        _ if json::looks_like_json(&start) => match start[0] {
-            b'[' => TableFormat::Json,
-            _ => TableFormat::Ndjson,
-        },
-        (None, Some(TableFormat::Text)) if csv::has_header_row(&start) => TableFormat::Csv,
-        (Some(format), _) | (None, Some(format)) => format,
-        (None, None) if start[0] == b'{' => TableFormat::Ndjson,
-        (None, None) if csv::is_prose(&start) => TableFormat::Text,
-        (None, None) => TableFormat::Csv,
-    };
+    let format = detect_text_format(&start, requested, named);
     Ok(Some((format, text)))
+}
+
+/// Detects the format of a file that is not Parquet from its `start`, which is not empty, the `requested` format and
+/// the format that the file name suggests.
+fn detect_text_format(
+    start: &[u8],
+    requested: Option<TableFormat>,
+    named: Option<TableFormat>,
+) -> TableFormat {
+    use TableFormat::{Csv, Json, Ndjson, Text, Tsv};
+    if let Some(format @ (Csv | Tsv | Text)) = requested {
+        return format;
+    }
+    // JSON is detected by content: an array named .ndjson or .csv is still an array.
+    if json::looks_like_json(start) {
+        return if start[0] == b'[' { Json } else { Ndjson };
+    }
+    if let Some(format) = requested {
+        return format;
+    }
+    match named {
+        Some(Text) if csv::has_header_row(start) => Csv,
+        Some(format) => format,
+        None if start[0] == b'{' => Ndjson,
+        None if csv::is_prose(start) => Text,
+        None => Csv,
+    }
 }
 
 #[cfg(test)]
@@ -375,15 +405,17 @@ mod tests {
 
     #[test]
     fn extensions_determine_format_and_compression() {
-        let of = |name: &str| TableFormat::from_path(Path::new(name));
-        assert_eq!(of("a.csv"), (Some(TableFormat::Csv), Compression::Plain));
-        assert_eq!(of("a.CSV.GZ"), (Some(TableFormat::Csv), Compression::Gzip));
-        assert_eq!(
-            of("a.jsonl.zst"),
-            (Some(TableFormat::Ndjson), Compression::Zstd)
-        );
-        assert_eq!(of("a.b/c"), (None, Compression::Plain));
-        assert_eq!(of("RS_2024-01.zst"), (None, Compression::Zstd));
-        assert_eq!(of("-"), (None, Compression::Plain));
+        for (path, format, compression) in [
+            ("a.csv", Some(TableFormat::Csv), Compression::Plain),
+            ("a.CSV.GZ", Some(TableFormat::Csv), Compression::Gzip),
+            ("a.jsonl.zst", Some(TableFormat::Ndjson), Compression::Zstd),
+            ("a.b/c", None, Compression::Plain),
+            ("RS_2024-01.zst", None, Compression::Zstd),
+            ("-", None, Compression::Plain),
+        ] {
+            let path = Path::new(path);
+            assert_eq!(TableFormat::from_path(path), format, "{path:?}");
+            assert_eq!(Compression::from_path(path), compression, "{path:?}");
+        }
     }
 }

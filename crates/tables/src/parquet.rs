@@ -95,8 +95,9 @@ fn kind_of(column: &Type) -> CellKind {
 /// A reader for the rows in a Parquet file.
 pub struct Parquet {
     file: File,
+    /// `None` once columns are selected.
     reader: Option<SerializedFileReader<File>>,
-    /// Row iterator; `None` until columns are selected.
+    /// Iterator over the selected columns; `None` until they are selected.
     rows: Option<RowIter<'static>>,
     /// The names of all columns.
     names: Vec<Arc<str>>,
@@ -105,7 +106,8 @@ pub struct Parquet {
     /// The names and kinds of the selected columns.
     selected: Vec<(Arc<str>, CellKind)>,
     /// Number of rows read so far.
-    number: u64,
+    rows_read: u64,
+    /// Number of rows according to the metadata.
     count: u64,
 }
 
@@ -131,7 +133,7 @@ impl Parquet {
             reader: Some(reader),
             rows: None,
             selected: Vec::new(),
-            number: 0,
+            rows_read: 0,
         })
     }
 
@@ -207,10 +209,10 @@ impl Rows for Parquet {
         let Some(cells) = next.unwrap_or_else(|panic| Some(Err(panic))) else {
             return Ok(None);
         };
-        let cells = cells.map_err(|error| row_error(error, self.number))?;
-        self.number += 1;
+        let cells = cells.map_err(|error| row_error(error, self.rows_read))?;
+        self.rows_read += 1;
         Ok(Some(Row {
-            line: self.number,
+            line: self.rows_read,
             cells,
             problem: None,
         }))
@@ -220,7 +222,7 @@ impl Rows for Parquet {
 /// Returns the error for the row after the first `rows` rows. The library's message may quote content from the file, so
 /// it is replaced.
 fn row_error(error: ParquetError, rows: u64) -> TableError {
-    let what = match &error {
+    let problem = match &error {
         ParquetError::General(message) if message.contains("BYTE_ARRAY as String") => {
             "a string is not UTF-8, or the file is damaged,"
         }
@@ -229,8 +231,8 @@ fn row_error(error: ParquetError, rows: u64) -> TableError {
     if let TableError::Io(error) = TableError::from_parquet(error) {
         return error.into();
     }
-    let why = format!("{what} after row {rows}");
-    ParquetFault::from(ParquetError::General(why)).into()
+    let message = format!("{problem} after row {rows}");
+    ParquetFault::from(ParquetError::General(message)).into()
 }
 
 /// Converts a value to a cell. Dates, times and decimals become text.
@@ -241,13 +243,13 @@ fn cell(value: Field, kind: CellKind) -> Cell {
         Field::Bytes(bytes) if std::str::from_utf8(bytes.data()).is_err() => {
             Cell::Bytes(bytes.data().to_vec())
         }
-        Field::Float(number) if number.is_finite() => Cell::Json(short(number)),
-        Field::Float16(number) if number.is_finite() => Cell::Json(short(number.to_f32())),
+        Field::Float(number) if number.is_finite() => Cell::Json(short_float(number)),
+        Field::Float16(number) if number.is_finite() => Cell::Json(short_float(number.to_f32())),
         Field::Long(nanos) if matches!(kind, CellKind::Time { nanos: true, .. }) => {
-            time(Some(DateTime::from_timestamp_nanos(nanos)), kind)
+            time_cell(Some(DateTime::from_timestamp_nanos(nanos)), kind)
         }
-        Field::TimestampMillis(millis) => time(DateTime::from_timestamp_millis(millis), kind),
-        Field::TimestampMicros(micros) => time(DateTime::from_timestamp_micros(micros), kind),
+        Field::TimestampMillis(millis) => time_cell(DateTime::from_timestamp_millis(millis), kind),
+        Field::TimestampMicros(micros) => time_cell(DateTime::from_timestamp_micros(micros), kind),
         other => match json(&other) {
             Value::Null => Cell::Null,
             Value::String(text) => Cell::Text(text),
@@ -257,12 +259,12 @@ fn cell(value: Field, kind: CellKind) -> Cell {
 }
 
 /// Formats a float with as few digits as possible.
-fn short(number: f32) -> String {
+fn short_float(number: f32) -> String {
     topicmill_core::to_json(&number)
 }
 
 /// Formats a timestamp as ISO 8601, with `Z` unless the column is declared as local time.
-fn time(at: Option<DateTime<chrono::Utc>>, kind: CellKind) -> Cell {
+fn time_cell(at: Option<DateTime<chrono::Utc>>, kind: CellKind) -> Cell {
     let zone = match kind {
         CellKind::Time { utc: false, .. } => "",
         _ => "Z",
@@ -295,9 +297,9 @@ fn json(value: &Field) -> Value {
             Ok(text) => text.into(),
             Err(_) => topicmill_core::hex(bytes.data()).into(),
         },
-        Field::Date(days) => day(*days),
-        Field::TimeMillis(millis) => moment(i64::from(*millis) * 1_000),
-        Field::TimeMicros(micros) => moment(*micros),
+        Field::Date(days) => date(*days),
+        Field::TimeMillis(millis) => time_of_day(i64::from(*millis) * 1_000),
+        Field::TimeMicros(micros) => time_of_day(*micros),
         Field::TimestampMillis(_) | Field::TimestampMicros(_) => {
             cell(value.clone(), CellKind::Plain).text().into()
         }
@@ -323,13 +325,13 @@ fn key_of(key: &Field) -> String {
     }
 }
 
-fn day(days: i32) -> Value {
+fn date(days: i32) -> Value {
     DateTime::from_timestamp(i64::from(days) * 86_400, 0)
         .map(|day| day.format("%Y-%m-%d").to_string())
         .into()
 }
 
-fn moment(micros: i64) -> Value {
+fn time_of_day(micros: i64) -> Value {
     let time = || {
         let secs = u32::try_from(micros.div_euclid(1_000_000)).ok()?;
         let nanos = u32::try_from(micros.rem_euclid(1_000_000) * 1_000).ok()?;

@@ -1,14 +1,14 @@
 //! Reads plain text, one row per line.
 
-use std::io::BufRead;
 use std::sync::Arc;
 
+use super::bytes::TextReader;
 use super::lines::{MAX_LINE_BYTES, last_row, read_line};
-use super::{Cell, NOT_UTF8, Row, Rows, TableError};
+use super::{Cell, Row, Rows, TableError, not_utf8};
 
 /// A reader that returns each line as a row with a `text` cell. Blank lines are skipped.
 pub struct TextLines {
-    text: Box<dyn BufRead + Send>,
+    text: TextReader,
     buffer: Vec<u8>,
     names: [Arc<str>; 1],
     line: u64,
@@ -17,7 +17,7 @@ pub struct TextLines {
 
 impl TextLines {
     /// Creates a reader for UTF-8 lines.
-    pub fn new(text: Box<dyn BufRead + Send>) -> Self {
+    pub fn new(text: TextReader) -> Self {
         Self {
             text,
             buffer: Vec::new(),
@@ -53,7 +53,7 @@ impl Rows for TextLines {
                 continue;
             }
             let Ok(text) = std::str::from_utf8(line) else {
-                return Ok(Some(Row::broken(self.line, NOT_UTF8)));
+                return Ok(Some(Row::broken(self.line, not_utf8(""))));
             };
             return Ok(Some(Row {
                 line: self.line,

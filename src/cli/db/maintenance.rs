@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 
+use crate::atomic_file::IfExists;
 use crate::backup;
 use crate::cli::{App, CliError, Exit, OutputFormat, output};
 use crate::telemetry::Progress;
@@ -11,13 +12,13 @@ use topicmill_core::redact_url;
 use topicmill_store::checking::Finding;
 use topicmill_store::{Access, Address, Store, StoreError};
 
-pub async fn backup(app: &App, file: &Path, overwrite: bool) -> Result<Exit, CliError> {
+pub async fn backup(app: &App, file: &Path, if_exists: IfExists) -> Result<Exit, CliError> {
     let store = tokio::select! {
         store = app.store(Access::AnySchema) => store?,
         () = app.stop.cancelled() => return Ok(Exit::Done),
     };
     let address = Address::parse(app.settings().database.url.reveal())?;
-    let copied = backup::backup(&store, &address, file, overwrite, &app.stop).await;
+    let copied = backup::backup(&store, &address, file, if_exists, &app.stop).await;
     store.close().await?;
     if copied? {
         tracing::info!(file = %file.display(), "wrote a copy of the database");

@@ -8,7 +8,7 @@ use super::{checked_schedules, stage};
 use crate::cli::app::{App, PipelineFlags};
 use crate::cli::metrics::MetricsFlags;
 use crate::cli::{CliError, Exit};
-use crate::config::Origin;
+use crate::config::{Origin, WithOrigin};
 use crate::schedule::{Ended, ScheduleEntry, Scheduler, StageOrder, record_followed};
 use topicmill_store::Access;
 use topicmill_store::worker_name;
@@ -63,8 +63,9 @@ impl Run {
             let absolute = std::path::absolute(path).map_err(|error| {
                 CliError::Usage(format!("cannot find `{}`: {error}", path.display()))
             })?;
-            let value = (absolute.display().to_string(), Origin::Flag);
-            loaded.values.insert("pipeline".into(), value);
+            let (value, origin) = (absolute.display().to_string(), Origin::Flag);
+            let pipeline = WithOrigin { value, origin };
+            loaded.values.insert("pipeline".into(), pipeline);
             loaded.settings.pipeline = Some(absolute);
         }
         Ok(App {

@@ -118,6 +118,7 @@ fn unsupported_formats_are_named() {
         ),
         (b"PK\x03\x04\x14\0\0\0posts.csv", "zip archive"),
         (b"ARROW1\0\0", "Feather"),
+        (b"ORC\n\x08\x01\x10\x02\x18\x03", "ORC"),
         (b"BZh91AY&SY\0\0", "bzip2"),
         (b"%PDF-1.7\n%\xe2\xe3", "a PDF"),
         (b"SQLite format 3\0\x10\0\x01\x01\0", "SQLite database"),

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
+use super::quotes::Quoting;
 use crate::bytes::TextReader;
 use crate::lines::{fill_buffer, is_damage};
-use crate::{NOT_UTF8, TableError};
+use crate::{TableError, not_utf8};
 
 /// The longest accepted header row.
 const MAX_HEADER_BYTES: usize = 1 << 20;
@@ -19,15 +20,13 @@ const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 
 /// Returns true if the text starts with a header row that has a common column name.
 pub(crate) fn has_header_row(start: &[u8]) -> bool {
-    const KNOWN: [&[u8]; 5] = [b"text", b"title", b"id", b"label", b"body"];
+    const KNOWN: [&str; 5] = ["text", "title", "id", "label", "body"];
     let line = first_line(start);
-    let delimiter = detect_delimiter(line);
-    let names: Vec<&[u8]> = line
-        .split(|byte| *byte == delimiter)
-        .map(|name| unquoted(name.trim_ascii()))
-        .collect();
-    let is_known = |name: &&[u8]| KNOWN.iter().any(|known| name.eq_ignore_ascii_case(known));
-    names.len() > 1 && names.iter().any(is_known)
+    let delimiter = char::from(detect_delimiter(line));
+    let line = String::from_utf8_lossy(line);
+    let is_known = |name: &str| KNOWN.iter().any(|known| name.eq_ignore_ascii_case(known));
+    let mut names = line.split(delimiter);
+    line.contains(delimiter) && names.any(|name| is_known(name.trim().trim_matches('"')))
 }
 
 /// Returns true if the first line is prose (has spaces and no delimiter), rather than a header row.
@@ -35,13 +34,6 @@ pub(crate) fn is_prose(start: &[u8]) -> bool {
     let line = first_line(start).trim_ascii();
     let has_space = line.contains(&b' ');
     has_space && !line.starts_with(b"\"") && !line.iter().any(|byte| DELIMITERS.contains(byte))
-}
-
-fn unquoted(name: &[u8]) -> &[u8] {
-    let inner = name
-        .strip_prefix(b"\"")
-        .and_then(|name| name.strip_suffix(b"\""));
-    inner.unwrap_or(name)
 }
 
 fn first_line(start: &[u8]) -> &[u8] {
@@ -65,29 +57,21 @@ pub(super) fn header_error(error: io::Error) -> TableError {
     }
 }
 
-/// Tracks quoted names byte by byte, in the same way as the library: a quote opens only at the start of a name.
+/// Tracks quoted names in a header row whose delimiter may not be known yet.
 #[derive(Default)]
 struct NameQuotes {
-    is_open: bool,
-    /// True if the last byte closed a name. A second quote opens it again: the two stand for one in the name.
-    is_closing: bool,
+    quoting: Quoting,
     last: Option<u8>,
 }
 
 impl NameQuotes {
     /// Processes the next byte; returns true inside a quoted name. Each of `delimiters` may end a name.
     fn push(&mut self, byte: u8, delimiters: &[u8]) -> bool {
-        let is_quote = byte == b'"';
-        if is_quote && !self.is_open {
-            let ends_name = |byte| matches!(byte, b'\n' | b'\r') || delimiters.contains(&byte);
-            self.is_open = self.is_closing || self.last.is_none_or(ends_name);
-            self.is_closing = false;
-        } else {
-            self.is_closing = is_quote;
-            self.is_open &= !is_quote;
-        }
+        let ends_name = |byte| matches!(byte, b'\n' | b'\r') || delimiters.contains(&byte);
+        let starts_name = self.last.is_none_or(ends_name);
+        self.quoting = self.quoting.after(byte, starts_name);
         self.last = Some(byte);
-        self.is_open
+        self.quoting == Quoting::Quoted
     }
 }
 
@@ -107,11 +91,13 @@ pub(super) fn read_header(
         if chunk.is_empty() {
             break;
         }
-        let is_end = |byte: &u8| !quotes.push(*byte, delimiters) && matches!(byte, b'\n' | b'\r');
-        let end = chunk.iter().position(is_end);
-        let used = end.map_or(chunk.len(), |at| at + 1);
-        header.extend_from_slice(&chunk[..used]);
-        text.consume(used);
+        let end = chunk.iter().position(|byte| {
+            let is_quoted = quotes.push(*byte, delimiters);
+            !is_quoted && matches!(byte, b'\n' | b'\r')
+        });
+        let taken = end.map_or(chunk.len(), |end| end + 1);
+        header.extend_from_slice(&chunk[..taken]);
+        text.consume(taken);
         if end.is_some() && header.trim_ascii().is_empty() {
             blank_lines += u64::from(header.ends_with(b"\n"));
             header.clear();
@@ -133,20 +119,26 @@ pub(super) fn detect_delimiter(header: &[u8]) -> u8 {
     let mut quotes = NameQuotes::default();
     for byte in header {
         let is_quoted = quotes.push(*byte, &DELIMITERS);
-        if !is_quoted && let Some(at) = DELIMITERS.iter().position(|known| known == byte) {
-            counts[at] += 1;
+        if !is_quoted && let Some(index) = DELIMITERS.iter().position(|known| known == byte) {
+            counts[index] += 1;
         }
     }
     // The order is reversed because `max_by_key` returns the last of several equal elements, which should be the comma.
-    let best = (0..DELIMITERS.len()).rev().max_by_key(|at| counts[*at]);
+    let indices = (0..DELIMITERS.len()).rev();
+    let best = indices.max_by_key(|index| counts[*index]);
     DELIMITERS[best.expect("there are delimiters")]
 }
 
-/// Returns trimmed, unique column names, and the names that occur more than once. Empty and duplicate names get
-/// numbers.
-pub(super) fn column_names(
-    header: &csv::ByteRecord,
-) -> Result<(Vec<Arc<str>>, Vec<String>), TableError> {
+/// The columns that a header row names.
+pub(super) struct HeaderColumns {
+    /// Trimmed, unique names. Empty and duplicate names get numbers.
+    pub(super) names: Vec<Arc<str>>,
+    /// The names that occur more than once.
+    pub(super) repeated: Vec<String>,
+}
+
+/// Returns the columns that a parsed header row names.
+pub(super) fn header_columns(header: &csv::ByteRecord) -> Result<HeaderColumns, TableError> {
     if header.len() > MAX_COLUMNS {
         let many =
             format!("its header row has more than {MAX_COLUMNS} columns: is it a header row?");
@@ -155,24 +147,24 @@ pub(super) fn column_names(
     let (mut names, mut repeated) = (Vec::new(), Vec::new());
     // The number of columns with each name, so that many equal names take no longer than different ones.
     let mut used: HashMap<String, usize> = HashMap::new();
-    for (at, name) in header.iter().enumerate() {
-        let name = std::str::from_utf8(name)
-            .map_err(|_| TableError::Header(format!("its header row {NOT_UTF8}")))?;
-        let name = match name.trim() {
-            "" => format!("column_{}", at + 1),
+    for (index, bytes) in header.iter().enumerate() {
+        let text = std::str::from_utf8(bytes)
+            .map_err(|_| TableError::Header(format!("its header row {}", not_utf8(""))))?;
+        let name = match text.trim() {
+            "" => format!("column_{}", index + 1),
             name => name.to_owned(),
         };
-        let mut free = name.clone();
-        while used.contains_key(&free) {
+        let mut unique = name.clone();
+        while used.contains_key(&unique) {
             let columns = used.entry(name.clone()).or_default();
             *columns += 1;
-            free = format!("{name}_{columns}");
+            unique = format!("{name}_{columns}");
         }
-        used.insert(free.clone(), 1);
-        if free != name {
+        used.insert(unique.clone(), 1);
+        if unique != name {
             repeated.push(name);
         }
-        names.push(free.into());
+        names.push(unique.into());
     }
-    Ok((names, repeated))
+    Ok(HeaderColumns { names, repeated })
 }

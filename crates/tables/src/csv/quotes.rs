@@ -1,4 +1,7 @@
-//! Wraps the input to the CSV library, to limit the length of rows and to find unescaped quotes.
+//! Tracks quotes in CSV in the same way as the CSV library: a quote opens only at the start of a value.
+//!
+//! [`Quoting`] is the state between two bytes. [`QuoteTracker`] wraps the input to the library, to limit the length of
+//! rows and to find quotes that are not doubled, which the library accepts without an error.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -6,21 +9,44 @@ use std::io::{self, Read};
 /// The longest accepted row. A longer row probably has an unclosed quote.
 const MAX_ROW_BYTES: u64 = 32 << 20;
 
+/// The state after a byte of CSV.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Quoting {
+    /// Outside a quoted value.
+    #[default]
+    Unquoted,
+    /// Inside a quoted value.
+    Quoted,
+    /// After a quote inside a quoted value: the first of a pair, or the closing one.
+    AfterQuote,
+}
+
+impl Quoting {
+    /// Returns the state after the next byte. `starts_value` is true if it is the first byte of a value.
+    pub(super) fn after(self, byte: u8, starts_value: bool) -> Self {
+        match (self, byte) {
+            (Self::Quoted, b'"') => Self::AfterQuote,
+            (Self::Quoted, _) | (Self::AfterQuote, b'"') => Self::Quoted,
+            (Self::Unquoted, b'"') if starts_value => Self::Quoted,
+            (Self::Unquoted | Self::AfterQuote, _) => Self::Unquoted,
+        }
+    }
+}
+
 /// A reader that fails after [`MAX_ROW_BYTES`] without a call to [`Self::next_row`], and records the positions of
 /// quotes that should be doubled.
 #[derive(Debug)]
 pub(super) struct QuoteTracker<R> {
     reader: R,
-    left: u64,
     delimiter: u8,
+    /// Number of bytes that may still be read for the current row.
+    left: u64,
     /// Number of bytes read so far.
     bytes_read: u64,
     /// Last byte read.
     last: u8,
-    /// True inside a quoted value.
-    open: bool,
-    /// True if the last byte is a quote inside a quoted value: the first of a pair, or the closing one.
-    pending: bool,
+    /// The state after the last byte.
+    quoting: Quoting,
     /// Offsets after quotes that are not doubled.
     bare: VecDeque<u64>,
 }
@@ -30,12 +56,11 @@ impl<R> QuoteTracker<R> {
     pub(super) fn new(reader: R, delimiter: u8) -> Self {
         Self {
             reader,
-            left: MAX_ROW_BYTES,
             delimiter,
+            left: MAX_ROW_BYTES,
             bytes_read: 0,
             last: b'\n',
-            open: false,
-            pending: false,
+            quoting: Quoting::Unquoted,
             bare: VecDeque::new(),
         }
     }
@@ -45,29 +70,28 @@ impl<R> QuoteTracker<R> {
         self.left = MAX_ROW_BYTES;
     }
 
-    /// Tracks quotes in the same way as the library, which ends a value at a quote that is not doubled.
+    /// Updates the state and the positions after a read. Only quotes and the bytes next to them change the state.
     fn track_quotes(&mut self, bytes: &[u8]) {
-        let ends = |byte: u8| byte == self.delimiter || matches!(byte, b'\n' | b'\r');
-        let mut from = 0;
+        let ends_value = |byte: u8| byte == self.delimiter || matches!(byte, b'\n' | b'\r');
+        let mut next = 0;
         loop {
-            if self.pending
-                && let Some(next) = bytes.get(from)
+            if self.quoting == Quoting::AfterQuote
+                && let Some(byte) = bytes.get(next)
             {
-                self.pending = false;
-                self.open = *next == b'"';
-                if self.open {
-                    from += 1;
-                } else if !ends(*next) && *next != b' ' {
-                    self.bare.push_back(self.bytes_read + from as u64);
+                self.quoting = self.quoting.after(*byte, false);
+                if self.quoting == Quoting::Quoted {
+                    next += 1;
+                } else if !ends_value(*byte) && *byte != b' ' {
+                    self.bare.push_back(self.bytes_read + next as u64);
                 }
             }
-            let Some(at) = memchr::memchr(b'"', &bytes[from..]) else {
+            let Some(distance) = memchr::memchr(b'"', &bytes[next..]) else {
                 break;
             };
-            let before = (from + at).checked_sub(1).map(|at| bytes[at]);
-            self.pending = self.open;
-            self.open |= ends(before.unwrap_or(self.last));
-            from += at + 1;
+            let quote = next + distance;
+            let before = quote.checked_sub(1).map_or(self.last, |index| bytes[index]);
+            self.quoting = self.quoting.after(b'"', ends_value(before));
+            next = quote + 1;
         }
         self.bytes_read += bytes.len() as u64;
         self.last = bytes.last().copied().unwrap_or(self.last);
@@ -75,7 +99,7 @@ impl<R> QuoteTracker<R> {
 
     /// Returns true if a quoted value is not closed.
     pub(super) fn is_open(&self) -> bool {
-        self.open && !self.pending
+        self.quoting == Quoting::Quoted
     }
 
     /// Returns true if a quote before the offset `until` is not doubled, and removes such quotes from the record.

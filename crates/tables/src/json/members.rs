@@ -66,15 +66,33 @@ impl<'de> Visitor<'de> for MembersVisitor {
 /// The records of a response, as JSON.
 type Records = VecDeque<Box<RawValue>>;
 
-/// The names of a table's columns, and its rows.
-type Table = (Vec<String>, Vec<Vec<Box<RawValue>>>);
-
 fn parse<'de, T: Deserialize<'de>>(json: &'de RawValue) -> Option<T> {
     serde_json::from_str(json.get()).ok()
 }
 
-fn is_number(key: &str) -> bool {
+/// Returns the rows of a table as objects.
+fn rows_as_records(columns: &[String], rows: Vec<Vec<Box<RawValue>>>) -> Option<Records> {
+    let record = |cells: Vec<Box<RawValue>>| {
+        let members = columns.iter().zip(cells);
+        let members: Vec<String> = members
+            .map(|(name, cell)| format!("{}:{}", super::quoted(name), cell.get()))
+            .collect();
+        RawValue::from_string(format!("{{{}}}", members.join(","))).ok()
+    };
+    rows.into_iter().map(record).collect()
+}
+
+fn is_row_number(key: &str) -> bool {
     !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn is_object(json: &RawValue) -> bool {
+    json.get().starts_with('{')
+}
+
+/// Returns true for an array of objects or of arrays, and for an empty one.
+fn is_array_of_records(json: &RawValue) -> bool {
+    json.get().starts_with('[') && looks_like_json(json.get().as_bytes())
 }
 
 /// Returns true for `null` and for an object of which every member is null or empty, as a program writes a blank row.
@@ -101,102 +119,109 @@ impl Members {
         members.find_map(|(known, value)| (known == name).then_some(&**value))
     }
 
+    /// Returns true if the object has a member that only a record has.
+    fn is_record(&self) -> bool {
+        RECORD_MEMBERS.iter().any(|name| self.get(name).is_some())
+    }
+
+    /// Returns the records that the object wraps; `None` if it is itself a record.
     pub(super) fn wrapped(&self) -> Option<Records> {
-        if let Some(rows) = self.table_rows() {
-            return Some(rows);
+        if let Some(records) = self.table() {
+            return Some(records);
         }
-        if RECORD_MEMBERS.iter().any(|name| self.get(name).is_some()) {
+        if self.is_record() {
             return None;
         }
-        WRAPPERS
-            .iter()
-            .find_map(|name| {
-                let value = self.get(name)?;
-                match value.get().as_bytes()[0] {
-                    b'[' if looks_like_json(value.get().as_bytes()) => parse(value),
-                    b'{' => parse::<Self>(value)?.wrapped(),
-                    _ => None,
+        let mut wrappers = WRAPPERS.iter().filter_map(|name| self.get(name));
+        wrappers
+            .find_map(|value| {
+                if is_array_of_records(value) {
+                    parse(value)
+                } else if is_object(value) {
+                    parse::<Self>(value)?.wrapped()
+                } else {
+                    None
                 }
             })
             .or_else(|| self.keyed())
     }
 
-    /// Returns the rows of a table that pandas wrote as `split`, `{"columns": ["id"], "data": [["1a2b"]]}`, or by
+    /// Returns the rows of a table that pandas wrote, as `split`, `{"columns": ["id"], "data": [["1a2b"]]}`, or by
     /// column.
-    fn table_rows(&self) -> Option<Records> {
-        let (names, rows): Table = match self.get("columns") {
-            Some(names) => (parse(names)?, parse(self.get("data")?)?),
-            None => self.transposed()?,
+    fn table(&self) -> Option<Records> {
+        let Some(columns) = self.get("columns") else {
+            return self.transposed();
         };
-        let record = |cells: Vec<Box<RawValue>>| {
-            let members = names.iter().zip(cells);
-            let members: Vec<String> = members
-                .map(|(name, cell)| format!("{}:{}", super::quoted(name), cell.get()))
-                .collect();
-            RawValue::from_string(format!("{{{}}}", members.join(","))).ok()
-        };
-        rows.into_iter().map(record).collect()
+        let columns: Vec<String> = parse(columns)?;
+        rows_as_records(&columns, parse(self.get("data")?)?)
     }
 
-    /// Returns the table of an object of columns, `{"id": {"0": "1a2b"}}`.
-    fn transposed(&self) -> Option<Table> {
-        let has_row_numbers = |cells: &Self| cells.0.iter().all(|(row, _)| is_number(row));
+    /// Returns the rows of an object of columns, `{"id": {"0": "1a2b"}}`.
+    fn transposed(&self) -> Option<Records> {
         let mut columns: Vec<Self> = Vec::new();
-        for (_, cells) in &self.0 {
-            columns.push(parse(cells).filter(has_row_numbers)?);
+        for (_, column) in &self.0 {
+            let column: Self = parse(column)?;
+            if !column.0.iter().all(|(key, _)| is_row_number(key)) {
+                return None;
+            }
+            columns.push(column);
         }
-        let first = columns.first().filter(|cells| !cells.0.is_empty())?;
+        let first = columns.first().filter(|column| !column.0.is_empty())?;
         let mut rows = Vec::new();
-        for (place, (number, _)) in first.0.iter().enumerate() {
-            // All columns usually have the same rows in the same order.
-            let cell = |column: &Self| match column.0.get(place) {
-                Some((name, cell)) if name == number => Some(cell.clone()),
-                _ => column.get(number).map(ToOwned::to_owned),
-            };
-            rows.push(columns.iter().map(cell).collect::<Option<_>>()?);
+        for (index, (number, _)) in first.0.iter().enumerate() {
+            let cells = columns.iter().map(|column| column.cell(index, number));
+            rows.push(cells.collect::<Option<_>>()?);
         }
-        let names = self.0.iter().map(|(name, _)| name.clone());
-        Some((names.collect(), rows))
+        let names: Vec<String> = self.0.iter().map(|(name, _)| name.clone()).collect();
+        rows_as_records(&names, rows)
+    }
+
+    /// Returns the cell of a column in the row with this number, which is usually at the same index in all columns.
+    fn cell(&self, index: usize, number: &str) -> Option<Box<RawValue>> {
+        match self.0.get(index) {
+            Some((key, cell)) if key == number => Some(cell.clone()),
+            _ => self.get(number).map(ToOwned::to_owned),
+        }
     }
 
     /// Returns the records of an object of id → record, or of name → records. A record without an id gets its key,
     /// unless the keys are row numbers or words such as `post`.
     fn keyed(&self) -> Option<Records> {
-        let has_digit = |key: &str| key.bytes().any(|byte| byte.is_ascii_digit());
-        let are_objects = self.0.iter().all(|(_, value)| value.get().starts_with('{'));
-        let are_ids = are_objects
-            && self.0.iter().any(|(key, _)| has_digit(key))
-            && !self.0.iter().all(|(key, _)| is_number(key));
+        let keys_are_ids = self.keys_are_ids();
         let mut records = VecDeque::new();
         for (key, value) in &self.0 {
             if WRAPPERS.contains(&&**key) {
                 return None;
             }
-            match value.get().as_bytes()[0] {
-                b'[' if looks_like_json(value.get().as_bytes()) => {
-                    records.extend(parse::<Records>(value)?);
-                }
-                b'{' => {
-                    let record: Self = parse(value)?;
-                    let has_id = record.get("id").or(record.get("name")).is_some();
-                    records.push_back(if has_id || !are_ids {
-                        value.clone()
-                    } else {
-                        let comma = if record.0.is_empty() { "" } else { "," };
-                        let rest = &value.get()[1..];
-                        let json = format!("{{\"id\":{}{comma}{rest}", super::quoted(key));
-                        RawValue::from_string(json).ok()?
-                    });
-                }
-                _ => return None,
+            if is_array_of_records(value) {
+                records.extend(parse::<Records>(value)?);
+            } else if is_object(value) {
+                let record: Self = parse(value)?;
+                let has_id = record.get("id").or(record.get("name")).is_some();
+                records.push_back(if has_id || !keys_are_ids {
+                    value.clone()
+                } else {
+                    let comma = if record.0.is_empty() { "" } else { "," };
+                    let rest = &value.get()[1..];
+                    let json = format!("{{\"id\":{}{comma}{rest}", super::quoted(key));
+                    RawValue::from_string(json).ok()?
+                });
+            } else {
+                return None;
             }
         }
-        let is_record = |json: &RawValue| {
-            let record = parse::<Self>(json).unwrap_or_default();
-            RECORD_MEMBERS.iter().any(|name| record.get(name).is_some())
-        };
+        let is_record =
+            |json: &RawValue| parse(json).is_some_and(|object: Self| object.is_record());
         let has_record = records.iter().any(|json| is_record(json));
         has_record.then_some(records)
+    }
+
+    /// Returns true if the values are objects and the keys look like ids: some have digits, and some have letters.
+    fn keys_are_ids(&self) -> bool {
+        let has_digit = |key: &str| key.bytes().any(|byte| byte.is_ascii_digit());
+        self.0.iter().all(|(_, value)| is_object(value))
+            && self.0.iter().any(|(key, _)| has_digit(key))
+            && !self.0.iter().all(|(key, _)| is_row_number(key))
     }
 
     /// Unwraps the post in a Reddit "thing", `{"kind": "t3", "data": {…}}`; returns other objects unchanged.

@@ -50,10 +50,8 @@ impl ParquetSource {
 
     /// Returns the number of rows in each row group, from the metadata.
     pub fn group_rows(&self) -> impl Iterator<Item = i64> {
-        self.metadata
-            .row_groups()
-            .iter()
-            .map(RowGroupMetaData::num_rows)
+        let groups = self.metadata.row_groups().iter();
+        groups.map(RowGroupMetaData::num_rows)
     }
 
     /// Returns the key-value metadata that remains valid in a copy. Drops Arrow's schema, which lacks the added
