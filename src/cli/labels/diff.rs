@@ -5,7 +5,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::side::{Side, split_model};
-use super::{Printout, rows_from_objects, settings};
+use super::{Printout, or_none, settings};
 use crate::classify::model_row;
 use crate::cli::output::{counted, key_value_table, thousands};
 use crate::cli::{App, CliError, Exit, OutputFormat, output};
@@ -175,55 +175,61 @@ async fn add_cost(store: &Store, b: &Side, printout: &mut Printout) -> Result<()
 
 /// Adds the agreement of the labels, and the changes.
 fn add_moves(printout: &mut Printout, compared: &Comparison, without_fit: Option<&Comparison>) {
-    let mut json = compared.to_json();
-    json["without_fit"] = json!(without_fit.map(|compared| {
-        let moves = &compared.moves;
-        json!({
-            "posts": moves.posts(), "moved": moves.moved(), "agreement": moves.agreement(), "kappa": moves.kappa(),
-        })
-    }));
+    let moves = &compared.moves;
+    let (none_before, none_after) = moves.abstained();
+    let rows = [
+        ("posts compared", json!(compared.posts)),
+        ("posts with both labels", json!(moves.posts())),
+        ("posts that change their label", json!(moves.moved())),
+        ("share with the same label", json!(moves.agreement())),
+        ("Cohen's kappa", json!(moves.kappa())),
+        ("other or unsure, in the first", json!(none_before)),
+        ("other or unsure, in the second", json!(none_after)),
+    ];
     let note = without_fit.map_or(String::new(), |without| {
         format!(
             " (only one of the two label sets is fitted to gold labels: without this fit, {} posts change their label)",
             thousands(without.moves.moved())
         )
     });
-    let rows = [
-        ("posts compared", "looked_at"),
-        ("posts with both labels", "posts"),
-        ("posts that change their label", "moved"),
-        ("share with the same label", "agreement"),
-        ("Cohen's kappa", "kappa"),
-        ("other or unsure, in the first", "none_of_these_before"),
-        ("other or unsure, in the second", "none_of_these_after"),
-    ];
-    let rows = rows.map(|(what, key)| (what, json[key].clone()));
-    printout.json["moved"] = json;
+    printout.json["moved"] = compared.to_json();
+    printout.json["moved"]["without_fit"] = json!(without_fit.map(|without| {
+        let moves = &without.moves;
+        json!({
+            "posts": moves.posts(), "moved": moves.moved(), "agreement": moves.agreement(), "kappa": moves.kappa(),
+        })
+    }));
     printout.add(
         &format!("Labels on the same posts{note}"),
         key_value_table("what", rows),
     );
-    if compared.moves.moved() == 0 {
+    if moves.moved() == 0 {
         return;
     }
-    let rows = rows_from_objects(&printout.json["moved"]["moves"], &["from", "to", "posts"]);
-    let table = output::table(["from", "to", "posts"], rows.into_iter().take(SHOWN_MOVES));
+    let largest = moves.largest().into_iter().take(SHOWN_MOVES);
+    let rows = largest.map(|(from, to, posts)| {
+        let [from, to] = [from, to].map(|label| or_none(label.as_deref()));
+        json!([from, to, posts])
+    });
+    let table = output::table(["from", "to", "posts"], rows);
     printout.add_csv("Largest changes", table);
     if !compared.examples.is_empty() {
-        let keys = ["fullname", "from", "to", "score", "title"];
-        let rows = rows_from_objects(&printout.json["moved"]["examples"], &keys);
+        let rows = compared.examples.iter().map(|post| {
+            let [from, to] = [&post.from, &post.to].map(|label| or_none(label.as_deref()));
+            json!([post.fullname, from, to, post.score, post.title])
+        });
         let table = output::table(["post", "from", "to", "score", "title"], rows);
         printout.add("Changes with the highest scores", table);
     }
 }
 
 fn labels_table(changes: &[LabelChange<'_>]) -> Table {
-    let words = |label: &Label| match label.descriptions.len() {
+    let shown = |label: &Label| match label.descriptions.len() {
         0 => label.label.clone(),
         n => format!("{} (+{})", label.label, counted(n as u64, "description")),
     };
     let rows = changes.iter().map(|label| {
-        let (first, second) = (label.a.map(words), label.b.map(words));
+        let (first, second) = (label.a.map(shown), label.b.map(shown));
         json!([label.change, label.slug, first, second])
     });
     output::table(["change", "slug", "first", "second"], rows)
