@@ -36,7 +36,7 @@ const DEFAULT_MODEL: &str = "models/minilm-reddit-topics";
 /// Reasons why the settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file named with `--config` does not exist or is not a file.
+    /// The file named with `--config` does not exist.
     #[error("cannot read the settings: there is no file `{0}`; check --config")]
     NoFile(PathBuf),
     /// A layer cannot be read.
@@ -217,7 +217,8 @@ fn database_url(env: &HashMap<String, String>) -> Layer {
 
 fn settings_file(named: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
     match named {
-        Some(path) if path.is_file() => Ok(Some(path.to_owned())),
+        // A device such as /dev/null and a pipe can be read, too.
+        Some(path) if path.exists() => Ok(Some(path.to_owned())),
         Some(path) => Err(ConfigError::NoFile(path.to_owned())),
         None => Ok(Some(PathBuf::from(FILE_NAME)).filter(|path| path.is_file())),
     }
@@ -405,7 +406,8 @@ fn line_of(layer: &Origin, key: &str) -> String {
         Some(format!(", line {line}"))
     };
     match layer {
-        Origin::File(path) => find(path).unwrap_or_default(),
+        // A pipe cannot be read again.
+        Origin::File(path) if path.is_file() => find(path).unwrap_or_default(),
         _ => String::new(),
     }
 }
