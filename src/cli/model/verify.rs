@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::cli::app::run_blocking;
@@ -31,12 +32,23 @@ pub struct Verify {
     format: OutputFormat,
 }
 
-/// The columns of the table: files, then graphs.
+/// The columns of the table.
 const COLUMNS: &str = "file, hash, graph, precision, logits off, scores off, allowed, state";
 
-/// A row of the table.
+/// A row of the table: a file or a graph.
+#[derive(Default, Serialize)]
 struct Row {
-    cells: Value,
+    file: String,
+    hash: Option<&'static str>,
+    graph: Option<String>,
+    precision: Option<String>,
+    #[serde(rename = "logits off")]
+    logits_off: Option<String>,
+    #[serde(rename = "scores off")]
+    scores_off: Option<String>,
+    allowed: Option<String>,
+    state: String,
+    #[serde(skip)]
     is_fault: bool,
 }
 
@@ -49,51 +61,58 @@ impl Verify {
         };
         let rows = run_blocking(move || verify(&folder, &options)).await?;
         let is_faulty = rows.iter().any(|row| row.is_fault);
-        let cells: Vec<Value> = rows.into_iter().map(|row| row.cells).collect();
+        let cells: Vec<Value> = rows.iter().map(|row| json!(row)).collect();
         output::print_table(&output::table_from_objects(COLUMNS, &cells), self.format)?;
         Ok(if is_faulty { Exit::Model } else { Exit::Done })
     }
 }
 
-/// Checks each file of a folder, and runs each graph that this machine supports.
+/// Checks each file of a folder, and runs each graph that this machine supports. Returns the files, then the graphs.
 fn verify(folder: &Path, options: &EngineOptions) -> Result<Vec<Row>, CliError> {
     let Some(manifest) = Manifest::read(folder)? else {
         return without_manifest(folder, options);
     };
     let mut rows = Vec::new();
-    let mut faulty = BTreeSet::new();
+    let mut unusable = BTreeSet::new();
     for (file, wanted) in &manifest.files {
         let path = folder.join(file);
         let (hash, state, is_fault) = if !path.is_file() {
+            unusable.insert(file.as_str());
             // A graph for another device or precision may be left out.
             let mut of_graphs = manifest.graphs.values().flat_map(Graph::files);
             ("absent", "missing", !of_graphs.any(|name| name == file))
         } else if file_hash(&path)? == *wanted {
             ("ok", "ok", false)
         } else {
+            unusable.insert(file.as_str());
             ("other", "damaged or replaced: copy or make it again", true)
         };
-        if hash != "ok" {
-            faulty.insert(file.as_str());
-        }
-        let cells = json!({"file": file, "hash": hash, "state": state});
-        rows.push(Row { cells, is_fault });
+        rows.push(Row {
+            file: file.clone(),
+            hash: Some(hash),
+            state: state.to_owned(),
+            is_fault,
+            ..Row::default()
+        });
     }
     for (name, graph) in &manifest.graphs {
         let mut files = graph.files().chain(["config.json", "tokenizer.json"]);
-        let is_damaged = files.any(|file| faulty.contains(file));
-        rows.push(graph_row(folder, (name, graph), is_damaged, options));
+        let errors = if files.any(|file| unusable.contains(file)) {
+            None
+        } else {
+            Some(run_graph(folder, graph, options))
+        };
+        rows.push(graph_row(name, graph, errors));
     }
     Ok(rows)
 }
 
-/// Runs a graph on its target device, unless one of its files is damaged, and compares the logits with the manifest.
-fn graph_row(
+/// Runs a graph on its target device, and returns its largest differences from the logits in the manifest.
+fn run_graph(
     folder: &Path,
-    (name, graph): (&str, &Graph),
-    is_damaged: bool,
+    graph: &Graph,
     options: &EngineOptions,
-) -> Row {
+) -> Result<Option<MaxErrors>, CliError> {
     let (processor, device) = if graph.device == Processor::Cuda.as_str() {
         (Processor::Cuda, Device::Cuda(0))
     } else {
@@ -103,19 +122,23 @@ fn graph_row(
         device,
         ..options.clone()
     };
-    let check = || -> Result<Option<MaxErrors>, CliError> {
-        let model = ModelFolder::open_for(folder, processor, Some(&graph.precision))?;
-        Encoder::load(&model).map_err(LabelerError::from)?;
-        let mut engine = OpenedEngine::load_unchecked(&model, &options)?.engine;
-        let Some(spec) = &model.spec else {
-            return Ok(None);
-        };
-        let errors = graph_check::check_alone_and_batched(&mut *engine, &model, spec);
-        Ok(Some(errors.map_err(LabelerError::from)?))
+    let model = ModelFolder::open_for(folder, processor, Some(&graph.precision))?;
+    Encoder::load(&model).map_err(LabelerError::from)?;
+    let mut engine = OpenedEngine::load_unchecked(&model, &options)?.engine;
+    let Some(spec) = &model.spec else {
+        return Ok(None);
     };
-    let checked = (!is_damaged).then(check);
-    let errors = checked.as_ref().and_then(|checked| *checked.as_ref().ok()?);
-    let (state, is_fault) = match checked {
+    let errors = graph_check::check_alone_and_batched(&mut *engine, &model, spec);
+    Ok(Some(errors.map_err(LabelerError::from)?))
+}
+
+/// Describes the result of [`run_graph`]; `None` if the graph was not run, because a file is missing or wrong.
+fn graph_row(name: &str, graph: &Graph, run: Option<Result<Option<MaxErrors>, CliError>>) -> Row {
+    let errors = match &run {
+        Some(Ok(errors)) => *errors,
+        _ => None,
+    };
+    let (state, is_fault) = match run {
         None => ("not run: a file is missing or wrong".to_owned(), false),
         Some(Ok(_)) if errors.is_some_and(|errors| errors.logits > graph.tolerance) => {
             let state = "wrong: its logits differ from those of the original model";
@@ -133,24 +156,30 @@ fn graph_row(
     };
     // With three decimals, small numbers would show as zero.
     let small = |x: f64| format!("{x:.1e}");
-    let cells = json!({
-        "file": graph.file, "graph": name, "precision": graph.precision,
-        "logits off": errors.map(|errors| small(errors.logits)),
-        "scores off": errors.map(|errors| small(errors.scores)),
-        "allowed": small(graph.tolerance), "state": state,
-    });
-    Row { cells, is_fault }
+    Row {
+        file: graph.file.clone(),
+        graph: Some(name.to_owned()),
+        precision: Some(graph.precision.clone()),
+        logits_off: errors.map(|errors| small(errors.logits)),
+        scores_off: errors.map(|errors| small(errors.scores)),
+        allowed: Some(small(graph.tolerance)),
+        state,
+        is_fault,
+        ..Row::default()
+    }
 }
 
 /// Checks a folder without a manifest: only that the graph can be loaded.
 fn without_manifest(folder: &Path, options: &EngineOptions) -> Result<Vec<Row>, CliError> {
     let (model, opened) = OpenedEngine::open(folder, None, options)?;
     let file = model.graph.strip_prefix(folder).unwrap_or(&model.graph);
-    let cells = json!({
-        "file": file.display().to_string(), "hash": "not known", "precision": model.precision,
-        "state": "the graph loads; its logits cannot be checked without manifest.toml",
-    });
+    let row = Row {
+        file: file.display().to_string(),
+        hash: Some("not known"),
+        precision: Some(model.precision.clone()),
+        state: "the graph loads; its logits cannot be checked without manifest.toml".to_owned(),
+        ..Row::default()
+    };
     Labeler::load(model, opened.engine, 1)?.check_learned()?;
-    let is_fault = false;
-    Ok(vec![Row { cells, is_fault }])
+    Ok(vec![row])
 }
