@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -38,9 +39,11 @@ const COMPARED_TEXTS: u32 = 400;
 const TIMED_TEXTS: usize = 100;
 /// Passes over the texts with each batch size; the fastest one counts.
 const PASSES: usize = 2;
-/// Share of labels equal to float32 that a suggested precision needs, and the texts that show it: with 200, a true
-/// share of 0.95 is measured as 0.99 or more in fewer than one in a hundred measurements.
-const SAME_LABELS: (f64, usize) = (0.99, 200);
+/// Share of labels equal to float32 that a suggested precision needs.
+const MIN_SAME_LABELS: f64 = 0.99;
+/// The number of texts that show this share: with 200, a true share of 0.95 is measured as 0.99 or more in fewer than one
+/// in a hundred measurements.
+const MIN_TEXTS: usize = 200;
 /// A smaller batch is suggested if it is at most this much slower, because it needs less memory.
 const AS_FAST: f64 = 0.98;
 
@@ -78,6 +81,13 @@ struct Workload {
     stop: CancellationToken,
 }
 
+/// A precision to measure.
+struct Candidate {
+    name: String,
+    /// The value of the setting `precision` that selects it; `None` if it is the default.
+    setting: Option<String>,
+}
+
 /// A precision's labels, and the measurements of its batch sizes.
 struct Precision {
     name: String,
@@ -88,9 +98,17 @@ struct Precision {
     sizes: Vec<BatchSize>,
 }
 
+/// The unit of batch sizes.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum BatchUnit {
+    Posts,
+    Tokens,
+}
+
 /// A batch size and its measurements.
 struct BatchSize {
-    by: &'static str,
+    by: BatchUnit,
     size: usize,
     /// The fastest pass; `None` if memory runs out.
     seconds: Option<f64>,
@@ -117,9 +135,9 @@ impl Bench {
 impl Workload {
     fn run(mut self, format: OutputFormat) -> Result<Exit, CliError> {
         let mut measured: Vec<Precision> = Vec::new();
-        for (name, setting) in self.precisions()? {
-            self.choice.precision.clone_from(&setting);
-            match self.measure(name, setting) {
+        for candidate in self.candidates()? {
+            self.choice.precision.clone_from(&candidate.setting);
+            match self.measure(candidate) {
                 Ok(Some(precision)) => measured.push(precision),
                 Ok(None) => {
                     tracing::warn!("stopped before the measurement was complete");
@@ -140,7 +158,7 @@ impl Workload {
             tracing::warn!(
                 "no settings are suggested: a precision needs {} texts that show labels like those of float32, and \
                  memory for a batch",
-                SAME_LABELS.1
+                MIN_TEXTS
             );
             return Ok(Exit::Partial);
         };
@@ -178,36 +196,41 @@ impl Workload {
         rows
     }
 
-    /// Lists the precisions of the folder on this machine, float32 first, with the setting that selects each. If one was
-    /// chosen, lists only this one and float32.
-    fn precisions(&mut self) -> Result<Vec<(String, Option<String>)>, CliError> {
+    /// Lists the precisions of the folder on this machine, float32 first. If one was chosen, lists only this one and
+    /// float32.
+    fn candidates(&mut self) -> Result<Vec<Candidate>, CliError> {
         // A precision that the model lacks is an error, not an empty table.
         self.choice.folder()?;
         let chosen = self.choice.precision.take();
         let opened = self.choice.open_one(self.choice.devices[0])?;
         self.choice.devices = vec![opened.chosen.device];
         drop(opened);
-        let default = self.choice.folder()?;
-        let mut precisions = vec![(default.precision, None)];
+        let mut candidates = vec![Candidate {
+            name: self.choice.folder()?.precision,
+            setting: None,
+        }];
         for name in PRECISIONS {
             let mut choice = self.choice.clone();
             choice.precision = Some(name.to_owned());
             if let Ok(folder) = choice.folder()
                 && self.is_supported(&folder)
-                && precisions
+                && candidates
                     .iter()
-                    .all(|(known, _)| *known != folder.precision)
+                    .all(|known| known.name != folder.precision)
             {
-                precisions.push((folder.precision, choice.precision));
+                candidates.push(Candidate {
+                    name: folder.precision,
+                    setting: choice.precision,
+                });
             }
         }
         if let Some(chosen) = chosen {
-            precisions.retain(|(name, setting)| {
+            candidates.retain(|Candidate { name, setting }| {
                 name == FP32 || *name == chosen || setting.as_ref() == Some(&chosen)
             });
         }
-        precisions.sort_by_key(|(name, _)| name != FP32);
-        Ok(precisions)
+        candidates.sort_by_key(|candidate| candidate.name != FP32);
+        Ok(candidates)
     }
 
     fn is_supported(&self, folder: &ModelFolder) -> bool {
@@ -218,12 +241,8 @@ impl Workload {
                 && openvino().is_ok_and(|openvino| !rounding.is_bf16() || openvino.has_bf16())
     }
 
-    /// Measures a precision; `None` after a signal. `setting` selects the precision.
-    fn measure(
-        &self,
-        name: String,
-        setting: Option<String>,
-    ) -> Result<Option<Precision>, CliError> {
+    /// Measures the precision that `choice` selects; `None` after a signal.
+    fn measure(&self, candidate: Candidate) -> Result<Option<Precision>, CliError> {
         let device = self.choice.devices[0];
         let OpenedModel { mut labeler, .. } = self.choice.open_one(device)?;
         let prepared = labeler.prepare(&self.set)?;
@@ -269,8 +288,8 @@ impl Workload {
             }
         }
         Ok(Some(Precision {
-            name,
-            setting: setting.unwrap_or_else(|| "auto".to_owned()),
+            name: candidate.name,
+            setting: candidate.setting.unwrap_or_else(|| "auto".to_owned()),
             labels: labels.collect(),
             sizes,
         }))
@@ -282,7 +301,7 @@ fn planned_sizes<'a>(
     labeler: &Labeler,
     rows: &[BatchRow<'a>],
 ) -> Vec<(BatchSize, Vec<Vec<BatchRow<'a>>>)> {
-    let unmeasured = |by, size| BatchSize {
+    let unmeasured = |by: BatchUnit, size: usize| BatchSize {
         by,
         size,
         seconds: None,
@@ -291,7 +310,7 @@ fn planned_sizes<'a>(
     let by_tokens = |tokens| {
         let (grouping, shapes) = (labeler.grouping(), labeler.shapes());
         let batches = batch::plan(rows.to_vec(), tokens, grouping, shapes);
-        (unmeasured("tokens", tokens), batches)
+        (unmeasured(BatchUnit::Tokens, tokens), batches)
     };
     if labeler.folder().depends_on_batch() {
         return vec![by_tokens(labeler.batch_tokens())];
@@ -302,7 +321,7 @@ fn planned_sizes<'a>(
         let labels = by_label.chunk_by(|a, b| a.label == b.label);
         let batches = labels.flat_map(|rows| rows.chunks(posts));
         let batches = batches.map(<[_]>::to_vec).collect();
-        (unmeasured("posts", posts), batches)
+        (unmeasured(BatchUnit::Posts, posts), batches)
     });
     by_posts.into_iter().chain(TOKENS.map(by_tokens)).collect()
 }
@@ -331,7 +350,8 @@ fn compute(
 impl Precision {
     /// Returns the batch sizes in tokens that fit into memory, smallest first, with the seconds of the fastest pass.
     fn timed_by_tokens(&self) -> impl Iterator<Item = (usize, f64)> {
-        let by_tokens = self.sizes.iter().filter(|size| size.by == "tokens");
+        let by_tokens = self.sizes.iter();
+        let by_tokens = by_tokens.filter(|size| size.by == BatchUnit::Tokens);
         by_tokens.filter_map(|size| Some((size.size, size.seconds?)))
     }
 
@@ -343,9 +363,9 @@ impl Precision {
 
     /// Returns true if its labels are close enough to float32 to suggest it.
     fn is_close(&self, fp32: Option<&[Option<usize>]>) -> bool {
-        let (least, texts) = SAME_LABELS;
         let same = self.same_labels(fp32);
-        self.name == FP32 || self.labels.len() >= texts && same.is_none_or(|share| share >= least)
+        self.name == FP32
+            || self.labels.len() >= MIN_TEXTS && same.is_none_or(|share| share >= MIN_SAME_LABELS)
     }
 }
 
@@ -388,13 +408,14 @@ fn read_texts(path: &Path, most: usize) -> Result<Vec<String>, CliError> {
 /// Reads up to `most` distinct texts of stored posts, at random.
 async fn stored_texts(app: &App, most: u32) -> Result<Vec<String>, CliError> {
     // Without a label set, no text counts as labelled.
-    let any = ExistingTarget {
+    let no_target = ExistingTarget {
         model: None,
         label_set: None,
         hypotheses: Vec::new(),
     };
     let store = app.store(Access::ReadOnly).await?;
-    let sample = store.labels().estimate_work(&any, most).await?.sample;
+    let work = store.labels().estimate_work(&no_target, most).await?;
+    let sample = work.sample;
     store.close().await?;
     if sample.is_empty() {
         return Err(CliError::Usage(
@@ -430,6 +451,7 @@ mod memory {
 
 #[cfg(test)]
 mod tests {
+    use super::BatchUnit::{Posts, Tokens};
     use super::*;
 
     #[test]
@@ -440,7 +462,7 @@ mod tests {
             labels: (0..400)
                 .map(|text| (text >= changed).then_some(1))
                 .collect(),
-            sizes: [("posts", 5), ("tokens", 256), ("tokens", 512)]
+            sizes: [(Posts, 5), (Tokens, 256), (Tokens, 512)]
                 .into_iter()
                 .zip(seconds)
                 .map(|((by, size), seconds)| BatchSize {
