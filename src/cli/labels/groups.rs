@@ -18,43 +18,16 @@ const SHOWN: usize = 24;
 /// Adds a table of labels' shares in each group and, if two groups have enough answers, one of their differences.
 pub fn add_groups(set: &LabelSet, by: Grouping, groups: &[GroupShares], printout: &mut Printout) {
     let differences = group_differences(groups);
-    let share_json = |(label, (assigned, estimated)): (usize, &(f64, Option<Estimate>))| {
-        let label = slug(set, label);
-        json!({ "label": label, "assigned": assigned, "estimated": estimated })
-    };
-    let group_json = |group: &GroupShares| {
-        let shares: Value = group.shares.iter().enumerate().map(share_json).collect();
-        json!({
-            "group": group.group, "posts": group.posts, "answers": group.answers, "shares": shares,
-        })
-    };
-    let difference_json = |difference: &GroupDifference| {
-        let mut json = json!(difference);
-        json["label"] = json!(slug(set, difference.label));
-        json["first"] = json!(groups[difference.first].group);
-        json["second"] = json!(groups[difference.second].group);
-        json
-    };
+    let groups_json: Vec<Value> = groups.iter().map(|group| group_json(set, group)).collect();
+    let differences_json: Vec<Value> = differences
+        .iter()
+        .map(|difference| difference_json(set, groups, difference))
+        .collect();
     printout.json["groups"] = json!({
-        "by": by.name(),
-        "groups": groups.iter().map(group_json).collect::<Vec<_>>(),
-        "differences": differences.iter().map(difference_json).collect::<Vec<_>>(),
+        "by": by.name(), "groups": groups_json, "differences": differences_json,
     });
-    let rows = groups.iter().take(SHOWN).flat_map(|group| {
-        let shares = group.shares.iter().enumerate();
-        let shown = shares.filter(|(_, (assigned, estimated))| {
-            *assigned > 0.0 || estimated.is_some_and(|share| share.value != Some(0.0))
-        });
-        shown.map(|(label, (assigned, estimated))| {
-            let estimated = match estimated {
-                Some(estimated) => estimate(estimated),
-                None => json!("assigned only"),
-            };
-            let assigned = format!("{assigned:.3}");
-            let (posts, answers, label) = (group.posts, group.answers, slug(set, label));
-            json!([name(group), posts, answers, label, assigned, estimated])
-        })
-    });
+    let shown = groups.iter().take(SHOWN);
+    let rows = shown.flat_map(|group| share_rows(set, group));
     let columns = ["posts", "answers", "label", "assigned", "estimated, 95 %"];
     let table = output::table([by.name()].into_iter().chain(columns), rows);
     let more = match groups.len().saturating_sub(SHOWN) {
@@ -68,6 +41,51 @@ pub fn add_groups(set: &LabelSet, by: Grouping, groups: &[GroupShares], printout
     );
     printout.add_csv(&heading, table);
     add_differences(set, groups, &differences, printout);
+}
+
+fn group_json(set: &LabelSet, group: &GroupShares) -> Value {
+    let labels = group.shares.iter().enumerate();
+    let shares: Vec<Value> = labels
+        .map(|(label, (assigned, estimated))| {
+            json!({ "label": slug(set, label), "assigned": assigned, "estimated": estimated })
+        })
+        .collect();
+    json!({
+        "group": group.group, "posts": group.posts, "answers": group.answers, "shares": shares,
+    })
+}
+
+fn difference_json(set: &LabelSet, groups: &[GroupShares], difference: &GroupDifference) -> Value {
+    let mut json = json!(difference);
+    json["label"] = json!(slug(set, difference.label));
+    json["first"] = json!(groups[difference.first].group);
+    json["second"] = json!(groups[difference.second].group);
+    json
+}
+
+/// Returns a row for each label that posts of a group have, or may have by the estimate.
+fn share_rows(set: &LabelSet, group: &GroupShares) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for (label, (assigned, estimated)) in group.shares.iter().enumerate() {
+        if *assigned == 0.0 && estimated.is_none_or(|share| share.value == Some(0.0)) {
+            continue;
+        }
+        let (label, assigned) = (slug(set, label), format!("{assigned:.3}"));
+        let estimated = match estimated {
+            Some(estimated) => estimate(estimated),
+            None => json!("assigned only"),
+        };
+        let name = name(group);
+        rows.push(json!([
+            name,
+            group.posts,
+            group.answers,
+            label,
+            assigned,
+            estimated
+        ]));
+    }
+    rows
 }
 
 /// Returns the name of a group for a table.
