@@ -4,7 +4,7 @@
 use clap::Args;
 use serde_json::json;
 
-use super::side::{Side, split_model};
+use super::side::{DefaultModel, Side, split_model};
 use super::{Printout, or_none, settings};
 use crate::classify::model_row;
 use crate::cli::output::{counted, key_value_table, thousands};
@@ -44,8 +44,9 @@ pub struct Diff {
 impl Diff {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let store = app.store(Access::ReadOnly).await?;
-        let a = Side::find(app, &store, split_model(&self.a), false).await?;
-        let b = Side::find(app, &store, split_model(&self.b), false).await?;
+        let default = DefaultModel::Current;
+        let a = Side::find(app, &store, split_model(&self.a), default).await?;
+        let b = Side::find(app, &store, split_model(&self.b), default).await?;
         let mut printout = compare_sets(&a, &b);
         add_cost(&store, &b, &mut printout).await?;
         self.compare_posts(app, &store, [&a, &b], &mut printout)
@@ -86,11 +87,16 @@ async fn compare_sides(
     [a, b]: [&Side; 2],
     examples: usize,
 ) -> Result<Comparison, CliError> {
-    let rescorers = (a.known(app, store).await?, b.known(app, store).await?);
-    let labels = [(a, rescorers.0), (b, rescorers.1)].map(|(side, rescorer)| LabelSource {
-        stored: side.target(),
-        rescorer,
-    });
+    let labels = [
+        LabelSource {
+            stored: a.target(),
+            rescorer: a.rescorer(app, store).await?,
+        },
+        LabelSource {
+            stored: b.target(),
+            rescorer: b.rescorer(app, store).await?,
+        },
+    ];
     let bar = Progress::counter("diff", "posts");
     let stop = || app.stop.is_cancelled();
     Ok(compare(store, &labels, examples, &stop, &|n| bar.add(n)).await?)

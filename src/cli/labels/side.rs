@@ -35,15 +35,22 @@ pub(super) struct Side {
     path: Option<PathBuf>,
 }
 
+/// The model of a side that names none.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum DefaultModel {
+    /// The model of the current labels if it has labels of the label set, else the model from the settings.
+    Current,
+    /// The model from the settings.
+    OfSettings,
+}
+
 impl Side {
-    /// Resolves a label set and a model. The model is named by its folder, or by a stored model's name or hash. The
-    /// default is the model of the current labels; if that has no labels of this label set, or with `computes`, it is
-    /// the model from the settings.
+    /// Resolves a label set and a model, which is named by its folder, or by a stored model's name or hash.
     pub async fn find(
         app: &App,
         store: &Store,
         (set, model): (&str, Option<&str>),
-        computes: bool,
+        default: DefaultModel,
     ) -> Result<Self, CliError> {
         let path = model.map(PathBuf::from).filter(|path| path.is_dir());
         let which = WhichModel {
@@ -51,45 +58,41 @@ impl Side {
             mode: None,
         };
         let NamedSet { set, stored } = NamedSet::find(app, &which, store, set).await?;
-        let mut side = Self {
+        let models = store.labels().models().await?;
+        let model = match (model, stored) {
+            _ if path.is_some() => None,
+            (Some(word), _) => Some(named_model(&models, word)?.clone()),
+            (None, Some(set)) if default == DefaultModel::Current => {
+                current_model(store, &models, set).await?
+            }
+            (None, _) => None,
+        };
+        let folder = which.folder(app);
+        let (model, folder) = match model {
+            Some(model) => {
+                // Stored labels can be compared without the model folder.
+                let mut folder_of_model = None;
+                if let Ok(folder) = folder
+                    && find_stored_model(store, &folder).await? == Some(model.0)
+                {
+                    folder_of_model = Some(folder);
+                }
+                (Some(model), folder_of_model)
+            }
+            None => {
+                let folder = folder?;
+                let id = find_stored_model(store, &folder).await?;
+                let model = models.into_iter().find(|(known, _)| Some(*known) == id);
+                (model, Some(folder))
+            }
+        };
+        Ok(Self {
             set,
             stored,
-            model: None,
-            folder: None,
+            model,
+            folder,
             path,
-        };
-        let labels = store.labels();
-        let rows = labels.models().await?;
-        side.model = match model {
-            _ if side.path.is_some() => None,
-            Some(word) => Some(named_model(&rows, word)?.clone()),
-            None if computes => None,
-            None => match (labels.current_target().await?, stored) {
-                (Some(Target { model, .. }), Some(set))
-                    if labels.models_with_labels(set).await?.contains(&model) =>
-                {
-                    rows.iter().find(|(id, _)| *id == model).cloned()
-                }
-                _ => None,
-            },
-        };
-        let folder = app
-            .model_choice(&side.flags())
-            .and_then(|choice| Ok(choice.folder()?));
-        let Some((model, _)) = &side.model else {
-            let folder = folder?;
-            let stored_id = find_stored_model(store, &folder).await?;
-            side.model = rows.into_iter().find(|(id, _)| Some(*id) == stored_id);
-            side.folder = Some(folder);
-            return Ok(side);
-        };
-        // Stored labels can be compared without the model folder.
-        if let Ok(folder) = folder
-            && find_stored_model(store, &folder).await? == Some(*model)
-        {
-            side.folder = Some(folder);
-        }
-        Ok(side)
+        })
     }
 
     fn flags(&self) -> ModelFlags {
@@ -120,7 +123,11 @@ impl Side {
     }
 
     /// Returns the stored logits and vectors that yield labels without inference.
-    pub async fn known(&self, app: &App, store: &Store) -> Result<Option<Rescorer<'_>>, CliError> {
+    pub async fn rescorer(
+        &self,
+        app: &App,
+        store: &Store,
+    ) -> Result<Option<Rescorer<'_>>, CliError> {
         let Some(folder) = &self.folder else {
             return Ok(None);
         };
@@ -132,7 +139,7 @@ impl Side {
             model: self.model.as_ref().map(|(id, _)| *id),
             set: &self.set,
         };
-        rescoring.known().await
+        rescoring.rescorer().await
     }
 
     /// Returns those of the posts that have no stored label of their current text.
@@ -159,10 +166,10 @@ impl Side {
         if wanted.is_empty() && self.target().is_some() {
             return Ok(Some(HashMap::new()));
         }
-        let Some(known) = self.known(app, store).await? else {
+        let Some(rescorer) = self.rescorer(app, store).await? else {
             return Ok(None);
         };
-        Ok(Some(known.labels_of_posts(store, &wanted).await?))
+        Ok(Some(rescorer.labels_of_posts(store, &wanted).await?))
     }
 
     /// Computes labels for those `posts` that have no stored label for their current text. Stores nothing. Returns an
@@ -245,9 +252,9 @@ impl Side {
 
     /// Formats the label set and the model.
     pub fn line(&self) -> String {
-        let (set, hash) = (&self.set.name, self.set.hash());
+        let (name, hash) = (&self.set.name, self.set.hash());
         let model = self.model().unwrap_or_default();
-        format!("{set} ({}), by {model}", short_hash(&hash))
+        format!("{name} ({}), by {model}", short_hash(&hash))
     }
 
     pub fn json(&self) -> Value {
@@ -257,6 +264,22 @@ impl Side {
             "model": model.map(|(name, hash)| json!({ "name": name, "manifest_hash": hash })),
         })
     }
+}
+
+/// Returns the model of the current labels, if it has labels of a label set.
+async fn current_model(
+    store: &Store,
+    models: &[(ModelId, ModelRow)],
+    set: LabelSetId,
+) -> Result<Option<(ModelId, ModelRow)>, CliError> {
+    let labels = store.labels();
+    let Some(Target { model, .. }) = labels.current_target().await? else {
+        return Ok(None);
+    };
+    if !labels.models_with_labels(set).await?.contains(&model) {
+        return Ok(None);
+    }
+    Ok(models.iter().find(|(id, _)| *id == model).cloned())
 }
 
 /// Splits `SET@MODEL`. An existing file with an `@` in its name is not split.
