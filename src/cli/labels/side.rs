@@ -59,7 +59,7 @@ impl Side {
         };
         let NamedSet { set, stored } = NamedSet::find(app, &which, store, set).await?;
         let models = store.labels().models().await?;
-        let model = match (model, stored) {
+        let named = match (model, stored) {
             _ if path.is_some() => None,
             (Some(word), _) => Some(named_model(&models, word)?.clone()),
             (None, Some(set)) if default == DefaultModel::Current => {
@@ -67,32 +67,28 @@ impl Side {
             }
             (None, _) => None,
         };
-        let folder = which.folder(app);
-        let (model, folder) = match model {
-            Some(model) => {
-                // Stored labels can be compared without the model folder.
-                let mut folder_of_model = None;
-                if let Ok(folder) = folder
-                    && find_stored_model(store, &folder).await? == Some(model.0)
-                {
-                    folder_of_model = Some(folder);
-                }
-                (Some(model), folder_of_model)
-            }
-            None => {
-                let folder = folder?;
-                let id = find_stored_model(store, &folder).await?;
-                let model = models.into_iter().find(|(known, _)| Some(*known) == id);
-                (model, Some(folder))
-            }
-        };
-        Ok(Self {
+        let mut side = Self {
             set,
             stored,
-            model,
-            folder,
+            model: named,
+            folder: None,
             path,
-        })
+        };
+        let folder = which.folder(app);
+        if let Some((model, _)) = &side.model {
+            // Stored labels can be compared without the model folder.
+            if let Ok(folder) = folder
+                && find_stored_model(store, &folder).await? == Some(*model)
+            {
+                side.folder = Some(folder);
+            }
+        } else {
+            let folder = folder?;
+            let id = find_stored_model(store, &folder).await?;
+            side.model = models.into_iter().find(|(known, _)| Some(*known) == id);
+            side.folder = Some(folder);
+        }
+        Ok(side)
     }
 
     fn flags(&self) -> ModelFlags {
