@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::cli::labels::{NONE, Printout};
 use crate::cli::output::key_value_table;
-use crate::cli::{App, CliError, Exit, OutputFormat, output};
+use crate::cli::{App, CliError, Exit, OutputFormat, output, terminal};
 use topicmill_review::gold::{self, Alpha, Consensus, PairAgreement};
 use topicmill_store::{Access, StoredGold, Table};
 
@@ -62,7 +62,7 @@ impl List {
         if answers.is_empty() && self.format == OutputFormat::Table {
             let text = "There are no gold labels yet: collect some with `topicmill serve --review`, or import a file \
                         with `topicmill labels gold import FILE`.";
-            output::print(&output::wrap(text))?;
+            output::print(&terminal::wrap(text))?;
             return Ok(Exit::Done);
         }
         let agreed = gold::consensus(answers.clone(), None);
