@@ -31,6 +31,7 @@ mod schedule;
 mod score;
 mod serve;
 mod setup;
+mod share;
 mod signals;
 mod source;
 mod sql;

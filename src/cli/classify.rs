@@ -64,7 +64,6 @@ pub enum Select {
 
 impl Classify {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
-        self.metrics.check()?;
         let pipeline_file = app.pipeline_path(&self.pipeline).map(Path::to_owned);
         // The text is read first, so that a change while the file is parsed is noticed too.
         let path = pipeline_file.as_ref();

@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::labels::{no_labels_yet, selected_labels};
+use super::share::parse_share;
 use super::time_range::parse_times;
 use super::{App, CliError, Exit, Kind, OutputFormat, output};
 use crate::export::{self, Counts, DatasetFormat, Destination, Filters, Subject, Terms};
@@ -76,7 +77,7 @@ pub struct Export {
     /// With --format label-studio, sample SHARE of the tasks at random [default: 0.2]
     ///
     /// Random posts give unbiased estimates; the rest are the closest calls.
-    #[arg(help_heading = "Label Studio", long, value_name = "SHARE")]
+    #[arg(help_heading = "Label Studio", long, value_name = "SHARE", value_parser = parse_share)]
     random_share: Option<f64>,
     /// Also export posts without a label
     #[arg(help_heading = "Filters", long, conflicts_with_all = ["label", "min_score"])]

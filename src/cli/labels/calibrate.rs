@@ -16,6 +16,7 @@ use super::{
 };
 use crate::atomic_file::IfExists;
 use crate::cli::app::PipelineFlags;
+use crate::cli::share::parse_target;
 use crate::cli::{App, CliError, Exit, OutputFormat};
 use crate::pipeline_file::{SIXTEEN_TOPICS, read_text};
 use topicmill_core::{Background, CALIBRATED, Fullname, LabelSet, Mode};
@@ -53,7 +54,7 @@ pub struct Calibrate {
     /// Choose the threshold for a precision of P
     ///
     /// Precision is the share of assigned labels that are right. Posts below the threshold get no label.
-    #[arg(long, value_name = "P", default_value_t = 0.9)]
+    #[arg(long, value_name = "P", default_value_t = 0.9, value_parser = parse_target)]
     target_precision: f64,
     /// Write a copy of the pipeline file with the result to FILE
     #[arg(long, value_name = "FILE")]
@@ -70,12 +71,6 @@ pub struct Calibrate {
 
 impl Calibrate {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
-        let precision = self.target_precision;
-        if !(precision > 0.0 && precision <= 1.0) {
-            return Err(CliError::Usage(format!(
-                "--target-precision {precision} is not a share: use a number above 0 and up to 1"
-            )));
-        }
         if let Some(path) = &self.out {
             if path.exists() && !self.overwrite {
                 return Err(CliError::Usage(format!(
@@ -101,7 +96,7 @@ impl Calibrate {
             threshold: set.threshold,
             shift: 0.0,
         };
-        let Some(fitted) = calibrate(&gold, before, precision) else {
+        let Some(fitted) = calibrate(&gold, before, self.target_precision) else {
             return Err(CliError::Usage(format!(
                 "all gold labels in `{}` are out of scope: calibration also needs posts with a label of the label set",
                 self.gold
@@ -111,8 +106,9 @@ impl Calibrate {
         printout(&set, &fitted, frame.as_ref()).print(self.format)?;
         let Some(threshold) = fitted.threshold else {
             tracing::warn!(
-                "no threshold that labels at least {MIN_ANSWERED} posts reaches a precision of {precision}: nothing was \
-                 written; lower --target-precision, or improve the labels"
+                "no threshold that labels at least {MIN_ANSWERED} posts reaches a precision of {}: nothing was \
+                 written; lower --target-precision, or improve the labels",
+                self.target_precision
             );
             return Ok(Exit::Partial);
         };

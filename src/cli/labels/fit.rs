@@ -9,6 +9,7 @@ use super::{NamedSet, Printout, ResolveFlags, find_stored_model, free_name, shor
 use crate::classify::check_no_label_is_lost;
 use crate::cli::app::{ModelFlags, run_blocking};
 use crate::cli::output::counted;
+use crate::cli::share::parse_target;
 use crate::cli::{App, CliError, Exit, OutputFormat, backlog};
 use crate::engines::EnginePool;
 use crate::pipeline::Context;
@@ -46,12 +47,12 @@ pub struct FitLabels {
     ///
     /// Precision is the share of assigned labels that are right. Posts below the threshold get no label. The default is
     /// the target of the current fit or, if the labels have changed since, of the last one.
-    #[arg(long, value_name = "P", conflicts_with = "target_recall")]
+    #[arg(long, value_name = "P", conflicts_with = "target_recall", value_parser = parse_target)]
     target_precision: Option<f64>,
     /// Choose the threshold for a recall of R
     ///
     /// Recall is the share of in-scope posts that get their right label.
-    #[arg(long, value_name = "R")]
+    #[arg(long, value_name = "R", value_parser = parse_target)]
     target_recall: Option<f64>,
     /// Keep the threshold of the label set, whatever the target of an earlier fit
     #[arg(long, conflicts_with_all = ["target_precision", "target_recall"])]
@@ -130,7 +131,6 @@ impl FitLabels {
         app: &App,
         store: &Store,
     ) -> Result<LabelSetFit, CliError> {
-        let chosen_target = self.target()?;
         if self.gold == TOPIC {
             let usage = "`--gold topic` cannot be used here, because the topic that a post was collected for is not a \
                          gold label: use `db` or a file";
@@ -161,7 +161,7 @@ impl FitLabels {
         let provenance = Provenance {
             by: annotators,
             at: now.to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
-            target: chosen_target.or(target).filter(|_| !self.no_target),
+            target: self.target().or(target).filter(|_| !self.no_target),
             ..Provenance::default()
         };
         let (set, model_hash) = (base.clone(), folder.manifest_hash);
@@ -258,15 +258,10 @@ impl FitLabels {
         run_blocking(move || app.engines(&flags)).await
     }
 
-    fn target(&self) -> Result<Option<FitTarget>, CliError> {
+    /// Returns the target that a flag sets.
+    fn target(&self) -> Option<FitTarget> {
         let precision = self.target_precision.map(FitTarget::Precision);
-        let target = precision.or(self.target_recall.map(FitTarget::Recall));
-        match target.map(FitTarget::share) {
-            Some(share) if !(share > 0.0 && share <= 1.0) => Err(CliError::Usage(format!(
-                "{share} is not a share: use a number above 0 and up to 1"
-            ))),
-            _ => Ok(target),
-        }
+        precision.or(self.target_recall.map(FitTarget::Recall))
     }
 
     /// Returns the label set that --label-set names or, if it is fitted, the one that it was fitted from.

@@ -29,7 +29,6 @@ pub struct Run {
 
 impl Run {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
-        self.metrics.check()?;
         let followed = checked_schedules(app, &self.pipeline)?;
         let stages = self.stage_setup(app)?;
         let store = app.store(Access::Create).await?;
