@@ -135,7 +135,7 @@ pub enum CliError {
     Model(#[from] ModelError),
     #[error("{0}{hint}", hint = hints::for_loading(.0))]
     Load(#[from] LoadError),
-    #[error("{0}{hint}", hint = hints::for_engines(.0))]
+    #[error(transparent)]
     Engines(EnginesError),
     #[error(transparent)]
     Device(#[from] DeviceError),

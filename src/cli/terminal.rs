@@ -2,7 +2,6 @@
 //!
 //! Text must not contain control characters (see `telemetry::sanitize`). In a pipe or a file, nothing is truncated.
 
-use std::borrow::Cow;
 use std::io::{self, IsTerminal};
 
 use unicode_segmentation::UnicodeSegmentation;
@@ -35,13 +34,10 @@ pub fn columns(text: &str) -> usize {
     text.width()
 }
 
-/// Truncates a string to `room` columns, with an ellipsis if something was cut.
-pub fn cut(text: &str, room: usize) -> Cow<'_, str> {
-    // A character never has more columns than bytes.
-    if text.len() <= room {
-        return Cow::Borrowed(text);
-    }
-    let (mut shown, mut width, mut has_excess_marks) = (String::new(), 0, false);
+/// Truncates a string to `room` columns, with an ellipsis if something was cut. Also cuts excess characters of a
+/// grapheme.
+pub fn cut(text: &str, room: usize) -> String {
+    let (mut shown, mut width) = (String::new(), 0);
     // The length at which to cut if an ellipsis must follow.
     let mut end = 0;
     for grapheme in text.graphemes(true) {
@@ -50,24 +46,15 @@ pub fn cut(text: &str, room: usize) -> Cow<'_, str> {
             shown.truncate(end);
             shown.truncate(shown.trim_end().len());
             shown.push('…');
-            return Cow::Owned(shown);
+            return shown;
         }
         width += wide;
-        if grapheme.len() > MOST_CHARS && grapheme.chars().count() > MOST_CHARS {
-            has_excess_marks = true;
-            shown.extend(grapheme.chars().take(MOST_CHARS));
-        } else {
-            shown.push_str(grapheme);
-        }
+        shown.extend(grapheme.chars().take(MOST_CHARS));
         if width < room {
             end = shown.len();
         }
     }
-    if has_excess_marks {
-        Cow::Owned(shown)
-    } else {
-        Cow::Borrowed(text)
-    }
+    shown
 }
 
 /// Wraps text to 80 columns, or to the terminal's width if that is less.

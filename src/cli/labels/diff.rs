@@ -12,7 +12,7 @@ use crate::cli::{App, CliError, Exit, OutputFormat, output};
 use crate::telemetry::Progress;
 use topicmill_core::labels::hypothesis::{self, Pass};
 use topicmill_core::{Label, ModelKind};
-use topicmill_review::compare::{Comparison, LabelChange, LabelSource, compare, label_changes};
+use topicmill_review::compare::{Comparison, LabelChange, compare, label_changes};
 use topicmill_store::{Access, Store, Table};
 
 /// The number of label changes that the table shows.
@@ -87,16 +87,7 @@ async fn compare_sides(
     [a, b]: [&Side; 2],
     examples: usize,
 ) -> Result<Comparison, CliError> {
-    let labels = [
-        LabelSource {
-            stored: a.target(),
-            rescorer: a.rescorer(app, store).await?,
-        },
-        LabelSource {
-            stored: b.target(),
-            rescorer: b.rescorer(app, store).await?,
-        },
-    ];
+    let labels = [a.labels(app, store).await?, b.labels(app, store).await?];
     let bar = Progress::counter("diff", "posts");
     let stop = || app.stop.is_cancelled();
     Ok(compare(store, &labels, examples, &stop, &|n| bar.add(n)).await?)

@@ -29,17 +29,6 @@ struct Figure {
     difference: fn(&Difference) -> Option<&Estimate>,
 }
 
-impl Figure {
-    fn share(name: &'static str, proportion: &Proportion) -> Self {
-        Self {
-            name,
-            value: share(proportion, 3),
-            posts: proportion.all,
-            difference: |_| None,
-        }
-    }
-}
-
 fn figures(evaluation: &Evaluation) -> [Figure; 8] {
     let error = evaluation
         .calibration_error
@@ -50,31 +39,35 @@ fn figures(evaluation: &Evaluation) -> [Figure; 8] {
     } else {
         estimate(&evaluation.macro_f1)
     };
+    let figure = |name, value, posts| Figure {
+        name,
+        value,
+        posts,
+        difference: |_| None,
+    };
+    let share = |name, proportion: &Proportion| figure(name, share(proportion, 3), proportion.all);
     [
         Figure {
             difference: |difference| Some(&difference.outcome),
-            ..Figure::share("accuracy (including none of these)", &evaluation.outcome)
+            ..share("accuracy (including none of these)", &evaluation.outcome)
         },
-        Figure::share("recall (in scope: right label)", &evaluation.in_scope),
-        Figure::share(
+        share("recall (in scope: right label)", &evaluation.in_scope),
+        share(
             "coverage in scope (any label)",
             &evaluation.in_scope_labelled,
         ),
-        Figure::share("out of scope: no label", &evaluation.out_of_scope),
-        Figure::share("precision of assigned labels", &evaluation.precision),
-        Figure::share("coverage (posts with a label)", &evaluation.coverage),
+        share("out of scope: no label", &evaluation.out_of_scope),
+        share("precision of assigned labels", &evaluation.precision),
+        share("coverage (posts with a label)", &evaluation.coverage),
         Figure {
-            name: "macro-F1",
-            value: macro_f1,
-            posts: in_scope,
             difference: |difference| Some(&difference.macro_f1),
+            ..figure("macro-F1", macro_f1, in_scope)
         },
-        Figure {
-            name: "calibration error (10 bins)",
-            value: json!(error),
-            posts: evaluation.precision.all,
-            difference: |_| None,
-        },
+        figure(
+            "calibration error (10 bins)",
+            json!(error),
+            evaluation.precision.all,
+        ),
     ]
 }
 

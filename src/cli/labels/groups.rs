@@ -70,20 +70,13 @@ fn share_rows(set: &LabelSet, group: &GroupShares) -> Vec<Value> {
         if *assigned == 0.0 && estimated.is_none_or(|share| share.value == Some(0.0)) {
             continue;
         }
-        let (label, assigned) = (slug(set, label), format!("{assigned:.3}"));
         let estimated = match estimated {
             Some(estimated) => estimate(estimated),
             None => json!("assigned only"),
         };
-        let name = name(group);
-        rows.push(json!([
-            name,
-            group.posts,
-            group.answers,
-            label,
-            assigned,
-            estimated
-        ]));
+        let (label, assigned) = (slug(set, label), format!("{assigned:.3}"));
+        let (name, posts, answers) = (name(group), group.posts, group.answers);
+        rows.push(json!([name, posts, answers, label, assigned, estimated]));
     }
     rows
 }

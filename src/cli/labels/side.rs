@@ -12,6 +12,7 @@ use crate::cli::app::{App, ModelFlags, run_blocking};
 use crate::telemetry::Progress;
 use topicmill_core::reddit::thing_text;
 use topicmill_core::{Fullname, LabelSet};
+use topicmill_review::compare::LabelSource;
 use topicmill_review::rescore::{Rescorer, prediction};
 use topicmill_score::folder::ModelFolder;
 use topicmill_store::{
@@ -118,12 +119,16 @@ impl Side {
         Some(Target { model, label_set })
     }
 
+    /// Returns the stored labels, and the stored logits and vectors that yield labels without inference.
+    pub async fn labels(&self, app: &App, store: &Store) -> Result<LabelSource<'_>, CliError> {
+        Ok(LabelSource {
+            stored: self.target(),
+            rescorer: self.rescorer(app, store).await?,
+        })
+    }
+
     /// Returns the stored logits and vectors that yield labels without inference.
-    pub async fn rescorer(
-        &self,
-        app: &App,
-        store: &Store,
-    ) -> Result<Option<Rescorer<'_>>, CliError> {
+    async fn rescorer(&self, app: &App, store: &Store) -> Result<Option<Rescorer<'_>>, CliError> {
         let Some(folder) = &self.folder else {
             return Ok(None);
         };
