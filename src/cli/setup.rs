@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use clap::Args;
-use serde::Serialize;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -71,23 +70,15 @@ pub struct Setup {
 
 /// A part that is in place now.
 struct Installed {
-    action: Action,
+    /// What was done, for display.
+    done: &'static str,
     place: PathBuf,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Action {
-    Fetched,
-    Copied,
-    #[serde(rename = "already present")]
-    Kept,
-}
-
 impl Installed {
-    fn kept(place: PathBuf) -> Self {
-        let action = Action::Kept;
-        Self { action, place }
+    fn already(place: PathBuf) -> Self {
+        let done = "already present";
+        Self { done, place }
     }
 }
 
@@ -108,7 +99,7 @@ impl Setup {
             Ok(parts)
         });
         let row = |(what, part): (&str, Installed)| {
-            json!([what, part.action, part.place.display().to_string()])
+            json!([what, part.done, part.place.display().to_string()])
         };
         let rows = parts.await?.into_iter().map(row);
         output::print_table(&output::table(["what", "done", "place"], rows), format)?;
@@ -167,7 +158,7 @@ impl Setup {
             && let Some(place) = self.present_library(library, path)
             && self.is_for_these_users(data, &place)
         {
-            return Ok(Installed::kept(place));
+            return Ok(Installed::already(place));
         }
         fs::create_dir_all(data).map_err(CliError::writing(data))?;
         let (name, inside, packages) = match library {
@@ -194,8 +185,8 @@ impl Setup {
         persist(&staging, &folder, IfExists::Replace).map_err(CliError::writing(&folder))?;
         let place = library.find_below(data).unwrap_or(folder);
         tracing::info!(library = %place.display(), "installed {library}");
-        let action = Action::Fetched;
-        Ok(Installed { action, place })
+        let done = "fetched";
+        Ok(Installed { done, place })
     }
 
     /// Copies the default model to a folder for data, unless it is already present.
@@ -206,13 +197,13 @@ impl Setup {
         let place = fs::canonicalize(&folder).unwrap_or(folder);
         let is_for_these_users = self.is_for_these_users(data, &place);
         if present.is_ok() && is_for_these_users && !self.force {
-            return Ok(Installed::kept(place));
+            return Ok(Installed::already(place));
         }
         let from = match (&self.model, present) {
             (Some(from), _) => from,
             (None, Ok(_)) if !is_for_these_users => &place,
             // There is no other folder to copy from.
-            (None, Ok(_)) => return Ok(Installed::kept(place)),
+            (None, Ok(_)) => return Ok(Installed::already(place)),
             (None, Err(error)) => {
                 let text = format!(
                     "{error}: the default model comes with topicmill's wheel and repository; copy it from a clone of \
@@ -231,8 +222,8 @@ impl Setup {
         // The copy is checked too, because the files may have changed while they were copied.
         ModelFolder::open_for(staging.path(), Processor::Cpu, None)?;
         persist(&staging, &to, IfExists::Replace).map_err(CliError::writing(&to))?;
-        let action = Action::Copied;
-        Ok(Installed { action, place: to })
+        let done = "copied";
+        Ok(Installed { done, place: to })
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::cli::app::run_blocking;
@@ -36,19 +35,8 @@ pub struct Verify {
 const COLUMNS: &str = "file, hash, graph, precision, logits off, scores off, allowed, state";
 
 /// A row of the table: a file or a graph.
-#[derive(Default, Serialize)]
 struct Row {
-    file: String,
-    hash: Option<&'static str>,
-    graph: Option<String>,
-    precision: Option<String>,
-    #[serde(rename = "logits off")]
-    logits_off: Option<String>,
-    #[serde(rename = "scores off")]
-    scores_off: Option<String>,
-    allowed: Option<String>,
-    state: String,
-    #[serde(skip)]
+    cells: Value,
     is_fault: bool,
 }
 
@@ -61,7 +49,7 @@ impl Verify {
         };
         let rows = run_blocking(move || verify(&folder, &options)).await?;
         let is_faulty = rows.iter().any(|row| row.is_fault);
-        let cells: Vec<Value> = rows.iter().map(|row| json!(row)).collect();
+        let cells: Vec<Value> = rows.into_iter().map(|row| row.cells).collect();
         output::print_table(&output::table_from_objects(COLUMNS, &cells), self.format)?;
         Ok(if is_faulty { Exit::Model } else { Exit::Done })
     }
@@ -87,13 +75,8 @@ fn verify(folder: &Path, options: &EngineOptions) -> Result<Vec<Row>, CliError> 
             unusable.insert(file.as_str());
             ("other", "damaged or replaced: copy or make it again", true)
         };
-        rows.push(Row {
-            file: file.clone(),
-            hash: Some(hash),
-            state: state.to_owned(),
-            is_fault,
-            ..Row::default()
-        });
+        let cells = json!({ "file": file, "hash": hash, "state": state });
+        rows.push(Row { cells, is_fault });
     }
     for (name, graph) in &manifest.graphs {
         let mut files = graph.files().chain(["config.json", "tokenizer.json"]);
@@ -156,30 +139,24 @@ fn graph_row(name: &str, graph: &Graph, run: Option<Result<Option<MaxErrors>, Cl
     };
     // With three decimals, small numbers would show as zero.
     let small = |x: f64| format!("{x:.1e}");
-    Row {
-        file: graph.file.clone(),
-        graph: Some(name.to_owned()),
-        precision: Some(graph.precision.clone()),
-        logits_off: errors.map(|errors| small(errors.logits)),
-        scores_off: errors.map(|errors| small(errors.scores)),
-        allowed: Some(small(graph.tolerance)),
-        state,
-        is_fault,
-        ..Row::default()
-    }
+    let cells = json!({
+        "file": graph.file, "graph": name, "precision": graph.precision,
+        "logits off": errors.map(|errors| small(errors.logits)),
+        "scores off": errors.map(|errors| small(errors.scores)),
+        "allowed": small(graph.tolerance), "state": state,
+    });
+    Row { cells, is_fault }
 }
 
 /// Checks a folder without a manifest: only that the graph can be loaded.
 fn without_manifest(folder: &Path, options: &EngineOptions) -> Result<Vec<Row>, CliError> {
     let (model, opened) = OpenedEngine::open(folder, None, options)?;
     let file = model.graph.strip_prefix(folder).unwrap_or(&model.graph);
-    let row = Row {
-        file: file.display().to_string(),
-        hash: Some("not known"),
-        precision: Some(model.precision.clone()),
-        state: "the graph loads; its logits cannot be checked without manifest.toml".to_owned(),
-        ..Row::default()
-    };
+    let cells = json!({
+        "file": file.display().to_string(), "hash": "not known", "precision": model.precision,
+        "state": "the graph loads; its logits cannot be checked without manifest.toml",
+    });
     Labeler::load(model, opened.engine, 1)?.check_learned()?;
-    Ok(vec![row])
+    let is_fault = false;
+    Ok(vec![Row { cells, is_fault }])
 }
