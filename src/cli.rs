@@ -297,17 +297,17 @@ fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
         if !cli.command.is_service() {
             tokio::spawn(telemetry::log_activity(app.clock.clone()));
         }
-        let ended = if cli.command.drains() {
-            tokio::select! {
-                ended = dispatch(cli.command, &app) => ended,
-                never = signals.mark_responsive(&app.stop) => match never {},
+        let drains = cli.command.drains();
+        let dropped = async {
+            app.stop.cancelled().await;
+            if drains {
+                match signals.mark_responsive().await {}
             }
-        } else {
-            // Nothing to finish: drop the command.
-            tokio::select! {
-                ended = dispatch(cli.command, &app) => ended,
-                () = app.stop.cancelled() => Ok(Exit::Done),
-            }
+        };
+        let ended = tokio::select! {
+            ended = dispatch(cli.command, &app) => ended,
+            // Nothing to finish.
+            () = dropped => Ok(Exit::Done),
         };
         match (ended, signals.exit()) {
             // After a signal, the exit code reports the signal, even on success.

@@ -325,12 +325,9 @@ async fn test_credentials(app: &App, offline: bool) -> Result<String, CliError> 
     let quota = match credentials.quota {
         None => "the API reports no quota".to_owned(),
         Some(quota) => {
-            format!(
-                "quota: {:.0} of {:.0} requests left for the next {} s",
-                quota.remaining,
-                quota.remaining + quota.used,
-                secs_left(quota, app)
-            )
+            let (left, all) = (quota.remaining, quota.remaining + quota.used);
+            let secs = secs_left(quota, app);
+            format!("quota: {left:.0} of {all:.0} requests left for the next {secs} s")
         }
     };
     let ends_at = credentials.ends_at.as_datetime();

@@ -4,7 +4,7 @@
 use clap::Args;
 use serde_json::json;
 
-use super::side::{DefaultModel, Side, split_model};
+use super::side::{Side, split_model};
 use super::{Printout, or_none, settings};
 use crate::classify::model_row;
 use crate::cli::output::{counted, key_value_table, thousands};
@@ -44,9 +44,9 @@ pub struct Diff {
 impl Diff {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let store = app.store(Access::ReadOnly).await?;
-        let default = DefaultModel::Current;
-        let a = Side::find(app, &store, split_model(&self.a), default).await?;
-        let b = Side::find(app, &store, split_model(&self.b), default).await?;
+        let current = store.labels().current_target().await?;
+        let a = Side::find(app, &store, split_model(&self.a), current).await?;
+        let b = Side::find(app, &store, split_model(&self.b), current).await?;
         let mut printout = compare_sets(&a, &b);
         add_cost(&store, &b, &mut printout).await?;
         self.compare_posts(app, &store, [&a, &b], &mut printout)

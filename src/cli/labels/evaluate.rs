@@ -11,7 +11,7 @@ use super::evaluation_tables::{
     INTERVALS, comparison_table, confusions_table, reliability_table, summary_table,
 };
 use super::figures::{labels_table, p_value};
-use super::side::{DefaultModel, Side};
+use super::side::Side;
 use super::{Printout, ResolveFlags, no_labels_yet, or_none, short_hash};
 use crate::cli::{App, CliError, Exit, Kind, OutputFormat, output};
 use topicmill_core::{Fullname, LabelSet, Mode};
@@ -179,17 +179,14 @@ impl Evaluate {
 
     /// Finds the one or two label sets and models to evaluate. A flag that is used once applies to both.
     async fn sides(&self, app: &App, store: &Store, count: usize) -> Result<Vec<Side>, CliError> {
-        let default = if self.compute {
-            DefaultModel::OfSettings
-        } else {
-            DefaultModel::Current
-        };
+        let current = store.labels().current_target().await?;
+        let current = current.filter(|_| !self.compute);
         let mut sides = Vec::new();
         for n in 0..count {
             let argument = |words: &[String]| words.get(n).or(words.last()).cloned();
             let set = argument(&self.label_set).unwrap_or_else(|| "current".to_owned());
             let model = argument(&self.model);
-            sides.push(Side::find(app, store, (&set, model.as_deref()), default).await?);
+            sides.push(Side::find(app, store, (&set, model.as_deref()), current).await?);
         }
         Ok(sides)
     }

@@ -96,10 +96,9 @@ impl List {
         posts: u64,
         is_current: bool,
     ) -> Value {
-        let current = match is_current {
-            is_current if self.format != OutputFormat::Table => json!(is_current),
-            true => json!("yes"),
-            false => json!(""),
+        let current = match self.format {
+            OutputFormat::Table => json!(if is_current { "yes" } else { "" }),
+            _ => json!(is_current),
         };
         json!({
             "label_set": set.name, "version": short_hash(&set.hash),

@@ -36,22 +36,14 @@ pub(super) struct Side {
     path: Option<PathBuf>,
 }
 
-/// The model of a side that names none.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum DefaultModel {
-    /// The model of the current labels if it has labels of the label set, else the model from the settings.
-    Current,
-    /// The model from the settings.
-    OfSettings,
-}
-
 impl Side {
-    /// Resolves a label set and a model, which is named by its folder, or by a stored model's name or hash.
+    /// Resolves a label set and a model, which is named by its folder, or by a stored model's name or hash. The default
+    /// is the model of `current` if it has labels of the label set, else the model from the settings.
     pub async fn find(
         app: &App,
         store: &Store,
         (set, model): (&str, Option<&str>),
-        default: DefaultModel,
+        current: Option<Target>,
     ) -> Result<Self, CliError> {
         let path = model.map(PathBuf::from).filter(|path| path.is_dir());
         let which = WhichModel {
@@ -59,14 +51,17 @@ impl Side {
             mode: None,
         };
         let NamedSet { set, stored } = NamedSet::find(app, &which, store, set).await?;
-        let models = store.labels().models().await?;
-        let named = match (model, stored) {
+        let labels = store.labels();
+        let models = labels.models().await?;
+        let named = match (model, current, stored) {
             _ if path.is_some() => None,
-            (Some(word), _) => Some(named_model(&models, word)?.clone()),
-            (None, Some(set)) if default == DefaultModel::Current => {
-                current_model(store, &models, set).await?
+            (Some(word), ..) => Some(named_model(&models, word)?.clone()),
+            (None, Some(Target { model, .. }), Some(set))
+                if labels.models_with_labels(set).await?.contains(&model) =>
+            {
+                models.iter().find(|(id, _)| *id == model).cloned()
             }
-            (None, _) => None,
+            (None, ..) => None,
         };
         let mut side = Self {
             set,
@@ -265,22 +260,6 @@ impl Side {
             "model": model.map(|(name, hash)| json!({ "name": name, "manifest_hash": hash })),
         })
     }
-}
-
-/// Returns the model of the current labels, if it has labels of a label set.
-async fn current_model(
-    store: &Store,
-    models: &[(ModelId, ModelRow)],
-    set: LabelSetId,
-) -> Result<Option<(ModelId, ModelRow)>, CliError> {
-    let labels = store.labels();
-    let Some(Target { model, .. }) = labels.current_target().await? else {
-        return Ok(None);
-    };
-    if !labels.models_with_labels(set).await?.contains(&model) {
-        return Ok(None);
-    }
-    Ok(models.iter().find(|(id, _)| *id == model).cloned())
 }
 
 /// Splits `SET@MODEL`. An existing file with an `@` in its name is not split.
