@@ -39,7 +39,7 @@ use topicmill_store::{Access, DropTarget, Store};
 
 pub(super) use self::fit::{FitLabels, FitVerdict};
 pub(super) use self::gold::login;
-pub(super) use self::list::selected_labels;
+pub(super) use self::list::LabelsFlags;
 use self::named::{NamedSet, NamedVersion, find_stored_model, join_or_none};
 pub(super) use self::named::{model_display_name, named_model, no_labels_yet};
 
@@ -212,6 +212,7 @@ fn settings(set: &LabelSet) -> Vec<(&'static str, Value)> {
         let day = at.get(..10).unwrap_or_default();
         format!("{answers} gold labels, {day}")
     });
+    let background = set.background.as_ref().map(Background::tag);
     vec![
         ("name", json!(set.name)),
         ("version", json!(short_hash(&set.hash()))),
@@ -220,10 +221,7 @@ fn settings(set: &LabelSet) -> Vec<(&'static str, Value)> {
         ("threshold", json!(set.threshold)),
         ("temperature", json!(set.temperature)),
         ("labels", json!(set.labels.len())),
-        (
-            "background",
-            json!(set.background.as_ref().map(Background::tag)),
-        ),
+        ("background", json!(background)),
         ("fitted_to", json!(fitted_to)),
     ]
 }

@@ -189,28 +189,47 @@ async fn model_with_labels(
     }
 }
 
-/// Returns the labels for `export` and `report`: the labels of the named label set, or else the current ones, if any.
-pub(in crate::cli) async fn selected_labels(
-    app: &App,
-    store: &Store,
-    word: Option<&str>,
-    model: Option<&str>,
-) -> Result<Option<(Target, LabelSet)>, CliError> {
-    let Some(word) = word else {
-        return Ok(store.labels().current().await?);
-    };
-    let current = store.labels().current_target().await?;
-    let named = NamedSet::stored(app, store, word).await?;
-    let no_labels = || {
-        CliError::Usage(format!(
-            "no post has a label of `{word}`: label posts with `topicmill classify --pipeline FILE` and its pipeline \
-             file"
-        ))
-    };
-    let label_set = named.stored.ok_or_else(no_labels)?;
-    let model = model_with_labels(store, label_set, current, model, &format!("`{word}`")).await?;
-    let (model, _) = model.ok_or_else(no_labels)?;
-    Ok(Some((Target { model, label_set }, named.set)))
+/// Flags of `export` and `report`, which use the current labels by default.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Label set")]
+pub(in crate::cli) struct LabelsFlags {
+    /// Use the labels of a label set other than the current one
+    ///
+    /// NAME is its name or version, or a pipeline file.
+    #[arg(long, value_name = "NAME")]
+    label_set: Option<String>,
+    /// Use the labels that MODEL assigned
+    ///
+    /// MODEL is its name or the first letters of its hash [default: the only model with labels of this label set, else
+    /// the current one].
+    #[arg(long, value_name = "MODEL", requires = "label_set")]
+    model: Option<String>,
+}
+
+impl LabelsFlags {
+    /// Returns the labels of the named label set, or else the current ones, if any.
+    pub async fn selected(
+        &self,
+        app: &App,
+        store: &Store,
+    ) -> Result<Option<(Target, LabelSet)>, CliError> {
+        let Some(word) = &self.label_set else {
+            return Ok(store.labels().current().await?);
+        };
+        let current = store.labels().current_target().await?;
+        let named = NamedSet::stored(app, store, word).await?;
+        let no_labels = || {
+            CliError::Usage(format!(
+                "no post has a label of `{word}`: label posts with `topicmill classify --pipeline FILE` and its \
+                 pipeline file"
+            ))
+        };
+        let label_set = named.stored.ok_or_else(no_labels)?;
+        let (set, model) = (format!("`{word}`"), self.model.as_deref());
+        let model = model_with_labels(store, label_set, current, model, &set).await?;
+        let (model, _) = model.ok_or_else(no_labels)?;
+        Ok(Some((Target { model, label_set }, named.set)))
+    }
 }
 
 /// Returns the error for a label set without labels, which would leave the views empty. `word` is a pipeline file, or

@@ -58,14 +58,8 @@ fn columns(all: &[Relation]) -> Table {
     let rows = all.iter().flat_map(|table| {
         table.columns.iter().map(move |column| {
             let (name, kind, meaning) = (&column.name, &column.kind, &column.meaning);
-            json!([
-                table.name,
-                table.kind,
-                name,
-                kind,
-                column.may_be_null,
-                meaning
-            ])
+            let nullable = column.may_be_null;
+            json!([table.name, table.kind, name, kind, nullable, meaning])
         })
     });
     let columns = ["table", "kind", "column", "type", "may_be_null", "meaning"];
