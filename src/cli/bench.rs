@@ -1,12 +1,9 @@
 //! `topicmill bench`: measures the speed, memory and labels of each precision and batch size on the user's own texts.
-//!
-//! Batches sized in posts are built the usual way: one label at a time, posts in input order, rows padded to the
-//! longest. Batches sized in tokens are built topicmill's way: rows of all labels, sorted by length.
+//! Suggests the settings to write.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde::Serialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -29,10 +26,8 @@ use topicmill_store::{Access, ExistingTarget};
 const PRECISIONS: [&str; 6] = [FP32, "fp16", "bf16", "int8", "int8-g32", "int8-g128"];
 /// The precision that the others are compared with.
 const FP32: &str = "fp32";
-/// Batch sizes in posts.
-const POSTS: [usize; 8] = [5, 10, 15, 20, 25, 30, 35, 40];
 /// Batch sizes in tokens, padding included.
-const TOKENS: [usize; 7] = [256, 512, 1_024, 2_048, 4_096, 8_192, 16_384];
+const BATCH_TOKENS: [usize; 7] = [256, 512, 1_024, 2_048, 4_096, 8_192, 16_384];
 /// Texts whose labels are compared.
 const COMPARED_TEXTS: u32 = 400;
 /// Texts that are scored with each batch size.
@@ -98,18 +93,9 @@ struct Precision {
     sizes: Vec<BatchSize>,
 }
 
-/// The unit of batch sizes.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum BatchUnit {
-    Posts,
-    Tokens,
-}
-
 /// A batch size and its measurements.
 struct BatchSize {
-    by: BatchUnit,
-    size: usize,
+    tokens: usize,
     /// The fastest pass; `None` if memory runs out.
     seconds: Option<f64>,
     peak_mib: Option<u64>,
@@ -151,7 +137,7 @@ impl Workload {
         let fp32 = measured.iter().find(|precision| precision.name == FP32);
         let fp32 = fp32.map(|precision| &precision.labels[..]);
         let rows = self.rows(&measured, fp32);
-        let columns = "precision, batch by, size, texts/s, peak MiB, labels as in fp32";
+        let columns = "precision, batch tokens, texts/s, peak MiB, labels as in fp32";
         let table = output::table_from_objects(columns, &rows);
         let Some((precision, batch_tokens)) = suggested(&measured, fp32) else {
             output::print_table(&table, format)?;
@@ -188,7 +174,7 @@ impl Workload {
                 let per_second = |seconds: f64| round_to(texts / seconds.max(1e-9), 1);
                 let speed = size.seconds.map(per_second);
                 rows.push(json!({
-                    "precision": precision.name, "batch by": size.by, "size": size.size, "texts/s": speed,
+                    "precision": precision.name, "batch tokens": size.tokens, "texts/s": speed,
                     "peak MiB": size.peak_mib, "labels as in fp32": same_labels,
                 }));
             }
@@ -301,29 +287,22 @@ fn planned_sizes<'a>(
     labeler: &Labeler,
     rows: &[BatchRow<'a>],
 ) -> Vec<(BatchSize, Vec<Vec<BatchRow<'a>>>)> {
-    let unmeasured = |by: BatchUnit, size: usize| BatchSize {
-        by,
-        size,
-        seconds: None,
-        peak_mib: None,
+    let sizes = if labeler.folder().depends_on_batch() {
+        vec![labeler.batch_tokens()]
+    } else {
+        BATCH_TOKENS.to_vec()
     };
-    let by_tokens = |tokens| {
+    let planned = sizes.into_iter().map(|tokens| {
         let (grouping, shapes) = (labeler.grouping(), labeler.shapes());
         let batches = batch::plan(rows.to_vec(), tokens, grouping, shapes);
-        (unmeasured(BatchUnit::Tokens, tokens), batches)
-    };
-    if labeler.folder().depends_on_batch() {
-        return vec![by_tokens(labeler.batch_tokens())];
-    }
-    let mut by_label = rows.to_vec();
-    by_label.sort_by_key(|row| (row.label, row.text));
-    let by_posts = POSTS.map(|posts| {
-        let labels = by_label.chunk_by(|a, b| a.label == b.label);
-        let batches = labels.flat_map(|rows| rows.chunks(posts));
-        let batches = batches.map(<[_]>::to_vec).collect();
-        (unmeasured(BatchUnit::Posts, posts), batches)
+        let unmeasured = BatchSize {
+            tokens,
+            seconds: None,
+            peak_mib: None,
+        };
+        (unmeasured, batches)
     });
-    by_posts.into_iter().chain(TOKENS.map(by_tokens)).collect()
+    planned.collect()
 }
 
 /// Computes batches until a signal. Returns false if memory runs out.
@@ -348,11 +327,10 @@ fn compute(
 }
 
 impl Precision {
-    /// Returns the batch sizes in tokens that fit into memory, smallest first, with the seconds of the fastest pass.
-    fn timed_by_tokens(&self) -> impl Iterator<Item = (usize, f64)> {
-        let by_tokens = self.sizes.iter();
-        let by_tokens = by_tokens.filter(|size| size.by == BatchUnit::Tokens);
-        by_tokens.filter_map(|size| Some((size.size, size.seconds?)))
+    /// Returns the batch sizes that fit into memory, smallest first, with the seconds of the fastest pass.
+    fn timed(&self) -> impl Iterator<Item = (usize, f64)> {
+        let sizes = self.sizes.iter();
+        sizes.filter_map(|size| Some((size.tokens, size.seconds?)))
     }
 
     /// Returns the share of texts with the same label as in float32.
@@ -376,11 +354,11 @@ fn suggested<'m>(
 ) -> Option<(&'m str, usize)> {
     let close = measured.iter().filter(|precision| precision.is_close(fp32));
     let timed = close.flat_map(|precision| {
-        let sizes = precision.timed_by_tokens();
+        let sizes = precision.timed();
         sizes.map(move |(_, seconds)| (precision, seconds))
     });
     let (precision, least) = timed.min_by(|(_, a), (_, b)| a.total_cmp(b))?;
-    let mut sizes = precision.timed_by_tokens();
+    let mut sizes = precision.timed();
     let (size, _) = sizes.find(|(_, seconds)| seconds * AS_FAST <= least)?;
     Some((&precision.setting, size))
 }
@@ -451,23 +429,21 @@ mod memory {
 
 #[cfg(test)]
 mod tests {
-    use super::BatchUnit::{Posts, Tokens};
     use super::*;
 
     #[test]
     fn the_fastest_precision_with_enough_equal_labels_is_suggested() {
-        let precision = |name: &str, changed: usize, seconds: [f64; 3]| Precision {
+        let precision = |name: &str, changed: usize, seconds: [f64; 2]| Precision {
             name: name.to_owned(),
             setting: name.to_owned(),
             labels: (0..400)
                 .map(|text| (text >= changed).then_some(1))
                 .collect(),
-            sizes: [(Posts, 5), (Tokens, 256), (Tokens, 512)]
+            sizes: [256, 512]
                 .into_iter()
                 .zip(seconds)
-                .map(|((by, size), seconds)| BatchSize {
-                    by,
-                    size,
+                .map(|(tokens, seconds)| BatchSize {
+                    tokens,
                     seconds: (seconds > 0.0).then_some(seconds),
                     peak_mib: None,
                 })
@@ -475,9 +451,9 @@ mod tests {
         };
         let fp32 = vec![Some(1); 400];
         let all = [
-            precision(FP32, 0, [0.1, 9.0, 8.0]),
-            precision("bf16", 4, [0.1, 5.05, 5.0]),
-            precision("int8", 5, [0.1, 1.0, 0.0]),
+            precision(FP32, 0, [9.0, 8.0]),
+            precision("bf16", 4, [5.05, 5.0]),
+            precision("int8", 5, [1.0, 0.0]),
         ];
         let suggested = |measured| suggested(measured, Some(&fp32));
         // Almost as fast, with half the memory.
@@ -485,7 +461,7 @@ mod tests {
         assert_eq!(suggested(&all[..1]), Some((FP32, 512)));
         assert_eq!(suggested(&all[2..]), None);
         // Too few texts show nothing.
-        let mut few = precision("bf16", 0, [0.1, 5.0, 5.0]);
+        let mut few = precision("bf16", 0, [5.0, 5.0]);
         few.labels.truncate(199);
         assert_eq!(suggested(&[few]), None);
     }
