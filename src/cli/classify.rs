@@ -95,12 +95,8 @@ impl Classify {
             ..app.backlog_options()
         };
         let label = async |context: &Context| {
-            let metrics = self.metrics.start(app).await?;
-            let labelled = backlog::label(context, engines, &set, &options).await;
-            if let Some(metrics) = metrics {
-                metrics.close().await;
-            }
-            labelled
+            let labelled = backlog::label(context, engines, &set, &options);
+            self.metrics.during(app, labelled).await
         };
         let labelled = self.record.record(app, Access::Existing, label).await;
         if matches!(labelled, Ok(Exit::Done)) {

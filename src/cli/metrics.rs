@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use clap::Args;
 
 use super::{App, CliError};
-use crate::metrics::{self, Listening};
+use crate::metrics;
 use topicmill_store::Access;
 
 /// Flags of long-running commands.
@@ -19,10 +19,14 @@ pub struct MetricsFlags {
 }
 
 impl MetricsFlags {
-    /// Serves metrics until the result is dropped. The database must exist.
-    pub async fn start(&self, app: &App) -> Result<Option<Listening>, CliError> {
+    /// Serves metrics while `work` runs. The database must exist.
+    pub async fn during<T>(
+        &self,
+        app: &App,
+        work: impl Future<Output = Result<T, CliError>>,
+    ) -> Result<T, CliError> {
         let Some(address) = self.metrics_listen else {
-            return Ok(None);
+            return work.await;
         };
         // The store is a separate one, so that a scrape never blocks the work.
         let store = app.store(Access::ReadOnly).await?;
@@ -30,7 +34,9 @@ impl MetricsFlags {
         let max_attempts = app.settings().classify.max_attempts;
         let listening = metrics::serve(address, metrics, store, clock, max_attempts).await?;
         tracing::info!("serving metrics at http://{}/metrics", listening.address);
-        Ok(Some(listening))
+        let ended = work.await;
+        listening.close().await;
+        ended
     }
 }
 

@@ -84,16 +84,15 @@ impl Serve {
         };
         let clock = Arc::clone(&app.clock);
         let server = Server::bind(options, store, clock, app.stop.clone()).await?;
-        let metrics = self.metrics.start(app).await?;
-        tracing::info!(
-            "open {} in a browser; press Ctrl-C to stop the server",
-            server.url()
-        );
-        server.run().await;
-        if let Some(metrics) = metrics {
-            metrics.close().await;
-        }
-        Ok(Exit::Done)
+        let serving = async {
+            tracing::info!(
+                "open {} in a browser; press Ctrl-C to stop the server",
+                server.url()
+            );
+            server.run().await;
+            Ok::<_, CliError>(Exit::Done)
+        };
+        self.metrics.during(app, serving).await
     }
 
     /// Returns the options of the review page, with a connection that can write.
