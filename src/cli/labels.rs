@@ -30,7 +30,7 @@ use super::app::{App, ModelFlags, PipelineFlags};
 use super::drop_labels::{self, DropFlags};
 use super::output::Printout;
 use super::{CliError, Exit};
-use crate::atomic_file::{self, IfExists};
+use crate::atomic_file::{self, IfExists, is_full};
 use topicmill_core::{Background, LabelSet, Mode, Provenance, ThingKind, short_hash};
 use topicmill_review::gold::GoldLabels;
 use topicmill_review::hypotheses;
@@ -134,12 +134,17 @@ fn write_file(
     if_exists: IfExists,
     advice: &str,
 ) -> Result<(), CliError> {
-    atomic_file::write(path, text, if_exists).map_err(|source| match source.kind() {
-        ErrorKind::AlreadyExists => CliError::Usage(format!(
-            "`{}` already exists: choose a different name{advice}",
-            path.display()
-        )),
-        _ => CliError::cannot_write(path, source, "choose a different path"),
+    atomic_file::write(path, text, if_exists).map_err(|source| {
+        let shown = path.display();
+        match source.kind() {
+            ErrorKind::AlreadyExists => CliError::Usage(format!(
+                "`{shown}` already exists: choose a different name{advice}"
+            )),
+            _ if is_full(&source) => CliError::writing(path)(source),
+            _ => CliError::Usage(format!(
+                "cannot write `{shown}`: {source}; choose a different path"
+            )),
+        }
     })
 }
 

@@ -161,16 +161,14 @@ impl Setup {
             return Ok(Installed::already(place));
         }
         fs::create_dir_all(data).map_err(CliError::writing(data))?;
-        let (name, inside, packages) = match library {
-            Library::OnnxRuntime if self.cuda => {
-                let packages = Packages::WithDependencies(CUDA);
-                (NATIVE, "onnxruntime/capi", packages)
-            }
-            Library::OnnxRuntime => (NATIVE, "onnxruntime/capi", Packages::Pinned(REQUIREMENTS)),
-            Library::OpenVino => {
-                let packages = Packages::Pinned(REQUIREMENTS_OPENVINO);
-                (NATIVE_OPENVINO, "openvino/libs", packages)
-            }
+        let (name, inside) = match library {
+            Library::OnnxRuntime => (NATIVE, "onnxruntime/capi"),
+            Library::OpenVino => (NATIVE_OPENVINO, "openvino/libs"),
+        };
+        let packages = match library {
+            Library::OnnxRuntime if self.cuda => Packages::WithDependencies(CUDA),
+            Library::OnnxRuntime => Packages::Pinned(REQUIREMENTS),
+            Library::OpenVino => Packages::Pinned(REQUIREMENTS_OPENVINO),
         };
         let folder = data.join(name);
         let staging = staging_folder(&folder)?;

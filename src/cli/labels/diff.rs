@@ -49,22 +49,7 @@ impl Diff {
         let b = Side::find(app, &store, split_model(&self.b), current).await?;
         let mut printout = compare_sets(&a, &b);
         add_cost(&store, &b, &mut printout).await?;
-        self.compare_posts(app, &store, [&a, &b], &mut printout)
-            .await?;
-        store.close().await?;
-        printout.print(self.format)?;
-        Ok(Exit::Done)
-    }
-
-    /// Compares the labels of the posts, and adds the posts whose label changes.
-    async fn compare_posts(
-        &self,
-        app: &App,
-        store: &Store,
-        sides: [&Side; 2],
-        printout: &mut Printout,
-    ) -> Result<(), CliError> {
-        let compared = compare_sides(app, store, sides, self.limit).await?;
+        let compared = compare_sides(app, &store, [&a, &b], self.limit).await?;
         let [of_first, of_second] = compared.unlabelled;
         if of_first + of_second > 0 {
             tracing::warn!(
@@ -74,9 +59,11 @@ impl Diff {
                  set and model labels those that still have their text, and keeps the current label set"
             );
         }
-        let without_fit = compare_without_fit(app, store, sides).await?;
-        add_moves(printout, &compared, without_fit.as_ref());
-        Ok(())
+        let without_fit = compare_without_fit(app, &store, [&a, &b]).await?;
+        add_moves(&mut printout, &compared, without_fit.as_ref());
+        store.close().await?;
+        printout.print(self.format)?;
+        Ok(Exit::Done)
     }
 }
 

@@ -44,7 +44,9 @@ pub fn wrapped_table(table: &Table) -> String {
 
 /// Formats a table that fits `width` columns; without a width, no text is truncated or wrapped.
 fn layout(table: &Table, width: Option<usize>, overflow: Overflow) -> String {
-    let decimals = all_decimals(table);
+    let columns = 0..table.columns.len();
+    let cells = |column: usize| table.rows.iter().filter_map(move |row| row.get(column));
+    let decimals: Vec<usize> = columns.map(|column| decimals(cells(column))).collect();
     let mut out = comfy_table::Table::new();
     out.load_preset(presets::NOTHING)
         .set_style(TableComponent::HeaderLines, '─')
@@ -161,13 +163,6 @@ fn as_lists(table: &Table, decimals: &[usize], width: usize) -> String {
         lines(&list)
     });
     lists.collect::<Vec<_>>().join("\n")
-}
-
-/// Returns the number of decimals of each column.
-fn all_decimals(table: &Table) -> Vec<usize> {
-    (0..table.columns.len())
-        .map(|column| decimals(table.rows.iter().filter_map(|row| row.get(column))))
-        .collect()
 }
 
 /// Returns the number of decimals that the fractions among some values need, at most `MOST_DECIMALS`.
