@@ -108,7 +108,10 @@ impl Doctor {
         findings.extend(database(app).await);
         match self.source.choose(app).0 {
             SourceKind::Reddit => findings.push(credentials(app, self.offline).await),
-            SourceKind::ArcticShift => findings.push(archive(app, self.offline).await),
+            SourceKind::ArcticShift => {
+                let tested = test_archive(app, self.offline).await;
+                findings.push(tested.unwrap_or_else(|error| Finding::of(ARCHIVE, Err(error))));
+            }
             SourceKind::Sample | SourceKind::Import => {}
         }
         let rows = findings
@@ -248,13 +251,7 @@ async fn speed_limit(store: &Store, stage: Stage) -> Option<String> {
     })
 }
 
-/// Checks that the archive responds and is not behind.
-async fn archive(app: &App, offline: bool) -> Finding {
-    let tested = test_archive(app, offline).await;
-    tested.unwrap_or_else(|error| Finding::of(ARCHIVE, Err(error)))
-}
-
-/// Requests the archive's newest post, and compares it with the clock.
+/// Checks that the archive responds and is not behind: requests its newest post, and compares it with the clock.
 async fn test_archive(app: &App, offline: bool) -> Result<Finding, CliError> {
     let set = app.source_settings().arctic_shift;
     let archive = ArcticShift::new(&set, app.clock.clone())?;
@@ -269,12 +266,13 @@ async fn test_archive(app: &App, offline: bool) -> Result<Finding, CliError> {
         None => "it has no post of a busy subreddit".to_owned(),
         Some(age) => {
             let age = format_duration(age.max(TimeDelta::zero()));
-            format!("the newest post of a busy subreddit is {age} old")
+            let effect = if is_behind {
+                ", so newer posts are missing until the archive has caught up"
+            } else {
+                ""
+            };
+            format!("the newest post of a busy subreddit is {age} old{effect}")
         }
-    };
-    let verdict = match age {
-        Some(_) if is_behind => ", so newer posts are missing until the archive has caught up",
-        _ => "",
     };
     let quota = match archive.traffic().quota {
         None => "no rate limit is reported".to_owned(),
@@ -283,7 +281,7 @@ async fn test_archive(app: &App, offline: bool) -> Result<Finding, CliError> {
             format!("{:.0} requests left for the next {secs} s", quota.remaining)
         }
     };
-    let detail = format!("{} responds; {newest}{verdict}; {quota}", set.api_url);
+    let detail = format!("{} responds; {newest}; {quota}", set.api_url);
     Ok(Finding {
         what: ARCHIVE,
         state: if is_behind { State::Wrong } else { State::Ok },

@@ -6,11 +6,12 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use serde_json::json;
 
-use super::estimates::{add_groups_of, add_shares, notes};
+use super::estimates::{add_shares, notes};
 use super::evaluation_tables::{
     INTERVALS, comparison_table, confusions_table, reliability_table, summary_table,
 };
 use super::figures::{labels_table, p_value};
+use super::groups::add_groups;
 use super::side::Side;
 use super::{Printout, ResolveFlags, no_labels_yet, or_none, short_hash};
 use crate::cli::{App, CliError, Exit, Kind, OutputFormat, output};
@@ -244,7 +245,7 @@ impl Evaluate {
         add_cross_fitted(gold, used, &mut printout);
         if let Some(by) = self.by.as_deref().and_then(Grouping::named) {
             let kind = self.kind.thing_kind();
-            add_groups_of(store, (side, by, kind), estimates, &mut printout).await?;
+            add_groups(store, side, by, kind, estimates, &mut printout).await?;
         }
         Ok(printout)
     }

@@ -4,24 +4,43 @@ use serde_json::{Value, json};
 
 use super::Printout;
 use super::figures::{estimate, p_value, slug};
+use super::side::Side;
+use crate::cli::CliError;
 use crate::cli::output::{self, counted};
-use topicmill_core::LabelSet;
+use topicmill_core::{LabelSet, ThingKind};
 use topicmill_review::change::SIGNIFICANCE;
 use topicmill_review::evaluate::{
-    ENOUGH_ANSWERS, Estimate, GroupDifference, GroupShares, group_differences,
+    Counted, ENOUGH_ANSWERS, GroupDifference, GroupShares, RandomSample, group_differences,
+    groups_of,
 };
-use topicmill_store::Grouping;
+use topicmill_store::{Grouping, Store};
 
 /// The number of groups and of differences that the tables show; JSON has all.
 const SHOWN: usize = 24;
 
 /// Adds a table of labels' shares in each group and, if two groups have enough answers, one of their differences.
-pub fn add_groups(set: &LabelSet, by: Grouping, groups: &[GroupShares], printout: &mut Printout) {
-    let differences = group_differences(groups);
+/// Without a random sample, all shares are assigned ones.
+pub async fn add_groups(
+    store: &Store,
+    side: &Side,
+    by: Grouping,
+    kind: ThingKind,
+    sample: Option<&RandomSample>,
+    printout: &mut Printout,
+) -> Result<(), CliError> {
+    let Some(target) = side.target() else {
+        return Err(CliError::Usage(format!(
+            "--by {} counts stored labels, and this label set has none: run `topicmill classify` with it first",
+            by.name()
+        )));
+    };
+    let set = &side.set;
+    let groups = groups_of(store, (target, set), (by, kind), sample, Counted::All).await?;
+    let differences = group_differences(&groups);
     let groups_json: Vec<Value> = groups.iter().map(|group| group_json(set, group)).collect();
     let differences_json: Vec<Value> = differences
         .iter()
-        .map(|difference| difference_json(set, groups, difference))
+        .map(|difference| difference_json(set, &groups, difference))
         .collect();
     printout.json["groups"] = json!({
         "by": by.name(), "groups": groups_json, "differences": differences_json,
@@ -40,7 +59,8 @@ pub fn add_groups(set: &LabelSet, by: Grouping, groups: &[GroupShares], printout
         by.name()
     );
     printout.add_csv(&heading, table);
-    add_differences(set, groups, &differences, printout);
+    add_differences(set, &groups, &differences, printout);
+    Ok(())
 }
 
 fn group_json(set: &LabelSet, group: &GroupShares) -> Value {
