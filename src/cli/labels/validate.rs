@@ -233,12 +233,8 @@ fn model_mismatches(folder: &ModelFolder, set: &LabelSet) -> Vec<String> {
     let mut warnings = Vec::new();
     warnings.extend(hypothesis::missing_learned_vectors(&folder.kind, set));
     let is_bare = |label: &&Label| label.descriptions.iter().all(|text| text.trim().is_empty());
-    let bare: Vec<&str> = set
-        .labels
-        .iter()
-        .filter(is_bare)
-        .map(|label| label.slug.as_str())
-        .collect();
+    let bare = set.labels.iter().filter(is_bare);
+    let bare: Vec<&str> = bare.map(|label| label.slug.as_str()).collect();
     if matches!(folder.kind, ModelKind::Embedding(_)) && !bare.is_empty() {
         warnings.push(format!(
             "labels that have no descriptions: {}; `{}` is more accurate with one or two sentences about each label",
