@@ -33,7 +33,7 @@ const DEFAULT_MODEL: &str = "models/minilm-reddit-topics";
 /// Reasons why the settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file named with `--config` does not exist or is not a file.
+    /// The file named with `--config` does not exist.
     #[error("cannot read the settings: there is no file `{0}`; check --config")]
     NoFile(PathBuf),
     /// A layer cannot be read.
@@ -224,7 +224,8 @@ fn database_url(env: &HashMap<String, String>) -> Layer {
 
 fn settings_file(named: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
     match named {
-        Some(path) if path.is_file() => Ok(Some(path.to_owned())),
+        // A device such as /dev/null and a pipe can be read, too.
+        Some(path) if path.exists() => Ok(Some(path.to_owned())),
         Some(path) => Err(ConfigError::NoFile(path.to_owned())),
         None => Ok(Some(PathBuf::from(FILE_NAME)).filter(|path| path.is_file())),
     }
@@ -417,7 +418,8 @@ fn place_of(key: &str, origin: &Origin) -> String {
         Some(1 + text.get(..item.span()?.start)?.matches('\n').count())
     };
     let line = match origin {
-        Origin::File(path) => line_in(path),
+        // A pipe cannot be read again.
+        Origin::File(path) if path.is_file() => line_in(path),
         _ => None,
     };
     line.map_or_else(

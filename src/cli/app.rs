@@ -2,23 +2,21 @@
 //! them.
 
 mod model;
+mod run_flags;
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{ErrorKind, Read};
-use std::os::unix::fs::FileTypeExt;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 pub use self::model::{DEFAULT_MODEL, ModelFlags, SmallFlags};
-use super::error::first_error;
-use super::{CliError, Exit, Global};
-use crate::atomic_file::{self, IfExists};
+pub use self::run_flags::RunFlags;
+use super::{CliError, Global};
 use crate::classify::{MakeCurrent, Options};
 use crate::collect::ReadOptions;
 use crate::config::{self, CommentText, Loaded, Origin, Settings};
@@ -60,14 +58,6 @@ pub struct PipelineFlags {
     pub pipeline: Option<PathBuf>,
 }
 
-/// Flags of commands that record a run.
-#[derive(Debug, Clone, Args)]
-pub struct RunFlags {
-    /// Also write the run record to FILE, as JSON
-    #[arg(hide_short_help = true, long, value_name = "FILE")]
-    pub run_json: Option<PathBuf>,
-}
-
 /// Flags of commands that label stored posts.
 #[derive(Debug, Clone, Args)]
 pub struct CurrentFlags {
@@ -99,7 +89,7 @@ impl App {
             ("database.url", &global.database),
             ("log.format", &global.log_format),
         ];
-        let set_flags: Vec<_> = flags
+        let flags: Vec<_> = flags
             .into_iter()
             .filter_map(|(key, value)| Some((key, value.clone()?)))
             .collect();
@@ -107,18 +97,9 @@ impl App {
         let env: Vec<_> = std::env::vars_os()
             .filter_map(|(name, value)| utf8_variable(name, value).transpose())
             .collect::<Result<_, _>>()?;
-        let loaded = config::load(global.config.as_deref(), env, &set_flags)?;
-        // These settings run code, so they are not accepted from an untrusted file in the current folder.
-        for key in ["onnxruntime.library", "openvino.library"] {
-            if let Origin::File(path) = loaded.origin(key)
-                && global.config.is_none()
-                && let Some(why) = library::untrusted_reason(path)
-            {
-                let path = path.display();
-                return Err(CliError::Usage(format!(
-                    "refusing `{key}` from `{path}`: {why}; if you trust the file, pass it with `--config {path}`"
-                )));
-            }
+        let loaded = config::load(global.config.as_deref(), env, &flags)?;
+        if global.config.is_none() {
+            check_libraries(&loaded)?;
         }
         let format = loaded.settings.log.format;
         let verbosity = if global.quiet {
@@ -167,7 +148,7 @@ impl App {
         let address = Address::parse(self.settings().database.url.reveal());
         let what = if address.is_ok_and(|address| address.includes(output)) {
             "the database itself"
-        } else if head(output).starts_with(b"SQLite format 3\0") {
+        } else if first_bytes(output).starts_with(b"SQLite format 3\0") {
             "a SQLite database"
         } else {
             return Ok(());
@@ -335,83 +316,30 @@ impl App {
     }
 }
 
-impl RunFlags {
-    /// Runs stages on a store that it opens, and writes their records, also if they fail. Logs all errors but the first.
-    pub async fn record(
-        &self,
-        app: &App,
-        access: Access,
-        work: impl AsyncFnOnce(&Context) -> Result<Exit, CliError>,
-    ) -> Result<Exit, CliError> {
-        self.check(app)?;
-        let context = app.context(app.store(access).await?);
-        let ended = work(&context).await;
-        let written = self.write(&context);
-        let closed = context.store.close().await;
-        let closed = closed.map(|()| Exit::Done).map_err(CliError::from);
-        first_error(first_error(ended, written.map(|()| Exit::Done)), closed)
-    }
-
-    /// Opens the `--run-json` file for writing, so that a bad path fails before any work is done. An existing file is
-    /// kept until [`Self::write`].
-    fn check(&self, app: &App) -> Result<(), CliError> {
-        let Some(path) = &self.run_json else {
-            return Ok(());
-        };
-        app.check_not_database(path)?;
-        if !is_record(path) {
-            return Err(CliError::Usage(format!(
-                "cannot write `{}`: it is not a run record; correct --run-json, or remove the file",
-                path.display()
-            )));
-        }
-        // The reader of a pipe ends when the pipe is closed.
-        if path.metadata().is_ok_and(|file| file.file_type().is_fifo()) {
-            return Ok(());
-        }
-        let opened = File::options().append(true).create(true).open(path);
-        opened.map(drop).map_err(|error| {
-            let path = path.display();
-            CliError::Usage(format!(
-                "cannot write `{path}`: {error}; correct --run-json"
-            ))
-        })
-    }
-
-    /// Writes the run records to the `--run-json` file: one record as an object, several as an array.
-    fn write(&self, context: &Context) -> Result<(), CliError> {
-        let Some(path) = &self.run_json else {
-            return Ok(());
-        };
-        let text = match context.records().as_slice() {
-            [record] => format!("{:#}\n", json!(record)),
-            records => format!("{:#}\n", json!(records)),
-        };
-        let written = match atomic_file::write(path, &text, IfExists::Replace) {
-            // The file may be writable although its folder is not.
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => std::fs::write(path, text),
-            written => written,
-        };
-        written.map_err(CliError::writing(path))
-    }
-}
-
-/// Returns true if a file is a run record, which a later run may replace, or if there is no file with content.
-fn is_record(path: &Path) -> bool {
-    let head = head(path);
-    let text = String::from_utf8_lossy(&head);
-    matches!(&*text, "" | "[]\n") || text.starts_with(['{', '[']) && text.contains("\"stage\": \"")
-}
-
 /// Returns the first bytes of a file; none if it cannot be read, or is a pipe or a device.
-fn head(path: &Path) -> Vec<u8> {
-    let mut head = Vec::new();
+fn first_bytes(path: &Path) -> Vec<u8> {
+    let mut bytes = Vec::new();
     if path.is_file()
         && let Ok(file) = File::open(path)
     {
-        let _ = file.take(64).read_to_end(&mut head);
+        let _ = file.take(64).read_to_end(&mut bytes);
     }
-    head
+    bytes
+}
+
+/// Rejects settings that run code if an untrusted file in the current folder sets them.
+fn check_libraries(loaded: &Loaded) -> Result<(), CliError> {
+    for key in ["onnxruntime.library", "openvino.library"] {
+        if let Origin::File(path) = loaded.origin(key)
+            && let Some(why) = library::untrusted_reason(path)
+        {
+            let path = path.display();
+            return Err(CliError::Usage(format!(
+                "refusing `{key}` from `{path}`: {why}; if you trust the file, pass it with `--config {path}`"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Starts of the names of variables that are read here or by the driver of PostgreSQL.

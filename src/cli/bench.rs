@@ -1,7 +1,5 @@
 //! `topicmill bench`: measures the speed, memory and labels of each precision and batch size on the user's own texts.
-//!
-//! Batches sized in posts are built the usual way: one label at a time, posts in input order, rows padded to the
-//! longest. Batches sized in tokens are built topicmill's way: rows of all labels, sorted by length.
+//! Suggests the settings to write.
 
 use std::path::{Path, PathBuf};
 
@@ -28,19 +26,19 @@ use topicmill_store::{Access, ExistingTarget};
 const PRECISIONS: [&str; 6] = [FP32, "fp16", "bf16", "int8", "int8-g32", "int8-g128"];
 /// The precision that the others are compared with.
 const FP32: &str = "fp32";
-/// Batch sizes in posts.
-const POSTS: [usize; 8] = [5, 10, 15, 20, 25, 30, 35, 40];
 /// Batch sizes in tokens, padding included.
-const TOKENS: [usize; 7] = [256, 512, 1_024, 2_048, 4_096, 8_192, 16_384];
+const BATCH_TOKENS: [usize; 7] = [256, 512, 1_024, 2_048, 4_096, 8_192, 16_384];
 /// Texts whose labels are compared.
 const COMPARED_TEXTS: u32 = 400;
 /// Texts that are scored with each batch size.
 const TIMED_TEXTS: usize = 100;
 /// Passes over the texts with each batch size; the fastest one counts.
 const PASSES: usize = 2;
-/// Share of labels equal to float32 that a suggested precision needs, and the texts that show it: with 200, a true
-/// share of 0.95 is measured as 0.99 or more in fewer than one in a hundred measurements.
-const SAME_LABELS: (f64, usize) = (0.99, 200);
+/// Share of labels equal to float32 that a suggested precision needs.
+const MIN_SAME_LABELS: f64 = 0.99;
+/// The number of texts that show this share: with 200, a true share of 0.95 is measured as 0.99 or more in fewer than one
+/// in a hundred measurements.
+const MIN_TEXTS: usize = 200;
 /// A smaller batch is suggested if it is at most this much slower, because it needs less memory.
 const AS_FAST: f64 = 0.98;
 
@@ -78,6 +76,13 @@ struct Workload {
     stop: CancellationToken,
 }
 
+/// A precision to measure.
+struct Candidate {
+    name: String,
+    /// The value of the setting `precision` that selects it; `None` if it is the default.
+    setting: Option<String>,
+}
+
 /// A precision's labels, and the measurements of its batch sizes.
 struct Precision {
     name: String,
@@ -90,8 +95,7 @@ struct Precision {
 
 /// A batch size and its measurements.
 struct BatchSize {
-    by: &'static str,
-    size: usize,
+    tokens: usize,
     /// The fastest pass; `None` if memory runs out.
     seconds: Option<f64>,
     peak_mib: Option<u64>,
@@ -117,9 +121,9 @@ impl Bench {
 impl Workload {
     fn run(mut self, format: OutputFormat) -> Result<Exit, CliError> {
         let mut measured: Vec<Precision> = Vec::new();
-        for (name, setting) in self.precisions()? {
-            self.choice.precision.clone_from(&setting);
-            match self.measure(name, setting) {
+        for candidate in self.candidates()? {
+            self.choice.precision.clone_from(&candidate.setting);
+            match self.measure(candidate) {
                 Ok(Some(precision)) => measured.push(precision),
                 Ok(None) => {
                     tracing::warn!("stopped before the measurement was complete");
@@ -133,14 +137,14 @@ impl Workload {
         let fp32 = measured.iter().find(|precision| precision.name == FP32);
         let fp32 = fp32.map(|precision| &precision.labels[..]);
         let rows = self.rows(&measured, fp32);
-        let columns = "precision, batch by, size, texts/s, peak MiB, labels as in fp32";
+        let columns = "precision, batch tokens, texts/s, peak MiB, labels as in fp32";
         let table = output::table_from_objects(columns, &rows);
         let Some((precision, batch_tokens)) = suggested(&measured, fp32) else {
             output::print_table(&table, format)?;
             tracing::warn!(
                 "no settings are suggested: a precision needs {} texts that show labels like those of float32, and \
                  memory for a batch",
-                SAME_LABELS.1
+                MIN_TEXTS
             );
             return Ok(Exit::Partial);
         };
@@ -170,7 +174,7 @@ impl Workload {
                 let per_second = |seconds: f64| round_to(texts / seconds.max(1e-9), 1);
                 let speed = size.seconds.map(per_second);
                 rows.push(json!({
-                    "precision": precision.name, "batch by": size.by, "size": size.size, "texts/s": speed,
+                    "precision": precision.name, "batch tokens": size.tokens, "texts/s": speed,
                     "peak MiB": size.peak_mib, "labels as in fp32": same_labels,
                 }));
             }
@@ -178,36 +182,41 @@ impl Workload {
         rows
     }
 
-    /// Lists the precisions of the folder on this machine, float32 first, with the setting that selects each. If one was
-    /// chosen, lists only this one and float32.
-    fn precisions(&mut self) -> Result<Vec<(String, Option<String>)>, CliError> {
+    /// Lists the precisions of the folder on this machine, float32 first. If one was chosen, lists only this one and
+    /// float32.
+    fn candidates(&mut self) -> Result<Vec<Candidate>, CliError> {
         // A precision that the model lacks is an error, not an empty table.
         self.choice.folder()?;
         let chosen = self.choice.precision.take();
         let opened = self.choice.open_one(self.choice.devices[0])?;
         self.choice.devices = vec![opened.chosen.device];
         drop(opened);
-        let default = self.choice.folder()?;
-        let mut precisions = vec![(default.precision, None)];
+        let mut candidates = vec![Candidate {
+            name: self.choice.folder()?.precision,
+            setting: None,
+        }];
         for name in PRECISIONS {
             let mut choice = self.choice.clone();
             choice.precision = Some(name.to_owned());
             if let Ok(folder) = choice.folder()
                 && self.is_supported(&folder)
-                && precisions
+                && candidates
                     .iter()
-                    .all(|(known, _)| *known != folder.precision)
+                    .all(|known| known.name != folder.precision)
             {
-                precisions.push((folder.precision, choice.precision));
+                candidates.push(Candidate {
+                    name: folder.precision,
+                    setting: choice.precision,
+                });
             }
         }
         if let Some(chosen) = chosen {
-            precisions.retain(|(name, setting)| {
+            candidates.retain(|Candidate { name, setting }| {
                 name == FP32 || *name == chosen || setting.as_ref() == Some(&chosen)
             });
         }
-        precisions.sort_by_key(|(name, _)| name != FP32);
-        Ok(precisions)
+        candidates.sort_by_key(|candidate| candidate.name != FP32);
+        Ok(candidates)
     }
 
     fn is_supported(&self, folder: &ModelFolder) -> bool {
@@ -218,12 +227,8 @@ impl Workload {
                 && openvino().is_ok_and(|openvino| !rounding.is_bf16() || openvino.has_bf16())
     }
 
-    /// Measures a precision; `None` after a signal. `setting` selects the precision.
-    fn measure(
-        &self,
-        name: String,
-        setting: Option<String>,
-    ) -> Result<Option<Precision>, CliError> {
+    /// Measures the precision that `choice` selects; `None` after a signal.
+    fn measure(&self, candidate: Candidate) -> Result<Option<Precision>, CliError> {
         let device = self.choice.devices[0];
         let OpenedModel { mut labeler, .. } = self.choice.open_one(device)?;
         let prepared = labeler.prepare(&self.set)?;
@@ -269,8 +274,8 @@ impl Workload {
             }
         }
         Ok(Some(Precision {
-            name,
-            setting: setting.unwrap_or_else(|| "auto".to_owned()),
+            name: candidate.name,
+            setting: candidate.setting.unwrap_or_else(|| "auto".to_owned()),
             labels: labels.collect(),
             sizes,
         }))
@@ -282,29 +287,22 @@ fn planned_sizes<'a>(
     labeler: &Labeler,
     rows: &[BatchRow<'a>],
 ) -> Vec<(BatchSize, Vec<Vec<BatchRow<'a>>>)> {
-    let unmeasured = |by, size| BatchSize {
-        by,
-        size,
-        seconds: None,
-        peak_mib: None,
+    let sizes = if labeler.folder().depends_on_batch() {
+        vec![labeler.batch_tokens()]
+    } else {
+        BATCH_TOKENS.to_vec()
     };
-    let by_tokens = |tokens| {
+    let planned = sizes.into_iter().map(|tokens| {
         let (grouping, shapes) = (labeler.grouping(), labeler.shapes());
         let batches = batch::plan(rows.to_vec(), tokens, grouping, shapes);
-        (unmeasured("tokens", tokens), batches)
-    };
-    if labeler.folder().depends_on_batch() {
-        return vec![by_tokens(labeler.batch_tokens())];
-    }
-    let mut by_label = rows.to_vec();
-    by_label.sort_by_key(|row| (row.label, row.text));
-    let by_posts = POSTS.map(|posts| {
-        let labels = by_label.chunk_by(|a, b| a.label == b.label);
-        let batches = labels.flat_map(|rows| rows.chunks(posts));
-        let batches = batches.map(<[_]>::to_vec).collect();
-        (unmeasured("posts", posts), batches)
+        let unmeasured = BatchSize {
+            tokens,
+            seconds: None,
+            peak_mib: None,
+        };
+        (unmeasured, batches)
     });
-    by_posts.into_iter().chain(TOKENS.map(by_tokens)).collect()
+    planned.collect()
 }
 
 /// Computes batches until a signal. Returns false if memory runs out.
@@ -329,10 +327,10 @@ fn compute(
 }
 
 impl Precision {
-    /// Returns the batch sizes in tokens that fit into memory, smallest first, with the seconds of the fastest pass.
-    fn timed_by_tokens(&self) -> impl Iterator<Item = (usize, f64)> {
-        let by_tokens = self.sizes.iter().filter(|size| size.by == "tokens");
-        by_tokens.filter_map(|size| Some((size.size, size.seconds?)))
+    /// Returns the batch sizes that fit into memory, smallest first, with the seconds of the fastest pass.
+    fn timed(&self) -> impl Iterator<Item = (usize, f64)> {
+        let sizes = self.sizes.iter();
+        sizes.filter_map(|size| Some((size.tokens, size.seconds?)))
     }
 
     /// Returns the share of texts with the same label as in float32.
@@ -343,9 +341,9 @@ impl Precision {
 
     /// Returns true if its labels are close enough to float32 to suggest it.
     fn is_close(&self, fp32: Option<&[Option<usize>]>) -> bool {
-        let (least, texts) = SAME_LABELS;
         let same = self.same_labels(fp32);
-        self.name == FP32 || self.labels.len() >= texts && same.is_none_or(|share| share >= least)
+        self.name == FP32
+            || self.labels.len() >= MIN_TEXTS && same.is_none_or(|share| share >= MIN_SAME_LABELS)
     }
 }
 
@@ -356,11 +354,11 @@ fn suggested<'m>(
 ) -> Option<(&'m str, usize)> {
     let close = measured.iter().filter(|precision| precision.is_close(fp32));
     let timed = close.flat_map(|precision| {
-        let sizes = precision.timed_by_tokens();
+        let sizes = precision.timed();
         sizes.map(move |(_, seconds)| (precision, seconds))
     });
     let (precision, least) = timed.min_by(|(_, a), (_, b)| a.total_cmp(b))?;
-    let mut sizes = precision.timed_by_tokens();
+    let mut sizes = precision.timed();
     let (size, _) = sizes.find(|(_, seconds)| seconds * AS_FAST <= least)?;
     Some((&precision.setting, size))
 }
@@ -388,13 +386,14 @@ fn read_texts(path: &Path, most: usize) -> Result<Vec<String>, CliError> {
 /// Reads up to `most` distinct texts of stored posts, at random.
 async fn stored_texts(app: &App, most: u32) -> Result<Vec<String>, CliError> {
     // Without a label set, no text counts as labelled.
-    let any = ExistingTarget {
+    let no_target = ExistingTarget {
         model: None,
         label_set: None,
         hypotheses: Vec::new(),
     };
     let store = app.store(Access::ReadOnly).await?;
-    let sample = store.labels().estimate_work(&any, most).await?.sample;
+    let work = store.labels().estimate_work(&no_target, most).await?;
+    let sample = work.sample;
     store.close().await?;
     if sample.is_empty() {
         return Err(CliError::Usage(
@@ -434,18 +433,17 @@ mod tests {
 
     #[test]
     fn the_fastest_precision_with_enough_equal_labels_is_suggested() {
-        let precision = |name: &str, changed: usize, seconds: [f64; 3]| Precision {
+        let precision = |name: &str, changed: usize, seconds: [f64; 2]| Precision {
             name: name.to_owned(),
             setting: name.to_owned(),
             labels: (0..400)
                 .map(|text| (text >= changed).then_some(1))
                 .collect(),
-            sizes: [("posts", 5), ("tokens", 256), ("tokens", 512)]
+            sizes: [256, 512]
                 .into_iter()
                 .zip(seconds)
-                .map(|((by, size), seconds)| BatchSize {
-                    by,
-                    size,
+                .map(|(tokens, seconds)| BatchSize {
+                    tokens,
                     seconds: (seconds > 0.0).then_some(seconds),
                     peak_mib: None,
                 })
@@ -453,9 +451,9 @@ mod tests {
         };
         let fp32 = vec![Some(1); 400];
         let all = [
-            precision(FP32, 0, [0.1, 9.0, 8.0]),
-            precision("bf16", 4, [0.1, 5.05, 5.0]),
-            precision("int8", 5, [0.1, 1.0, 0.0]),
+            precision(FP32, 0, [9.0, 8.0]),
+            precision("bf16", 4, [5.05, 5.0]),
+            precision("int8", 5, [1.0, 0.0]),
         ];
         let suggested = |measured| suggested(measured, Some(&fp32));
         // Almost as fast, with half the memory.
@@ -463,7 +461,7 @@ mod tests {
         assert_eq!(suggested(&all[..1]), Some((FP32, 512)));
         assert_eq!(suggested(&all[2..]), None);
         // Too few texts show nothing.
-        let mut few = precision("bf16", 0, [0.1, 5.0, 5.0]);
+        let mut few = precision("bf16", 0, [5.0, 5.0]);
         few.labels.truncate(199);
         assert_eq!(suggested(&[few]), None);
     }

@@ -64,7 +64,6 @@ pub enum Select {
 
 impl Classify {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
-        self.metrics.check()?;
         let pipeline_file = app.pipeline_path(&self.pipeline).map(Path::to_owned);
         // The text is read first, so that a change while the file is parsed is noticed too.
         let path = pipeline_file.as_ref();
@@ -96,12 +95,8 @@ impl Classify {
             ..app.backlog_options()
         };
         let label = async |context: &Context| {
-            let metrics = self.metrics.start(app).await?;
-            let labelled = backlog::label(context, engines, &set, &options).await;
-            if let Some(metrics) = metrics {
-                metrics.close().await;
-            }
-            labelled
+            let labelled = backlog::label(context, engines, &set, &options);
+            self.metrics.during(app, labelled).await
         };
         let labelled = self.record.record(app, Access::Existing, label).await;
         if matches!(labelled, Ok(Exit::Done)) {

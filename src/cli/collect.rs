@@ -112,12 +112,11 @@ impl Collector {
             flags.until.as_deref(),
             app.clock.now(),
         )?;
-        check_time_range(kind, listing, time_range)?;
-        let source = source::open(app, kind).await?;
         let is_set = app.settings().collect.listing.is_some();
         let topics = pipeline.topics.iter();
         let chosen = topics.filter(|topic| is_set || !topic.is_default_listing);
-        check_order(kind, listing, time_range, chosen.map(|topic| topic.listing))?;
+        check_listing(kind, listing, time_range, chosen.map(|topic| topic.listing))?;
+        let source = source::open(app, kind).await?;
         let topics = pipeline.reads(app.settings().collect.comments_limit);
         Ok(Self {
             source,
@@ -237,9 +236,9 @@ impl Collector {
     }
 }
 
-/// Returns an error if `--listing` names an order that the source does not support. If the order was chosen in the
-/// pipeline file or the settings, only logs that the newest posts are read instead.
-fn check_order(
+/// Returns an error if the source does not support `--listing` or the time range, or if these contradict each other. If
+/// the order was chosen in the pipeline file or the settings, only logs that the newest posts are read instead.
+fn check_listing(
     kind: SourceKind,
     listing: Option<Listing>,
     time_range: Option<TimeRange>,
@@ -247,7 +246,15 @@ fn check_order(
 ) -> Result<(), CliError> {
     let (title, only) = (kind.traits().title, kind.listing(Listing::New));
     let is_supported = |listing| kind.listing(listing) == listing;
+    if time_range.is_some() && !kind.traits().listings.contains(&Listing::New) {
+        return Err(CliError::Usage(format!(
+            "{title} cannot be read by time: leave out --since, or choose a different --source"
+        )));
+    }
     match listing {
+        Some(listing) if time_range.is_some() && listing != Listing::New => Err(CliError::Usage(
+            format!("--since reads new posts: leave out `--listing {listing}`"),
+        )),
         Some(listing) if !is_supported(listing) => Err(CliError::Usage(format!(
             "{title} can only be read in chronological order: leave out `--listing {listing}`, or use `--listing \
              {only}`"
@@ -258,27 +265,6 @@ fn check_order(
             );
             Ok(())
         }
-        _ => Ok(()),
-    }
-}
-
-/// Returns an error if the source or `--listing` does not allow a time range.
-fn check_time_range(
-    kind: SourceKind,
-    listing: Option<Listing>,
-    time_range: Option<TimeRange>,
-) -> Result<(), CliError> {
-    let about = kind.traits();
-    if time_range.is_some() && !about.listings.contains(&Listing::New) {
-        return Err(CliError::Usage(format!(
-            "{} cannot be read by time: leave out --since, or choose a different --source",
-            about.title
-        )));
-    }
-    match listing {
-        Some(listing) if time_range.is_some() && listing != Listing::New => Err(CliError::Usage(
-            format!("--since reads new posts: leave out `--listing {listing}`"),
-        )),
         _ => Ok(()),
     }
 }

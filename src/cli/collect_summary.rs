@@ -18,9 +18,8 @@ pub fn line(reports: &[TopicReport], traffic: &Traffic) -> String {
         ("purged before", sum.stored.tombstoned),
         ("rejected", sum.rejected.total()),
     ];
-    let parts: Vec<String> = counts
-        .iter()
-        .filter(|(_, n)| *n > 0)
+    let shown = counts.iter().filter(|(_, n)| *n > 0);
+    let parts: Vec<String> = shown
         .map(|(what, n)| format!("{} {what}", thousands(*n)))
         .collect();
     let details = if parts.is_empty() {

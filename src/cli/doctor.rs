@@ -2,6 +2,7 @@
 
 use chrono::TimeDelta;
 use clap::Args;
+use serde::Serialize;
 use serde_json::json;
 
 use super::app::{ModelFlags, PipelineFlags};
@@ -58,28 +59,59 @@ const ARCHIVE: &str = "Arctic Shift";
 /// The result of a check.
 struct Finding {
     what: &'static str,
-    /// `ok`, `missing` or `wrong`.
-    state: &'static str,
+    state: State,
     /// The exit code of commands that need what was checked; `None` if it is ready, or is created on demand.
     exit: Option<Exit>,
     detail: String,
 }
 
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    Ok,
+    Missing,
+    Wrong,
+}
+
+impl Finding {
+    /// Turns the result of a check into a finding; an error keeps its exit code.
+    fn of(what: &'static str, checked: Result<String, CliError>) -> Self {
+        let (state, exit, detail) = match checked {
+            Ok(detail) => (State::Ok, None, detail),
+            Err(error) => (State::Wrong, Some(error.exit()), error.to_string()),
+        };
+        Self {
+            what,
+            state,
+            exit,
+            detail,
+        }
+    }
+
+    fn missing(what: &'static str, exit: Option<Exit>, detail: String) -> Self {
+        Self {
+            what,
+            state: State::Missing,
+            exit,
+            detail,
+        }
+    }
+}
+
 impl Doctor {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
-        let mut findings = vec![
-            finding("ONNX Runtime", library(app)),
-            finding("model", model(app)),
-            finding("pipeline", pipeline(app, &self.pipeline)),
-        ];
-        findings.extend(database(app).await);
+        let mut findings = vec![Finding::of("ONNX Runtime", library(app))];
         // OpenVINO is listed before the model, because it may be the engine that runs the model.
-        if let Some(openvino) = openvino(app) {
-            findings.insert(1, openvino);
-        }
+        findings.extend(openvino(app));
+        findings.push(Finding::of("model", model(app)));
+        findings.push(Finding::of("pipeline", pipeline(app, &self.pipeline)));
+        findings.extend(database(app).await);
         match self.source.choose(app).0 {
             SourceKind::Reddit => findings.push(credentials(app, self.offline).await),
-            SourceKind::ArcticShift => findings.push(archive(app, self.offline).await),
+            SourceKind::ArcticShift => {
+                let tested = test_archive(app, self.offline).await;
+                findings.push(tested.unwrap_or_else(|error| Finding::of(ARCHIVE, Err(error))));
+            }
             SourceKind::Sample | SourceKind::Import => {}
         }
         let rows = findings
@@ -89,29 +121,6 @@ impl Doctor {
         output::print_wrapped_table(&table, self.format)?;
         let first_bad = findings.iter().find_map(|finding| finding.exit);
         Ok(first_bad.unwrap_or(Exit::Done))
-    }
-}
-
-/// Turns a result into a finding; an error keeps its exit code.
-fn finding(what: &'static str, checked: Result<String, CliError>) -> Finding {
-    let (state, exit, detail) = match checked {
-        Ok(detail) => ("ok", None, detail),
-        Err(error) => ("wrong", Some(error.exit()), error.to_string()),
-    };
-    Finding {
-        what,
-        state,
-        exit,
-        detail,
-    }
-}
-
-fn missing(what: &'static str, exit: Option<Exit>, detail: String) -> Finding {
-    Finding {
-        what,
-        state: "missing",
-        exit,
-        detail,
     }
 }
 
@@ -147,7 +156,7 @@ fn openvino(app: &App) -> Option<Finding> {
         let by = library_origin(by, "openvino.library");
         format!("{library} ({}, {bf16}; from {by})", runtime.version())
     });
-    Some(finding("OpenVINO", description))
+    Some(Finding::of("OpenVINO", description))
 }
 
 /// Returns how the library was found: the setting or variable that names it, or a search path.
@@ -203,9 +212,9 @@ async fn database(app: &App) -> Vec<Finding> {
         // SQLite returns the same error for a missing file and for an unreadable one.
         Err(error @ StoreError::Open { .. }) if app.is_database_missing() => {
             let detail = format!("{error} (`collect` and `import` also create it)");
-            vec![missing("database", None, detail)]
+            vec![Finding::missing("database", None, detail)]
         }
-        Err(error) => vec![finding("database", Err(error.into()))],
+        Err(error) => vec![Finding::of("database", Err(error.into()))],
         Ok(store) => {
             let description = store.info().await.map(|info| {
                 let things = info.rows.iter().find(|(table, _)| table == "things");
@@ -213,9 +222,14 @@ async fn database(app: &App) -> Vec<Finding> {
                 let (url, server, schema) = (info.url, info.server, info.schema);
                 format!("{url} ({server}), schema version {schema}, {things} posts and comments")
             });
-            let mut findings = vec![finding("database", description.map_err(CliError::from))];
-            for stage in [Stage::Collect, Stage::Classify] {
-                findings.extend(speed(&store, stage).await);
+            let description = description.map_err(CliError::from);
+            let mut findings = vec![Finding::of("database", description)];
+            for (what, stage) in [
+                ("collect speed", Stage::Collect),
+                ("classify speed", Stage::Classify),
+            ] {
+                let limit = speed_limit(&store, stage).await;
+                findings.extend(limit.map(|limit| Finding::of(what, Ok(limit))));
             }
             findings
         }
@@ -223,39 +237,27 @@ async fn database(app: &App) -> Vec<Finding> {
 }
 
 /// Says what limited the latest run of a stage that worked, if its counts show it.
-async fn speed(store: &Store, stage: Stage) -> Option<Finding> {
+async fn speed_limit(store: &Store, stage: Stage) -> Option<String> {
     // An unreadable database is already reported.
     let runs = store.runs().recent_runs(Some(stage), SEARCHED_RUNS).await;
-    let latest = runs.ok()?.into_iter().find_map(|run| {
+    runs.ok()?.into_iter().find_map(|run| {
         let took = run.finished_at?.as_datetime() - run.started_at.as_datetime();
         let counts = RunCounts::read(stage, &run.counts);
-        let bottleneck = bottleneck::of_run(&counts, took.as_seconds_f64())?;
-        Some((run.id, bottleneck))
-    });
-    let (run, Bottleneck { limit, why, change }) = latest?;
-    let what = match stage {
-        Stage::Collect => "collect speed",
-        _ => "classify speed",
-    };
-    let limited = format!("run {run} is limited by the {limit}: {why}; {change}");
-    Some(finding(what, Ok(limited)))
+        let Bottleneck { limit, why, change } = bottleneck::of_run(&counts, took.as_seconds_f64())?;
+        let id = run.id;
+        Some(format!(
+            "run {id} is limited by the {limit}: {why}; {change}"
+        ))
+    })
 }
 
-/// Checks that the archive responds and is not behind.
-async fn archive(app: &App, offline: bool) -> Finding {
-    let tested = test_archive(app, offline).await;
-    tested.unwrap_or_else(|error| finding(ARCHIVE, Err(error)))
-}
-
-/// Requests the archive's newest post, and compares it with the clock.
+/// Checks that the archive responds and is not behind: requests its newest post, and compares it with the clock.
 async fn test_archive(app: &App, offline: bool) -> Result<Finding, CliError> {
     let set = app.source_settings().arctic_shift;
     let archive = ArcticShift::new(&set, app.clock.clone())?;
     if offline {
-        return Ok(finding(
-            ARCHIVE,
-            Ok("not tested because of --offline".into()),
-        ));
+        let detail = "not tested because of --offline".to_owned();
+        return Ok(Finding::of(ARCHIVE, Ok(detail)));
     }
     let newest = archive.newest_post().await?;
     let age = newest.map(|newest| app.clock.now() - newest.as_datetime());
@@ -264,12 +266,13 @@ async fn test_archive(app: &App, offline: bool) -> Result<Finding, CliError> {
         None => "it has no post of a busy subreddit".to_owned(),
         Some(age) => {
             let age = format_duration(age.max(TimeDelta::zero()));
-            format!("the newest post of a busy subreddit is {age} old")
+            let effect = if is_behind {
+                ", so newer posts are missing until the archive has caught up"
+            } else {
+                ""
+            };
+            format!("the newest post of a busy subreddit is {age} old{effect}")
         }
-    };
-    let verdict = match age {
-        Some(_) if is_behind => ", so newer posts are missing until the archive has caught up",
-        _ => "",
     };
     let quota = match archive.traffic().quota {
         None => "no rate limit is reported".to_owned(),
@@ -278,12 +281,13 @@ async fn test_archive(app: &App, offline: bool) -> Result<Finding, CliError> {
             format!("{:.0} requests left for the next {secs} s", quota.remaining)
         }
     };
-    let detail = format!("{} responds; {newest}{verdict}; {quota}", set.api_url);
-    let mut responds = finding(ARCHIVE, Ok(detail));
-    if is_behind {
-        (responds.state, responds.exit) = ("wrong", Some(Exit::TryAgain));
-    }
-    Ok(responds)
+    let detail = format!("{} responds; {newest}; {quota}", set.api_url);
+    Ok(Finding {
+        what: ARCHIVE,
+        state: if is_behind { State::Wrong } else { State::Ok },
+        exit: is_behind.then_some(Exit::TryAgain),
+        detail,
+    })
 }
 
 /// Returns the seconds until a quota is reset.
@@ -297,9 +301,9 @@ async fn credentials(app: &App, offline: bool) -> Finding {
     if app.settings().reddit.client_id.is_empty() {
         let detail = "set client_id, client_secret and user_agent in [reddit], see docs/collect.md; \
                       the source arctic-shift needs no credentials";
-        return missing(WHAT, Some(Exit::Policy), detail.into());
+        return Finding::missing(WHAT, Some(Exit::Policy), detail.into());
     }
-    finding(WHAT, test_credentials(app, offline).await)
+    Finding::of(WHAT, test_credentials(app, offline).await)
 }
 
 async fn test_credentials(app: &App, offline: bool) -> Result<String, CliError> {
@@ -319,12 +323,9 @@ async fn test_credentials(app: &App, offline: bool) -> Result<String, CliError> 
     let quota = match credentials.quota {
         None => "the API reports no quota".to_owned(),
         Some(quota) => {
-            format!(
-                "quota: {:.0} of {:.0} requests left for the next {} s",
-                quota.remaining,
-                quota.remaining + quota.used,
-                secs_left(quota, app)
-            )
+            let (left, all) = (quota.remaining, quota.remaining + quota.used);
+            let secs = secs_left(quota, app);
+            format!("quota: {left:.0} of {all:.0} requests left for the next {secs} s")
         }
     };
     let ends_at = credentials.ends_at.as_datetime();

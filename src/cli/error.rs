@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::hints;
-use crate::atomic_file::is_full;
 use crate::backup::BackupError;
 use crate::config::ConfigError;
 use crate::engines::EnginesError;
@@ -135,7 +134,7 @@ pub enum CliError {
     Model(#[from] ModelError),
     #[error("{0}{hint}", hint = hints::for_loading(.0))]
     Load(#[from] LoadError),
-    #[error("{0}{hint}", hint = hints::for_engines(.0))]
+    #[error(transparent)]
     Engines(EnginesError),
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -182,16 +181,6 @@ impl CliError {
     pub fn writing(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.display().to_string();
         move |source| Self::Write { path, source }
-    }
-
-    /// Returns the error for an output path given by the user: a usage error with `advice`, unless the disk is full.
-    pub fn cannot_write(path: &Path, source: io::Error, advice: &str) -> Self {
-        let path = path.display().to_string();
-        if is_full(&source) {
-            Self::Write { path, source }
-        } else {
-            Self::Usage(format!("cannot write `{path}`: {source}; {advice}"))
-        }
     }
 
     /// Returns the exit code for this error.

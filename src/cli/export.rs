@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::labels::{no_labels_yet, selected_labels};
+use super::labels::{LabelsFlags, no_labels_yet};
+use super::share::parse_share;
 use super::time_range::parse_times;
 use super::{App, CliError, Exit, Kind, OutputFormat, output};
 use crate::export::{self, Counts, DatasetFormat, Destination, Filters, Subject, Terms};
@@ -54,29 +55,13 @@ pub struct Export {
     /// Export only posts that match an SQL expression over the data set's columns
     #[arg(help_heading = "Filters", long = "where", value_name = "SQL")]
     expression: Option<String>,
-    /// Export the labels of a label set other than the current one
-    ///
-    /// NAME is its name or version, or a pipeline file.
-    #[arg(help_heading = "Label set", long, value_name = "NAME")]
-    label_set: Option<String>,
-    /// Export the labels that MODEL assigned
-    ///
-    /// MODEL is its name or the first letters of its hash [default: the only model with labels of this label set, else
-    /// the current one].
-    #[arg(
-        help_heading = "Label set",
-        long,
-        value_name = "MODEL",
-        requires = "label_set"
-    )]
-    model: Option<String>,
     /// With --format label-studio, write N tasks [default: 200]
     #[arg(help_heading = "Label Studio", long, value_name = "N")]
     limit: Option<u32>,
     /// With --format label-studio, sample SHARE of the tasks at random [default: 0.2]
     ///
     /// Random posts give unbiased estimates; the rest are the closest calls.
-    #[arg(help_heading = "Label Studio", long, value_name = "SHARE")]
+    #[arg(help_heading = "Label Studio", long, value_name = "SHARE", value_parser = parse_share)]
     random_share: Option<f64>,
     /// Also export posts without a label
     #[arg(help_heading = "Filters", long, conflicts_with_all = ["label", "min_score"])]
@@ -106,6 +91,8 @@ pub struct Export {
     /// Print a summary of the export as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    labels: LabelsFlags,
 }
 
 /// Values of `--format`.
@@ -210,8 +197,7 @@ impl Export {
     }
 
     async fn subject(&self, app: &App, store: &Store) -> Result<Subject, CliError> {
-        let (word, model) = (self.label_set.as_deref(), self.model.as_deref());
-        let labels = selected_labels(app, store, word, model).await?;
+        let labels = self.labels.selected(app, store).await?;
         let (target, set) = labels.ok_or_else(no_labels_yet)?;
         if self.vectors && !store.computed().has_vectors(target.model).await? {
             return Err(CliError::Usage(
@@ -261,12 +247,6 @@ impl Export {
         }
         let now = app.clock.now();
         let [since, until] = parse_times(self.since.as_deref(), self.until.as_deref(), now)?;
-        if let (Some(since), Some(until)) = (since, until)
-            && since >= until
-        {
-            let usage = "--since is not before --until, so no post can match";
-            return Err(CliError::Usage(usage.to_owned()));
-        }
         Ok(Filters {
             labels: slugs,
             since,

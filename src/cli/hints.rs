@@ -9,7 +9,6 @@ use topicmill_score::library::Library;
 use topicmill_score::{EngineError, LabelerError, LoadError, ModelError, TextError};
 
 use crate::atomic_file::is_full;
-use crate::engines::EnginesError;
 use crate::run::StageError;
 use crate::score_files::FilesError;
 
@@ -74,15 +73,6 @@ pub fn for_loading(error: &LoadError) -> &'static str {
         LoadError::Run { source, .. } => for_engine(source),
         LoadError::Folder(error) => for_model(error),
         _ => "",
-    }
-}
-
-pub fn for_engines(error: &EnginesError) -> &'static str {
-    match error {
-        // Never reached: `From<EnginesError>` turns these into other variants of `CliError`.
-        EnginesError::Load(_) | EnginesError::Labeler(_) | EnginesError::Folder(_) => "",
-        EnginesError::OnePass(_) => ": name an NLI model with --model",
-        EnginesError::Itself(_) => ": name a smaller model with --small-model",
     }
 }
 

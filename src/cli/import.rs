@@ -254,7 +254,7 @@ impl Import {
             let refilled = context.refill(&plan, &*source, store_author).await;
             drop(bar);
             let (done, status) = refilled?;
-            context.log_summary(|| log_refilled(&done));
+            context.log_summary(|| log_counts(&done));
             Ok(Exit::done_if(status == RunStatus::Done))
         };
         self.record.record(app, Access::Create, refill).await
@@ -262,18 +262,7 @@ impl Import {
 
     fn log_result(&self, done: &ImportCounts) {
         if self.files.len() > 1 {
-            tracing::info!(
-                posts = done.posts - done.comments,
-                comments = nonzero(done.comments),
-                new = done.stored.new,
-                changed = done.stored.changed,
-                edited = nonzero(done.stored.edited),
-                purged = nonzero(done.stored.purged),
-                tombstoned = nonzero(done.stored.tombstoned),
-                left_out = done.left_out,
-                rejected = done.rejected.total(),
-                "importing done"
-            );
+            log_counts(done);
         }
         if done.posts == 0 && done.left_out > 0 {
             tracing::warn!(
@@ -338,7 +327,7 @@ fn subreddit_name(flag: &str) -> Result<&str, CliError> {
     Ok(name)
 }
 
-fn log_refilled(done: &ImportCounts) {
+fn log_counts(done: &ImportCounts) {
     tracing::info!(
         posts = done.posts - done.comments,
         comments = nonzero(done.comments),

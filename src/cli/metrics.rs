@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use clap::Args;
 
 use super::{App, CliError};
-use crate::metrics::{self, Listening};
+use crate::metrics;
 use topicmill_store::Access;
 
 /// Flags of long-running commands.
@@ -14,43 +14,42 @@ pub struct MetricsFlags {
     /// Also serve Prometheus metrics at /metrics on ADDRESS
     ///
     /// ADDRESS is, for example, 127.0.0.1:9187; port 0 picks a free port.
-    #[arg(hide_short_help = true, long, value_name = "ADDRESS")]
-    metrics_listen: Option<String>,
+    #[arg(hide_short_help = true, long, value_name = "ADDRESS", value_parser = parse_address)]
+    metrics_listen: Option<SocketAddr>,
 }
 
 impl MetricsFlags {
-    /// Returns an error if the address is invalid. Call it before loading a model.
-    pub fn check(&self) -> Result<(), CliError> {
-        let listen = self.metrics_listen.as_deref();
-        listen.map_or(Ok(()), |listen| parse_address(listen).map(drop))
-    }
-
-    /// Serves metrics until the result is dropped. The database must exist.
-    pub async fn start(&self, app: &App) -> Result<Option<Listening>, CliError> {
-        let Some(listen) = &self.metrics_listen else {
-            return Ok(None);
+    /// Serves metrics while `work` runs. The database must exist.
+    pub async fn during<T>(
+        &self,
+        app: &App,
+        work: impl Future<Output = Result<T, CliError>>,
+    ) -> Result<T, CliError> {
+        let Some(address) = self.metrics_listen else {
+            return work.await;
         };
-        let address = parse_address(listen)?;
         // The store is a separate one, so that a scrape never blocks the work.
         let store = app.store(Access::ReadOnly).await?;
         let (metrics, clock) = (app.metrics.clone(), app.clock.clone());
         let max_attempts = app.settings().classify.max_attempts;
         let listening = metrics::serve(address, metrics, store, clock, max_attempts).await?;
         tracing::info!("serving metrics at http://{}/metrics", listening.address);
-        Ok(Some(listening))
+        let ended = work.await;
+        listening.close().await;
+        ended
     }
 }
 
 /// Parses an address to listen on; `localhost` is 127.0.0.1.
-pub(super) fn parse_address(text: &str) -> Result<SocketAddr, CliError> {
+pub(super) fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let address = match text.strip_prefix("localhost:") {
         Some(port) => format!("127.0.0.1:{port}"),
         None => text.to_owned(),
     };
     address.parse().map_err(|_| {
-        CliError::Usage(format!(
+        format!(
             "`{address}` is not an address to listen on: use an IP address and a port, such as 127.0.0.1:8765 or \
              [::1]:8765"
-        ))
+        )
     })
 }

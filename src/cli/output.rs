@@ -162,7 +162,7 @@ impl Printout {
         let sections = self.sections.iter().map(|(heading, table)| {
             let mut text = String::new();
             if !heading.is_empty() {
-                text += &wrap(heading);
+                text += &terminal::wrap(heading);
             }
             if !table.rows.is_empty() {
                 text += &if tables::has_intervals(table) {
@@ -283,31 +283,6 @@ pub fn shell_word(word: &str) -> String {
     shlex::try_quote(word).map_or_else(|_| word.to_owned(), Into::into)
 }
 
-/// Wraps text to 80 columns, or to the terminal's width if that is less.
-pub fn wrap(text: &str) -> String {
-    let width = terminal::width().unwrap_or(terminal::DEFAULT_WIDTH);
-    wrap_to(text, width.min(terminal::DEFAULT_WIDTH))
-}
-
-/// Wraps text to `width` columns.
-pub fn wrap_to(text: &str, width: usize) -> String {
-    let (mut lines, mut column) = (String::new(), 0);
-    for word in text.split_whitespace() {
-        let length = terminal::columns(word);
-        if column > 0 && column + 1 + length > width {
-            lines.push('\n');
-            column = 0;
-        } else if column > 0 {
-            lines.push(' ');
-            column += 1;
-        }
-        lines.push_str(word);
-        column += length;
-    }
-    lines.push('\n');
-    lines
-}
-
 /// Prints a request to report the bug, after the panic message.
 pub fn print_bug() {
     print_err(
@@ -346,17 +321,4 @@ pub fn print_error(error: &CliError, format: LogFormat) {
 /// Prints to stderr. An error of stderr cannot be reported, and `eprint!` would panic.
 pub fn print_err(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_text_is_wrapped_between_words() {
-        let text = format!("{} {} ende", "a".repeat(40), "b".repeat(39));
-        let lines = format!("{} {}\nende\n", "a".repeat(40), "b".repeat(39));
-        assert_eq!(wrap(&text), lines);
-        assert_eq!(wrap("one  word\n"), "one word\n");
-    }
 }

@@ -215,11 +215,9 @@ pub(super) struct ListedId {
 
 /// Checks that no bare id is the id of a stored comment, which would stay in the database.
 async fn check_bare(store: &Store, ids: &[ListedId]) -> Result<(), CliError> {
-    let comments: Vec<Fullname> = ids
-        .iter()
-        .filter(|listed| listed.is_bare)
-        .filter_map(|listed| Fullname::of(ThingKind::Comment, listed.fullname.id()).ok())
-        .collect();
+    let bare = ids.iter().filter(|listed| listed.is_bare);
+    let comment = |listed: &ListedId| Fullname::of(ThingKind::Comment, listed.fullname.id()).ok();
+    let comments: Vec<Fullname> = bare.filter_map(comment).collect();
     match store.posts().text_hashes(&comments).await?.first() {
         None => Ok(()),
         Some((comment, _)) => Err(CliError::Usage(format!(

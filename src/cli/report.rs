@@ -8,7 +8,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use serde_json::json;
 
-use super::labels::selected_labels;
+use super::labels::LabelsFlags;
 use super::time_range::parse_times;
 use super::{App, CliError, Exit, Kind, OutputFormat, output};
 use crate::atomic_file::{self, IfExists};
@@ -40,22 +40,6 @@ pub struct Report {
     /// Show only posts created before TIME; a day is included in full
     #[arg(help_heading = "Filters", long, value_name = "TIME")]
     until: Option<String>,
-    /// Show the labels of a label set other than the current one
-    ///
-    /// NAME is its name or version, or a pipeline file.
-    #[arg(help_heading = "Label set", long, value_name = "NAME")]
-    label_set: Option<String>,
-    /// Show the labels that MODEL assigned
-    ///
-    /// MODEL is its name or the first letters of its hash [default: the only model with labels of this label set, else
-    /// the current one].
-    #[arg(
-        help_heading = "Label set",
-        long,
-        value_name = "MODEL",
-        requires = "label_set"
-    )]
-    model: Option<String>,
     /// Also show the shares of labels in each group of posts
     ///
     /// Groups with 30 random answers have estimated shares, the others assigned ones.
@@ -70,22 +54,23 @@ pub struct Report {
     /// Print a summary of the report as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    labels: LabelsFlags,
 }
 
 impl Report {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let now = app.clock.now();
         let [since, until] = parse_times(self.since.as_deref(), self.until.as_deref(), now)?;
-        if since.is_some_and(|since| since >= until.unwrap_or(now.into())) {
-            let usage = "--since is not before --until, or not in the past, so no post can match";
+        if since.is_some_and(|since| since >= now.into()) {
+            let usage = "--since is not in the past, so no post can match";
             return Err(CliError::Usage(usage.to_owned()));
         }
         app.check_not_database(&self.out)?;
         let store = app.store(Access::ReadOnly).await?;
-        let (word, model) = (self.label_set.as_deref(), self.model.as_deref());
         let options = ReportOptions {
             kind: self.kind.thing_kind(),
-            subject: selected_labels(app, &store, word, model).await?,
+            subject: self.labels.selected(app, &store).await?,
             since,
             until,
             database: database_name(app.settings().database.url.reveal()),

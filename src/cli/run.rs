@@ -6,10 +6,11 @@ use super::app::{App, CurrentFlags, ModelFlags, PipelineFlags, RunFlags, SmallFl
 use super::collect::{CollectFlags, Collector};
 use super::error::first_error;
 use super::{CliError, Exit, backlog, purge};
-use crate::classify::Options;
+use crate::classify::{MakeCurrent, Options};
+use crate::engines::EnginePool;
 use crate::pipeline::Context;
 use crate::purge::{PurgePlan, Retention};
-use topicmill_core::RunStatus;
+use topicmill_core::{LabelSet, RunStatus};
 use topicmill_store::Access;
 
 #[derive(Debug, Args)]
@@ -31,21 +32,11 @@ pub struct Run {
     small: SmallFlags,
 }
 
-/// Returns the retention to apply at the end of a run; `None` if `retention.hours` is not set or the run is stopped.
-fn retention(app: &App) -> Option<Retention> {
-    let retention = purge::retention_of(app, None).for_daily_runs();
-    (retention.hours > 0 && !app.stop.is_cancelled()).then_some(retention)
-}
-
-/// Deletes old post text.
-async fn delete_old_text(context: &Context, retention: Retention) -> Result<Exit, CliError> {
-    let plan = PurgePlan {
-        retention: Some(retention),
-        ..PurgePlan::default()
-    };
-    let (report, status) = context.purge(&plan, None, &|_| {}).await?;
-    context.log_summary(|| purge::log_result(&report));
-    Ok(Exit::done_if(status == RunStatus::Done))
+/// What a run needs, prepared before it begins.
+struct Prepared {
+    collector: Collector,
+    set: LabelSet,
+    engines: EnginePool,
 }
 
 impl Run {
@@ -57,56 +48,84 @@ impl Run {
                 .print_requests(app, self.collect.output.format)
                 .await;
         }
-        let prepared = async {
-            let pipeline = app.pipeline(&self.pipeline)?;
-            let collector = Collector::open(app, &pipeline, &self.collect).await?;
-            let set = app.label_set(&self.model, pipeline.label_set)?;
-            // The model is loaded first, so that an error does not appear only after an hour of collecting.
-            let mut engines = app.engines(&self.model)?;
-            app.add_small_model(&mut engines.models, &self.small, &self.model, &set)?;
-            Ok::<_, CliError>((collector, set, engines))
-        };
-        let (collector, set, engines) = match prepared.await {
+        let prepared = match self.prepare(app).await {
             Ok(prepared) => prepared,
-            Err(error) => {
-                // A promise to delete text depends neither on a source nor on a model.
-                let retain = async {
-                    // Without a database, nothing was ever stored.
-                    let Some(retention) = retention(app).filter(|_| !app.is_database_missing())
-                    else {
-                        return Ok(Exit::Done);
-                    };
-                    let context = app.context(app.store(Access::Existing).await?);
-                    let deleted = delete_old_text(&context, retention).await;
-                    context.store.close().await?;
-                    deleted
-                };
-                return first_error(Err(error), retain.await);
-            }
+            // A promise to delete text depends neither on a source nor on a model.
+            Err(error) => return first_error(Err(error), delete_old_text_only(app).await),
         };
-        let work = async |context: &Context| {
-            let collected = collector.run(app, context).await;
-            let is_of_database = |error: &CliError| error.exit() == Exit::Database;
-            if app.stop.is_cancelled() || collected.as_ref().is_err_and(is_of_database) {
-                return collected;
-            }
-            // The whole backlog is labelled, even if some topics failed.
-            let options = Options {
-                make_current: self.current.make_current(),
-                ..app.backlog_options()
-            };
-            let labelled = backlog::label(context, engines, &set, &options).await;
-            // Old text is deleted after labelling, but also if that failed.
-            let retained = match retention(app) {
-                Some(retention) => delete_old_text(context, retention).await,
-                None => Ok(Exit::Done),
-            };
-            first_error(first_error(collected, labelled), retained)
-        };
+        let make_current = self.current.make_current();
+        let work = async |context: &Context| run_stages(app, context, prepared, make_current).await;
         let exit = self.record.record(app, Access::Create, work).await;
         if matches!(exit, Ok(Exit::Done)) {
-            app.log_default_pipeline(&self.pipeline, self.current.make_current());
+            app.log_default_pipeline(&self.pipeline, make_current);
         }
         exit
     }
+
+    /// Opens the source and the model, so that an error does not appear only after an hour of collecting.
+    async fn prepare(&self, app: &App) -> Result<Prepared, CliError> {
+        let pipeline = app.pipeline(&self.pipeline)?;
+        let collector = Collector::open(app, &pipeline, &self.collect).await?;
+        let set = app.label_set(&self.model, pipeline.label_set)?;
+        let mut engines = app.engines(&self.model)?;
+        app.add_small_model(&mut engines.models, &self.small, &self.model, &set)?;
+        Ok(Prepared {
+            collector,
+            set,
+            engines,
+        })
+    }
+}
+
+/// Collects, labels, and deletes old text. A stage runs even if an earlier one failed, unless the database did.
+async fn run_stages(
+    app: &App,
+    context: &Context,
+    prepared: Prepared,
+    make_current: MakeCurrent,
+) -> Result<Exit, CliError> {
+    let collected = prepared.collector.run(app, context).await;
+    let is_of_database = |error: &CliError| error.exit() == Exit::Database;
+    if app.stop.is_cancelled() || collected.as_ref().is_err_and(is_of_database) {
+        return collected;
+    }
+    let options = Options {
+        make_current,
+        ..app.backlog_options()
+    };
+    let labelled = backlog::label(context, prepared.engines, &prepared.set, &options).await;
+    let retained = match retention(app) {
+        Some(retention) => delete_old_text(context, retention).await,
+        None => Ok(Exit::Done),
+    };
+    first_error(first_error(collected, labelled), retained)
+}
+
+/// Returns the retention to apply at the end of a run; `None` if `retention.hours` is not set or the run is stopped.
+fn retention(app: &App) -> Option<Retention> {
+    let retention = purge::retention_of(app, None).for_daily_runs();
+    (retention.hours > 0 && !app.stop.is_cancelled()).then_some(retention)
+}
+
+/// Deletes old post text in a run that can neither collect nor label.
+async fn delete_old_text_only(app: &App) -> Result<Exit, CliError> {
+    // Without a database, nothing was ever stored.
+    let Some(retention) = retention(app).filter(|_| !app.is_database_missing()) else {
+        return Ok(Exit::Done);
+    };
+    let context = app.context(app.store(Access::Existing).await?);
+    let deleted = delete_old_text(&context, retention).await;
+    context.store.close().await?;
+    deleted
+}
+
+/// Deletes old post text.
+async fn delete_old_text(context: &Context, retention: Retention) -> Result<Exit, CliError> {
+    let plan = PurgePlan {
+        retention: Some(retention),
+        ..PurgePlan::default()
+    };
+    let (report, status) = context.purge(&plan, None, &|_| {}).await?;
+    context.log_summary(|| purge::log_result(&report));
+    Ok(Exit::done_if(status == RunStatus::Done))
 }

@@ -1,5 +1,6 @@
 //! `topicmill serve`: serves web pages to browse the database.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use tokio::runtime::Handle;
 use super::labels::{FitLabels, FitVerdict, login};
 use super::metrics::{MetricsFlags, parse_address};
 use super::report::database_name;
+use super::share::parse_share;
 use super::{App, CliError, Exit};
 use crate::config::readable_by_others;
 use topicmill_pages::serve::{FitOutcome, Fitter, ReviewOptions, ServeOptions, Server};
@@ -24,8 +26,8 @@ pub struct Serve {
     ///
     /// ADDRESS is an IP address and a port; port 0 picks a free port. An address other than loopback needs a token, and
     /// so does a server behind a proxy.
-    #[arg(long, value_name = "ADDRESS")]
-    listen: Option<String>,
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
+    listen: Option<SocketAddr>,
     /// Require the token in FILE [default: the setting `serve.token`, if set]
     ///
     /// A token has 16 characters or more.
@@ -50,7 +52,8 @@ pub struct Serve {
         long,
         value_name = "SHARE",
         default_value_t = 0.2,
-        requires = "review"
+        requires = "review",
+        value_parser = parse_share
     )]
     random_share: f64,
     #[command(flatten)]
@@ -60,8 +63,10 @@ pub struct Serve {
 impl Serve {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let settings = app.settings();
-        let listen = self.listen.as_deref().unwrap_or(&settings.serve.listen);
-        let listen = parse_address(listen)?;
+        let listen = match self.listen {
+            Some(listen) => listen,
+            None => parse_address(&settings.serve.listen).map_err(CliError::Usage)?,
+        };
         let token = match (&self.token_file, settings.serve.token.reveal()) {
             (Some(path), _) => Some(read_token(path)?),
             (None, "") => None,
@@ -79,16 +84,15 @@ impl Serve {
         };
         let clock = Arc::clone(&app.clock);
         let server = Server::bind(options, store, clock, app.stop.clone()).await?;
-        let metrics = self.metrics.start(app).await?;
-        tracing::info!(
-            "open {} in a browser; press Ctrl-C to stop the server",
-            server.url()
-        );
-        server.run().await;
-        if let Some(metrics) = metrics {
-            metrics.close().await;
-        }
-        Ok(Exit::Done)
+        let serving = async {
+            tracing::info!(
+                "open {} in a browser; press Ctrl-C to stop the server",
+                server.url()
+            );
+            server.run().await;
+            Ok::<_, CliError>(Exit::Done)
+        };
+        self.metrics.during(app, serving).await
     }
 
     /// Returns the options of the review page, with a connection that can write.
@@ -99,12 +103,6 @@ impl Serve {
     ) -> Result<Option<ReviewOptions>, CliError> {
         if !self.review {
             return Ok(None);
-        }
-        if !(0.0..=1.0).contains(&self.random_share) {
-            return Err(CliError::Usage(format!(
-                "--random-share {} is not a share: use a number from 0 to 1",
-                self.random_share
-            )));
         }
         let store = app.store(Access::Existing).await?;
         // An answer that cannot be stored is lost work, so this fails at the start.

@@ -4,19 +4,19 @@
 //! are taken from Python wheels. Each part is installed atomically: unpacked into a staging folder, then renamed into
 //! place.
 
-use std::ffi::OsString;
-use std::io::Write;
+mod wheels;
+
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::{fs, io};
 
 use clap::Args;
 use serde_json::json;
 use tempfile::TempDir;
 
+use self::wheels::{Packages, fetch, manual_hint};
 use super::app::{DEFAULT_MODEL, run_blocking};
 use super::{App, CliError, Exit, OutputFormat, output};
-use crate::atomic_file::{IfExists, folder_of};
+use crate::atomic_file::IfExists;
 use crate::atomic_folder::{persist, temp_folder};
 use crate::engines::find_model;
 use topicmill_score::folder::{ModelFolder, Processor};
@@ -31,9 +31,6 @@ const REQUIREMENTS: &str = include_str!("../../requirements/onnxruntime.txt");
 
 /// The release of OpenVINO that topicmill is tested with, with the hash of each platform's wheel.
 const REQUIREMENTS_OPENVINO: &str = include_str!("../../requirements/openvino.txt");
-
-/// Selects the wheel for one Python version, because not every version has a wheel. The library is the same in each.
-const WHEEL_PYTHON: [&str; 2] = ["--python-version", "3.12"];
 
 /// ONNX Runtime for CUDA, with NVIDIA's libraries.
 const CUDA: &str = "onnxruntime-gpu[cuda,cudnn]==1.31.1";
@@ -73,16 +70,16 @@ pub struct Setup {
 
 /// A part that is in place now.
 struct Installed {
-    /// The action: `fetched`, `copied` or `already present`.
+    /// What was done, for display.
     done: &'static str,
     place: PathBuf,
 }
 
-/// The action for a part that needs none.
-const PRESENT: &str = "already present";
-
-fn installed(done: &'static str, place: PathBuf) -> Installed {
-    Installed { done, place }
+impl Installed {
+    fn already(place: PathBuf) -> Self {
+        let done = "already present";
+        Self { done, place }
+    }
 }
 
 impl Setup {
@@ -137,15 +134,9 @@ impl Setup {
         !self.system || place.is_relative() || place.starts_with(prefix)
     }
 
-    /// Installs a library unless it is already present.
-    fn library(
-        &self,
-        library: Library,
-        data: &Path,
-        path: Option<&Path>,
-    ) -> Result<Installed, CliError> {
-        let present = match library {
-            _ if self.force => None,
+    /// Returns the path of a library that is already installed. `path` is the one in the settings.
+    fn present_library(&self, library: Library, path: Option<&Path>) -> Option<PathBuf> {
+        match library {
             Library::OnnxRuntime => load_runtime(path)
                 .ok()
                 .filter(|runtime| runtime.has_cuda() || !self.cuda)
@@ -153,20 +144,35 @@ impl Setup {
             Library::OpenVino => load_openvino(path)
                 .ok()
                 .map(|runtime| runtime.library().to_owned()),
-        };
-        if let Some(place) = present
+        }
+    }
+
+    /// Installs a library unless it is already present.
+    fn library(
+        &self,
+        library: Library,
+        data: &Path,
+        path: Option<&Path>,
+    ) -> Result<Installed, CliError> {
+        if !self.force
+            && let Some(place) = self.present_library(library, path)
             && self.is_for_these_users(data, &place)
         {
-            return Ok(installed(PRESENT, place));
+            return Ok(Installed::already(place));
         }
         fs::create_dir_all(data).map_err(CliError::writing(data))?;
         let (name, inside) = match library {
             Library::OnnxRuntime => (NATIVE, "onnxruntime/capi"),
             Library::OpenVino => (NATIVE_OPENVINO, "openvino/libs"),
         };
+        let packages = match library {
+            Library::OnnxRuntime if self.cuda => Packages::WithDependencies(CUDA),
+            Library::OnnxRuntime => Packages::Pinned(REQUIREMENTS),
+            Library::OpenVino => Packages::Pinned(REQUIREMENTS_OPENVINO),
+        };
         let folder = data.join(name);
         let staging = staging_folder(&folder)?;
-        self.fetch(library, staging.path())?;
+        fetch(library, &packages, staging.path())?;
         if !staging.path().join(inside).is_dir() {
             let text = format!(
                 "cannot fetch {library}: the downloaded package has no library; {}",
@@ -177,50 +183,8 @@ impl Setup {
         persist(&staging, &folder, IfExists::Replace).map_err(CliError::writing(&folder))?;
         let place = library.find_below(data).unwrap_or(folder);
         tracing::info!(library = %place.display(), "installed {library}");
-        Ok(installed("fetched", place))
-    }
-
-    /// Downloads and unpacks the wheel into a folder, with `uv` if it is installed, else with Python's pip.
-    fn fetch(&self, library: Library, to: &Path) -> Result<(), CliError> {
-        let list = tempfile::Builder::new()
-            .suffix(".txt")
-            .tempfile_in(folder_of(to));
-        let mut list = list.map_err(CliError::writing(to))?;
-        let mut arguments = vec!["--target".into(), to.as_os_str().to_owned()];
-        if self.cuda && library == Library::OnnxRuntime {
-            arguments.push(CUDA.into());
-        } else {
-            let requirements = match library {
-                Library::OnnxRuntime => REQUIREMENTS,
-                Library::OpenVino => REQUIREMENTS_OPENVINO,
-            };
-            let written = list.write_all(requirements.as_bytes());
-            written.map_err(CliError::writing(list.path()))?;
-            arguments.extend(["--no-deps", "--require-hashes", "-r"].map(Into::into));
-            arguments.push(list.path().into());
-        }
-        // Nothing is built from source. Also, pip accepts --python-version only with this flag.
-        arguments.extend(["--only-binary", ":all:"].map(Into::into));
-        arguments.extend(WHEEL_PYTHON.map(Into::into));
-        let mut failure = None;
-        let installers = INSTALLERS.into_iter();
-        for program in installers.filter(|program| is_installed(program)) {
-            tracing::info!(by = program, to = %to.display(), "fetching {library}");
-            match install(program, &arguments) {
-                Ok(()) => return Ok(()),
-                Err(why) => failure = Some(format!("`{program}`: {why}")),
-            }
-        }
-        let (exit, why) = match failure {
-            None => (
-                Exit::Model,
-                "neither `uv` nor a Python with pip is installed; install one (Debian: `apt install \
-                 python3-pip`)".into(),
-            ),
-            Some(why) => (Exit::TryAgain, why + "; check the network and try again"),
-        };
-        let text = format!("cannot fetch {library}: {why}, or {}", manual_hint(library));
-        Err(CliError::Message(exit, text))
+        let done = "fetched";
+        Ok(Installed { done, place })
     }
 
     /// Copies the default model to a folder for data, unless it is already present.
@@ -231,12 +195,13 @@ impl Setup {
         let place = fs::canonicalize(&folder).unwrap_or(folder);
         let is_for_these_users = self.is_for_these_users(data, &place);
         if present.is_ok() && is_for_these_users && !self.force {
-            return Ok(installed(PRESENT, place));
+            return Ok(Installed::already(place));
         }
         let from = match (&self.model, present) {
             (Some(from), _) => from,
             (None, Ok(_)) if !is_for_these_users => &place,
-            (None, Ok(_)) => return Ok(installed(PRESENT, place)),
+            // There is no other folder to copy from.
+            (None, Ok(_)) => return Ok(Installed::already(place)),
             (None, Err(error)) => {
                 let text = format!(
                     "{error}: the default model comes with topicmill's wheel and repository; copy it from a clone of \
@@ -255,54 +220,9 @@ impl Setup {
         // The copy is checked too, because the files may have changed while they were copied.
         ModelFolder::open_for(staging.path(), Processor::Cpu, None)?;
         persist(&staging, &to, IfExists::Replace).map_err(CliError::writing(&to))?;
-        Ok(installed("copied", to))
+        let done = "copied";
+        Ok(Installed { done, place: to })
     }
-}
-
-/// Returns the alternative to downloading a library.
-fn manual_hint(library: Library) -> &'static str {
-    match library {
-        Library::OnnxRuntime => "set `onnxruntime.library` to a library that you have",
-        Library::OpenVino => "set `openvino.library` to a library that you have",
-    }
-}
-
-/// The programs that can download wheels, in the order of preference.
-const INSTALLERS: [&str; 3] = [UV, "python3", "python"];
-const UV: &str = "uv";
-
-/// Returns true if a program is installed; a Python needs pip.
-fn is_installed(program: &str) -> bool {
-    let mut command = Command::new(program);
-    if program != UV {
-        command.args(["-m", "pip"]);
-    }
-    let output = command.arg("--version").stdin(Stdio::null()).output();
-    output.is_ok_and(|output| output.status.success())
-}
-
-/// Downloads and unpacks wheels with a program. An error is the end of its output.
-fn install(program: &str, arguments: &[OsString]) -> Result<(), String> {
-    let (before, after) = match program {
-        UV => ("pip install --quiet", ""),
-        // Lets any Python's pip download the wheel for CPython 3.12.
-        _ => (
-            "-m pip install --quiet --disable-pip-version-check",
-            "--no-compile --ignore-requires-python --implementation cp --abi cp312",
-        ),
-    };
-    let mut command = Command::new(program);
-    command.args(before.split(' ')).args(arguments);
-    command.args(after.split_whitespace());
-    // The user's own PIP_USER conflicts with --target.
-    command.env("PIP_USER", "0").stdin(Stdio::null());
-    let output = command.output().map_err(|error| error.to_string())?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let text = String::from_utf8_lossy(&output.stderr);
-    let lines: Vec<&str> = text.trim().lines().collect();
-    Err(lines[lines.len().saturating_sub(3)..].join(" "))
 }
 
 /// Creates an empty folder next to the target. Dropping it deletes it.

@@ -29,8 +29,7 @@ pub struct Signals {
 
 impl Signals {
     /// Marks the command as responsive after a signal. Runs on the command's thread, and never returns.
-    pub async fn mark_responsive(&self, stop: &CancellationToken) -> std::convert::Infallible {
-        stop.cancelled().await;
+    pub async fn mark_responsive(&self) -> std::convert::Infallible {
         self.is_responsive.store(true, Ordering::SeqCst);
         std::future::pending().await
     }

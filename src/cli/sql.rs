@@ -130,12 +130,12 @@ impl Sql {
             return Err(CliError::Message(Exit::Partial, text));
         }
         if self.format == OutputFormat::Table && answer != QueryEnd::Cancelled {
-            let s = if rows == 1 { "" } else { "s" };
             let more = match answer {
                 QueryEnd::Truncated => "; there are more",
                 _ => "",
             };
-            output::print(&format!("({rows} row{s}{more})\n"))?;
+            let rows = output::counted(rows, "row");
+            output::print(&format!("({rows}{more})\n"))?;
         }
         Ok(Exit::Done)
     }

@@ -1,8 +1,7 @@
-//! Terminal layout: the width of the terminal and of text, and truncation.
+//! Terminal layout: the width of the terminal and of text, truncation and wrapping.
 //!
 //! Text must not contain control characters (see `telemetry::sanitize`). In a pipe or a file, nothing is truncated.
 
-use std::borrow::Cow;
 use std::io::{self, IsTerminal};
 
 use unicode_segmentation::UnicodeSegmentation;
@@ -35,39 +34,47 @@ pub fn columns(text: &str) -> usize {
     text.width()
 }
 
-/// Truncates a string to `room` columns, with an ellipsis if something was cut.
-pub fn cut(text: &str, room: usize) -> Cow<'_, str> {
-    // A character never has more columns than bytes.
-    if text.len() <= room {
-        return Cow::Borrowed(text);
-    }
-    let (mut head, mut taken, mut heaped) = (String::new(), 0, false);
+/// Truncates a string to `room` columns, with an ellipsis if something was cut. Also cuts excess characters of a
+/// grapheme.
+pub fn cut(text: &str, room: usize) -> String {
+    let (mut shown, mut width) = (String::new(), 0);
     // The length at which to cut if an ellipsis must follow.
     let mut end = 0;
-    for letter in text.graphemes(true) {
-        let wide = letter.width();
-        if taken + wide > room {
-            head.truncate(end);
-            head.truncate(head.trim_end().len());
-            head.push('…');
-            return Cow::Owned(head);
+    for grapheme in text.graphemes(true) {
+        let wide = grapheme.width();
+        if width + wide > room {
+            shown.truncate(end);
+            shown.truncate(shown.trim_end().len());
+            shown.push('…');
+            return shown;
         }
-        taken += wide;
-        if letter.len() > MOST_CHARS && letter.chars().count() > MOST_CHARS {
-            heaped = true;
-            head.extend(letter.chars().take(MOST_CHARS));
-        } else {
-            head.push_str(letter);
-        }
-        if taken < room {
-            end = head.len();
+        width += wide;
+        shown.extend(grapheme.chars().take(MOST_CHARS));
+        if width < room {
+            end = shown.len();
         }
     }
-    if heaped {
-        Cow::Owned(head)
-    } else {
-        Cow::Borrowed(text)
+    shown
+}
+
+/// Wraps text to 80 columns, or to the terminal's width if that is less.
+pub fn wrap(text: &str) -> String {
+    let width = width().unwrap_or(DEFAULT_WIDTH).min(DEFAULT_WIDTH);
+    let (mut lines, mut column) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let length = columns(word);
+        if column > 0 && column + 1 + length > width {
+            lines.push('\n');
+            column = 0;
+        } else if column > 0 {
+            lines.push(' ');
+            column += 1;
+        }
+        lines.push_str(word);
+        column += length;
     }
+    lines.push('\n');
+    lines
 }
 
 #[cfg(test)]
@@ -104,5 +111,13 @@ mod tests {
         );
         assert!(text.ends_with("algo and a long title"), "{text}");
         assert!(columns(&cut(&heap, 10)) <= 10);
+    }
+
+    #[test]
+    fn long_text_is_wrapped_between_words() {
+        let text = format!("{} {} ende", "a".repeat(40), "b".repeat(39));
+        let lines = format!("{} {}\nende\n", "a".repeat(40), "b".repeat(39));
+        assert_eq!(wrap(&text), lines);
+        assert_eq!(wrap("one  word\n"), "one word\n");
     }
 }

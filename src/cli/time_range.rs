@@ -21,21 +21,16 @@ pub fn parse_range(
         let text = format!("--since {since} is not in the past, so no post can match");
         return Err(CliError::Usage(text));
     }
-    if let (Some(end), Some(until)) = (end, until)
-        && end <= start
-    {
-        let text =
-            format!("--until {until} is not later than --since {since}, so no post can match");
-        return Err(CliError::Usage(text));
-    }
     if end > Some(now.into()) {
         tracing::info!("--until is in the future: reading posts up to now");
     }
-    let (since, until) = (start, end);
-    Ok(Some(TimeRange { since, until }))
+    Ok(Some(TimeRange {
+        since: start,
+        until: end,
+    }))
 }
 
-/// Parses `--since` and `--until` of `report` and `export`.
+/// Parses `--since` and `--until`, and checks that they are in order.
 pub fn parse_times(
     since: Option<&str>,
     until: Option<&str>,
@@ -45,7 +40,15 @@ pub fn parse_times(
         text.map(|text| parse_time(flag, text, now, days).map(Timestamp::from))
             .transpose()
     };
-    Ok([parse("--since", since, 0)?, parse("--until", until, 1)?])
+    let (start, end) = (parse("--since", since, 0)?, parse("--until", until, 1)?);
+    if let (Some(since), Some(until)) = (since, until)
+        && end <= start
+    {
+        let text =
+            format!("--until {until} is not later than --since {since}, so no post can match");
+        return Err(CliError::Usage(text));
+    }
+    Ok([start, end])
 }
 
 /// Parses a time. A day becomes the midnight `days` days after its start.

@@ -140,8 +140,9 @@ fn errors_name_the_key_and_its_layer_but_no_secret() {
         assert!(!refused.contains("hush"), "{refused}");
     }
     let dir = tempfile::tempdir().unwrap();
-    let no_file = load(Some(dir.path()), [], &[]);
+    let no_file = load(Some(&dir.path().join("none.toml")), [], &[]);
     assert!(matches!(no_file, Err(ConfigError::NoFile(_))));
+    assert!(load(Some(Path::new("/dev/null")), [], &[]).is_ok());
 }
 
 /// Writes a file with this content and mode.

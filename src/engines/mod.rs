@@ -31,10 +31,14 @@ pub enum EnginesError {
     #[error(transparent)]
     Folder(#[from] ModelError),
     /// A shortlist that saves no time, because the large model scores all labels in one pass.
-    #[error("a shortlist saves nothing: `{0}` scores all labels in one pass")]
+    #[error(
+        "a shortlist saves nothing: `{0}` scores all labels in one pass: name an NLI model with --model"
+    )]
     OnePass(String),
     /// A shortlist that saves no time, because both models are the same.
-    #[error("a shortlist saves nothing: `{0}` is both the large and the small model")]
+    #[error(
+        "a shortlist saves nothing: `{0}` is both the large and the small model: name a smaller model with --small-model"
+    )]
     Itself(String),
 }
 

@@ -154,7 +154,7 @@ fn bench_measures_stored_posts_in_each_precision_and_batch_size() {
         let rows = measured.iter();
         rows.filter(move |row| row["precision"] == precision)
     };
-    assert_eq!(of("fp32").count(), 15);
+    assert_eq!(of("fp32").count(), 7);
     assert!(of("fp32").all(|row| row["labels as in fp32"] == 1.0));
     // The scores of this model in int8 depend on the batch, so its size is fixed.
     assert_eq!(of("int8").count(), 1);
@@ -166,13 +166,13 @@ fn bench_measures_stored_posts_in_each_precision_and_batch_size() {
     // So few posts show nothing about the labels of other precisions.
     assert_eq!(found["settings"]["precision"], "auto");
     let size = &found["settings"]["batch_tokens"];
-    assert!(of("fp32").any(|row| row["batch by"] == "tokens" && row["size"] == *size));
+    assert!(of("fp32").any(|row| row["batch tokens"] == *size));
     // A file of texts instead, and one precision besides float32.
     let texts = program.write("texts.ndjson", "{\"text\": \"a song\"}\n".repeat(3));
     let flags = ["--texts", &texts, "--posts", "2", "--precision", "int8"];
     let found = program.json(&[&bench[..], &flags].concat());
     assert_eq!(found["texts"], 2);
-    assert_eq!(found["measured"].as_array().unwrap().len(), 16);
+    assert_eq!(found["measured"].as_array().unwrap().len(), 8);
     let empty = program.write("empty.ndjson", "");
     program
         .run(&["bench", "--texts", &empty])

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::atomic_file::IfExists;
 use crate::backup;
-use crate::cli::{App, CliError, Exit, OutputFormat, output};
+use crate::cli::{App, CliError, Exit, OutputFormat, output, terminal};
 use crate::telemetry::Progress;
 use topicmill_core::redact_url;
 use topicmill_store::checking::Finding;
@@ -44,7 +44,7 @@ fn print_findings(found: &[Finding], format: OutputFormat) -> Result<(), CliErro
             let (check, count) = (finding.check, output::thousands(finding.count));
             let problem = format!("problem: {check} ({count}): {}.", finding.meaning);
             let fix = format!("Fix: {}.", finding.remedy);
-            format!("{}{}\n", output::wrap(&problem), output::wrap(&fix))
+            format!("{}{}\n", terminal::wrap(&problem), terminal::wrap(&fix))
         };
         let mut text: String = found.iter().map(paragraph).collect();
         text += match found {

@@ -47,12 +47,6 @@ impl Export {
     }
 
     fn check_task_flags(&self) -> Result<(), CliError> {
-        let random_share = self.random_share.unwrap_or(DEFAULT_RANDOM_SHARE);
-        if !(0.0..=1.0).contains(&random_share) {
-            return Err(CliError::Usage(format!(
-                "--random-share {random_share} is not a share: use a number from 0 to 1"
-            )));
-        }
         let filters = [
             ("--kind comments", self.kind == Kind::Comments),
             ("--label", !self.label.is_empty()),

@@ -1,11 +1,13 @@
 //! `topicmill labels calibrate`: fits the temperature, the threshold and the background weight to gold labels.
 
+mod calibrated_file;
+
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use toml_edit::{DocumentMut, value};
 
+use self::calibrated_file::with_settings;
 use super::figures::quality_table;
 use super::rescoring::{NeededOutput, Rescoring};
 use super::{
@@ -14,6 +16,7 @@ use super::{
 };
 use crate::atomic_file::IfExists;
 use crate::cli::app::PipelineFlags;
+use crate::cli::share::parse_target;
 use crate::cli::{App, CliError, Exit, OutputFormat};
 use crate::pipeline_file::{SIXTEEN_TOPICS, read_text};
 use topicmill_core::{Background, CALIBRATED, Fullname, LabelSet, Mode};
@@ -51,7 +54,7 @@ pub struct Calibrate {
     /// Choose the threshold for a precision of P
     ///
     /// Precision is the share of assigned labels that are right. Posts below the threshold get no label.
-    #[arg(long, value_name = "P", default_value_t = 0.9)]
+    #[arg(long, value_name = "P", default_value_t = 0.9, value_parser = parse_target)]
     target_precision: f64,
     /// Write a copy of the pipeline file with the result to FILE
     #[arg(long, value_name = "FILE")]
@@ -68,12 +71,6 @@ pub struct Calibrate {
 
 impl Calibrate {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
-        let wanted = self.target_precision;
-        if !(wanted > 0.0 && wanted <= 1.0) {
-            return Err(CliError::Usage(format!(
-                "--target-precision {wanted} is not a share: use a number above 0 and up to 1"
-            )));
-        }
         if let Some(path) = &self.out {
             if path.exists() && !self.overwrite {
                 return Err(CliError::Usage(format!(
@@ -83,34 +80,35 @@ impl Calibrate {
             }
             app.check_not_database(path)?;
         }
-        let file = self.file();
-        let of_file = self.which.label_set(app, file.pipeline.as_deref())?;
+        let file = self.pipeline_file();
+        let in_file = self.which.label_set(app, file.pipeline.as_deref())?;
         let text = match app.pipeline_path(&file) {
             None => SIXTEEN_TOPICS.to_owned(),
             Some(path) => read_text(path)?,
         };
         let store = app.store(Access::ReadOnly).await?;
-        let set = self.label_set(app, &store, &of_file).await?;
+        let set = self.label_set(app, &store, &in_file).await?;
         self.check_classifier(app, &set)?;
-        let (rows, frame) = self.rows(app, &store, &set).await?;
+        let (gold, frame) = self.gold_evidence(app, &store, &set).await?;
         store.close().await?;
         let before = Setting {
             temperature: set.temperature,
             threshold: set.threshold,
             shift: 0.0,
         };
-        let Some(fitted) = calibrate(&rows, before, wanted) else {
+        let Some(fitted) = calibrate(&gold, before, self.target_precision) else {
             return Err(CliError::Usage(format!(
                 "all gold labels in `{}` are out of scope: calibration also needs posts with a label of the label set",
                 self.gold
             )));
         };
-        warn_about(&set, &rows, &fitted);
+        warn_about(&set, &gold, &fitted);
         printout(&set, &fitted, frame.as_ref()).print(self.format)?;
         let Some(threshold) = fitted.threshold else {
             tracing::warn!(
-                "no threshold that labels at least {MIN_ANSWERED} posts reaches a precision of {wanted}: nothing was \
-                 written; lower --target-precision, or improve the labels"
+                "no threshold that labels at least {MIN_ANSWERED} posts reaches a precision of {}: nothing was \
+                 written; lower --target-precision, or improve the labels",
+                self.target_precision
             );
             return Ok(Exit::Partial);
         };
@@ -128,22 +126,22 @@ impl Calibrate {
     }
 
     /// Returns the pipeline file that --label-set names, or else the one from the settings.
-    fn file(&self) -> PipelineFlags {
+    fn pipeline_file(&self) -> PipelineFlags {
         let path = Path::new(&self.label_set);
         PipelineFlags {
             pipeline: path.is_file().then(|| path.to_owned()),
         }
     }
 
-    /// Returns the label set that --label-set names. `of_file` is the label set of the pipeline file that --out copies.
+    /// Returns the label set that --label-set names. `in_file` is the label set of the pipeline file that --out copies.
     async fn label_set(
         &self,
         app: &App,
         store: &Store,
-        of_file: &LabelSet,
+        in_file: &LabelSet,
     ) -> Result<LabelSet, CliError> {
-        let set = match self.file().pipeline {
-            Some(_) => of_file.clone(),
+        let set = match self.pipeline_file().pipeline {
+            Some(_) => in_file.clone(),
             None => {
                 NamedSet::find(app, &self.which, store, &self.label_set)
                     .await?
@@ -157,11 +155,11 @@ impl Calibrate {
                 set.name
             )));
         }
-        if self.out.is_some() && set.labels != of_file.labels {
+        if self.out.is_some() && set.labels != in_file.labels {
             return Err(CliError::Usage(format!(
                 "--out writes a copy of the pipeline file, but the labels of `{}` differ from the labels of the label \
                  set `{}`: name its pipeline file with --label-set",
-                of_file.name, set.name
+                in_file.name, set.name
             )));
         }
         tracing::info!(
@@ -184,7 +182,7 @@ impl Calibrate {
                  single or multi if the logits can be converted"
             )));
         }
-        let file = app.pipeline(&self.file())?.label_set;
+        let file = app.pipeline(&self.pipeline_file())?.label_set;
         if self.out.is_some() && file.classes_of(&head).is_none() {
             return Err(CliError::Usage(format!(
                 "--out writes a copy of the pipeline file, but its labels differ from the labels of the classifier \
@@ -197,7 +195,7 @@ impl Calibrate {
 
     /// Returns the gold posts, with the stored output of the model for them. If all were drawn at random, also returns
     /// the posts that they represent, and leaves out the others.
-    async fn rows(
+    async fn gold_evidence(
         &self,
         app: &App,
         store: &Store,
@@ -234,14 +232,14 @@ impl Calibrate {
             texts.retain(|text| frame.contains(&text.post));
         }
         let weight = |post: &Fullname| frame.as_ref().map_or(1.0, |frame| frame.weight(post));
-        let row = |text: GoldText| GoldEvidence {
+        let gold = texts.into_iter().map(|text| GoldEvidence {
             weight: weight(&text.post),
             text_hash: text.text_hash,
             evidence: text.known.evidence,
             right: text.right,
             ties: text.ties,
-        };
-        Ok((texts.into_iter().map(row).collect(), frame))
+        });
+        Ok((gold.collect(), frame))
     }
 
     /// Writes the calibrated pipeline file, or, without --out, only logs the values.
@@ -267,49 +265,6 @@ impl Calibrate {
             out.display()
         );
         Ok(())
-    }
-}
-
-/// Returns a pipeline file with the settings of a label set. The rest of the file is kept, comments included. A
-/// background file gets an absolute path, because the new file may be outside `folder`.
-fn with_settings(
-    text: &str,
-    set: &LabelSet,
-    folder: Option<&Path>,
-) -> Result<String, toml_edit::TomlError> {
-    let mut file: DocumentMut = text.parse()?;
-    let background = absolute_background(&file, folder);
-    let mut put = |key: &str, new: toml_edit::Item| match file.get_mut(key) {
-        // Only the value is replaced, to keep the comments around it.
-        Some(item) => {
-            let decor = item.as_value().map(|old| old.decor().clone());
-            *item = new;
-            if let (Some(value), Some(decor)) = (item.as_value_mut(), decor) {
-                *value.decor_mut() = decor;
-            }
-        }
-        None => {
-            file.insert(key, new);
-        }
-    };
-    put("name", value(set.name.as_str()));
-    put("mode", value(set.mode.as_str()));
-    put("threshold", value(set.threshold));
-    put("temperature", value(set.temperature));
-    if let Some(background) = &set.background {
-        put("background_weight", value(background.weight));
-    }
-    if let Some(path) = background {
-        put("background", value(path.to_string_lossy().into_owned()));
-    }
-    Ok(file.to_string())
-}
-
-/// Returns the absolute path of the background file that a pipeline file in `folder` names, if it names one.
-fn absolute_background(file: &DocumentMut, folder: Option<&Path>) -> Option<PathBuf> {
-    match file.get("background").and_then(toml_edit::Item::as_str)? {
-        "reddit" | "none" => None,
-        path => std::path::absolute(folder?.join(path)).ok(),
     }
 }
 
@@ -341,7 +296,7 @@ async fn frame(
 }
 
 /// Warns about a temperature at its limit, and about a background without out-of-scope posts, or such posts without one.
-fn warn_about(set: &LabelSet, rows: &[GoldEvidence], fitted: &Calibration) {
+fn warn_about(set: &LabelSet, gold: &[GoldEvidence], fitted: &Calibration) {
     if !(TEMPERATURES.0 * 1.01..TEMPERATURES.1 / 1.01).contains(&fitted.temperature) {
         tracing::warn!(
             temperature = fitted.temperature,
@@ -349,7 +304,7 @@ fn warn_about(set: &LabelSet, rows: &[GoldEvidence], fitted: &Calibration) {
              random: do not use it"
         );
     }
-    let has_out_of_scope = rows.iter().any(|row| row.right.is_empty());
+    let has_out_of_scope = gold.iter().any(|post| post.right.is_empty());
     if set.background.is_some() && !has_out_of_scope {
         tracing::warn!(
             "no gold post is out of scope, so the background keeps its weight: to fit it, label some posts that \
@@ -406,41 +361,4 @@ fn printout(set: &LabelSet, fitted: &Calibration, frame: Option<&Frame>) -> Prin
         FOLDS - 1
     );
     Printout::new(json).with(&heading, summary)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pipeline_file_keeps_its_comments() {
-        let read = crate::pipeline_file::Pipeline::load(None, topicmill_core::Listing::Hot, 1);
-        let set = LabelSet {
-            mode: Mode::Multi,
-            threshold: 0.25,
-            temperature: 1.5,
-            ..read.unwrap().label_set
-        };
-        let text = "# mine\nname = \"t\"\nmode = \"single\" # one\n# how sure\nthreshold = 0.0 # none\n\n# \
-                    topics\n[[topic]]\nslug = \"a\" # first\n";
-        let expected = "# mine\nname = \"sixteen-topics\"\nmode = \"multi\" # one\n# how sure\nthreshold = 0.25 # \
-                        none\ntemperature = 1.5\n\n# topics\n[[topic]]\nslug = \"a\" # first\n";
-        assert_eq!(with_settings(text, &set, None).unwrap(), expected);
-        assert_eq!(with_settings(expected, &set, None).unwrap(), expected);
-        // A background file gets an absolute path; a built-in background remains a name.
-        for (named, expected) in [
-            ("own.toml", "background = \"/old/own.toml\" # mine"),
-            ("reddit", "background = \"reddit\" # mine"),
-        ] {
-            let text = format!("background = \"{named}\" # mine\n");
-            let written = with_settings(&text, &set, Some(Path::new("/old"))).unwrap();
-            assert!(written.contains(expected), "{written}");
-        }
-        let built_in = with_settings(SIXTEEN_TOPICS, &set, None).unwrap();
-        let differing = SIXTEEN_TOPICS
-            .lines()
-            .zip(built_in.lines())
-            .filter(|(a, b)| a != b);
-        assert_eq!(differing.count(), 3, "{built_in}");
-    }
 }

@@ -5,14 +5,14 @@ use clap::Args;
 use serde_json::json;
 
 use super::side::{Side, split_model};
-use super::{Printout, rows_from_objects, settings};
+use super::{Printout, or_none, settings};
 use crate::classify::model_row;
 use crate::cli::output::{counted, key_value_table, thousands};
 use crate::cli::{App, CliError, Exit, OutputFormat, output};
 use crate::telemetry::Progress;
 use topicmill_core::labels::hypothesis::{self, Pass};
 use topicmill_core::{Label, ModelKind};
-use topicmill_review::compare::{Comparison, LabelChange, LabelSource, compare, label_changes};
+use topicmill_review::compare::{Comparison, LabelChange, compare, label_changes};
 use topicmill_store::{Access, Store, Table};
 
 /// The number of label changes that the table shows.
@@ -44,26 +44,12 @@ pub struct Diff {
 impl Diff {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let store = app.store(Access::ReadOnly).await?;
-        let a = Side::find(app, &store, split_model(&self.a), false).await?;
-        let b = Side::find(app, &store, split_model(&self.b), false).await?;
+        let current = store.labels().current_target().await?;
+        let a = Side::find(app, &store, split_model(&self.a), current).await?;
+        let b = Side::find(app, &store, split_model(&self.b), current).await?;
         let mut printout = compare_sets(&a, &b);
         add_cost(&store, &b, &mut printout).await?;
-        self.compare_posts(app, &store, [&a, &b], &mut printout)
-            .await?;
-        store.close().await?;
-        printout.print(self.format)?;
-        Ok(Exit::Done)
-    }
-
-    /// Compares the labels of the posts, and adds the posts whose label changes.
-    async fn compare_posts(
-        &self,
-        app: &App,
-        store: &Store,
-        sides: [&Side; 2],
-        printout: &mut Printout,
-    ) -> Result<(), CliError> {
-        let compared = compare_sides(app, store, sides, self.limit).await?;
+        let compared = compare_sides(app, &store, [&a, &b], self.limit).await?;
         let [of_first, of_second] = compared.unlabelled;
         if of_first + of_second > 0 {
             tracing::warn!(
@@ -73,9 +59,11 @@ impl Diff {
                  set and model labels those that still have their text, and keeps the current label set"
             );
         }
-        let without_fit = compare_without_fit(app, store, sides).await?;
-        add_moves(printout, &compared, without_fit.as_ref());
-        Ok(())
+        let without_fit = compare_without_fit(app, &store, [&a, &b]).await?;
+        add_moves(&mut printout, &compared, without_fit.as_ref());
+        store.close().await?;
+        printout.print(self.format)?;
+        Ok(Exit::Done)
     }
 }
 
@@ -86,11 +74,7 @@ async fn compare_sides(
     [a, b]: [&Side; 2],
     examples: usize,
 ) -> Result<Comparison, CliError> {
-    let rescorers = (a.known(app, store).await?, b.known(app, store).await?);
-    let labels = [(a, rescorers.0), (b, rescorers.1)].map(|(side, rescorer)| LabelSource {
-        stored: side.target(),
-        rescorer,
-    });
+    let labels = [a.labels(app, store).await?, b.labels(app, store).await?];
     let bar = Progress::counter("diff", "posts");
     let stop = || app.stop.is_cancelled();
     Ok(compare(store, &labels, examples, &stop, &|n| bar.add(n)).await?)
@@ -175,55 +159,61 @@ async fn add_cost(store: &Store, b: &Side, printout: &mut Printout) -> Result<()
 
 /// Adds the agreement of the labels, and the changes.
 fn add_moves(printout: &mut Printout, compared: &Comparison, without_fit: Option<&Comparison>) {
-    let mut json = compared.to_json();
-    json["without_fit"] = json!(without_fit.map(|compared| {
-        let moves = &compared.moves;
-        json!({
-            "posts": moves.posts(), "moved": moves.moved(), "agreement": moves.agreement(), "kappa": moves.kappa(),
-        })
-    }));
+    let moves = &compared.moves;
+    let (none_before, none_after) = moves.abstained();
+    let rows = [
+        ("posts compared", json!(compared.posts)),
+        ("posts with both labels", json!(moves.posts())),
+        ("posts that change their label", json!(moves.moved())),
+        ("share with the same label", json!(moves.agreement())),
+        ("Cohen's kappa", json!(moves.kappa())),
+        ("other or unsure, in the first", json!(none_before)),
+        ("other or unsure, in the second", json!(none_after)),
+    ];
     let note = without_fit.map_or(String::new(), |without| {
         format!(
             " (only one of the two label sets is fitted to gold labels: without this fit, {} posts change their label)",
             thousands(without.moves.moved())
         )
     });
-    let rows = [
-        ("posts compared", "looked_at"),
-        ("posts with both labels", "posts"),
-        ("posts that change their label", "moved"),
-        ("share with the same label", "agreement"),
-        ("Cohen's kappa", "kappa"),
-        ("other or unsure, in the first", "none_of_these_before"),
-        ("other or unsure, in the second", "none_of_these_after"),
-    ];
-    let rows = rows.map(|(what, key)| (what, json[key].clone()));
-    printout.json["moved"] = json;
+    printout.json["moved"] = compared.to_json();
+    printout.json["moved"]["without_fit"] = json!(without_fit.map(|without| {
+        let moves = &without.moves;
+        json!({
+            "posts": moves.posts(), "moved": moves.moved(), "agreement": moves.agreement(), "kappa": moves.kappa(),
+        })
+    }));
     printout.add(
         &format!("Labels on the same posts{note}"),
         key_value_table("what", rows),
     );
-    if compared.moves.moved() == 0 {
+    if moves.moved() == 0 {
         return;
     }
-    let rows = rows_from_objects(&printout.json["moved"]["moves"], &["from", "to", "posts"]);
-    let table = output::table(["from", "to", "posts"], rows.into_iter().take(SHOWN_MOVES));
+    let largest = moves.largest().into_iter().take(SHOWN_MOVES);
+    let rows = largest.map(|(from, to, posts)| {
+        let [from, to] = [from, to].map(|label| or_none(label.as_deref()));
+        json!([from, to, posts])
+    });
+    let table = output::table(["from", "to", "posts"], rows);
     printout.add_csv("Largest changes", table);
     if !compared.examples.is_empty() {
-        let keys = ["fullname", "from", "to", "score", "title"];
-        let rows = rows_from_objects(&printout.json["moved"]["examples"], &keys);
+        let rows = compared.examples.iter().map(|post| {
+            let [from, to] = [&post.from, &post.to].map(|label| or_none(label.as_deref()));
+            json!([post.fullname, from, to, post.score, post.title])
+        });
         let table = output::table(["post", "from", "to", "score", "title"], rows);
         printout.add("Changes with the highest scores", table);
     }
 }
 
 fn labels_table(changes: &[LabelChange<'_>]) -> Table {
-    let words = |label: &Label| match label.descriptions.len() {
+    let shown = |label: &Label| match label.descriptions.len() {
         0 => label.label.clone(),
         n => format!("{} (+{})", label.label, counted(n as u64, "description")),
     };
     let rows = changes.iter().map(|label| {
-        let (first, second) = (label.a.map(words), label.b.map(words));
+        let (first, second) = (label.a.map(shown), label.b.map(shown));
         json!([label.change, label.slug, first, second])
     });
     output::table(["change", "slug", "first", "second"], rows)

@@ -1,15 +1,12 @@
-//! The estimates of `topicmill labels evaluate`: the sampling frame, and the shares of labels, in all and by group.
+//! The estimates of `topicmill labels evaluate`: the sampling frame, and the shares of labels.
 
 use serde_json::json;
 
 use super::Printout;
 use super::figures::estimate;
-use super::groups::add_groups;
 use super::side::Side;
-use crate::cli::{CliError, output};
-use topicmill_core::ThingKind;
-use topicmill_review::evaluate::{Counted, ENOUGH_ANSWERS, RandomSample, groups_of};
-use topicmill_store::{Grouping, Store};
+use crate::cli::output;
+use topicmill_review::evaluate::{ENOUGH_ANSWERS, RandomSample};
 
 /// Describes the frame, and says if the sample is hardly random.
 pub fn notes(sample: &RandomSample) -> String {
@@ -29,24 +26,6 @@ pub fn notes(sample: &RandomSample) -> String {
         notes.push(format!("Note: {doubt}."));
     }
     notes.join(" ")
-}
-
-/// Adds the shares of labels by group. Without a random sample, all shares are assigned ones.
-pub async fn add_groups_of(
-    store: &Store,
-    (side, by, kind): (&Side, Grouping, ThingKind),
-    sample: Option<&RandomSample>,
-    printout: &mut Printout,
-) -> Result<(), CliError> {
-    let Some(target) = side.target() else {
-        return Err(CliError::Usage(format!(
-            "--by {} counts stored labels, and this label set has none: run `topicmill classify` with it first",
-            by.name()
-        )));
-    };
-    let groups = groups_of(store, (target, &side.set), (by, kind), sample, Counted::All).await?;
-    add_groups(&side.set, by, &groups, printout);
-    Ok(())
 }
 
 /// Adds a table of the labels' shares of all labelled posts: as assigned, and estimated from a random sample.

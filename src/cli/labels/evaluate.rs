@@ -4,27 +4,22 @@ use std::collections::HashMap;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::estimates::{add_groups_of, add_shares, notes};
-use super::figures::{estimate, labels_table, p_value, share, slug};
+use super::estimates::{add_shares, notes};
+use super::evaluation_tables::{
+    INTERVALS, comparison_table, confusions_table, reliability_table, summary_table,
+};
+use super::figures::{labels_table, p_value};
+use super::groups::add_groups;
 use super::side::Side;
-use super::{Printout, ResolveFlags, no_labels_yet, rows_from_objects, short_hash};
+use super::{Printout, ResolveFlags, no_labels_yet, or_none, short_hash};
 use crate::cli::{App, CliError, Exit, Kind, OutputFormat, output};
 use topicmill_core::{Fullname, LabelSet, Mode};
-use topicmill_review::evaluate::{Counted, Evaluation, RandomSample, difference, evaluate};
+use topicmill_review::evaluate::{Counted, RandomSample, difference, evaluate};
 use topicmill_review::gold::GoldLabels;
 use topicmill_review::join::{JoinedGold, JoinedPost, Labelling, join_gold};
-use topicmill_store::{Access, Grouping, Prediction, Store, Table};
-
-/// The number of confusions that the table shows.
-const SHOWN_CONFUSIONS: usize = 8;
-/// Minimum number of gold posts in scope for a macro-F1. With fewer, some labels have only one or two posts, and their
-/// F1 is mostly chance.
-const MACRO_F1_POSTS: usize = 50;
-/// A note on the confidence intervals and macro-F1, for table headings.
-const INTERVALS: &str = "Intervals are 95 %: Wilson intervals, or a bootstrap for macro-F1, which needs 50 gold posts \
-                         in scope.";
+use topicmill_store::{Access, Grouping, Prediction, Store};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -99,9 +94,9 @@ impl JudgedPosts {
 
 impl Evaluate {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
-        let places = self.places()?;
+        let count = self.side_count()?;
         let store = app.store(Access::ReadOnly).await?;
-        let sides = self.sides(app, &store, places).await?;
+        let sides = self.sides(app, &store, count).await?;
         let Some(gold) = self.judged_posts(app, &store, &sides).await? else {
             return Ok(Exit::Partial);
         };
@@ -112,9 +107,9 @@ impl Evaluate {
                 printout.print(self.format)?;
                 Ok(Exit::Done)
             }
-            [a, b] => {
+            [first, second] => {
                 store.close().await?;
-                self.compare_two([a, b], gold.used())
+                self.compare_two([first, second], gold.used())
             }
             _ => unreachable!("there are one or two sides"),
         }
@@ -134,10 +129,10 @@ impl Evaluate {
         }
         let source = (&*self.gold, self.kind.thing_kind());
         let decides = self.resolving.decides.as_deref();
-        let keeps = |side: usize, post: &Fullname| cross_fitted[side].contains_key(post);
-        let labels = GoldLabels::read(store, source, decides, &sets, keeps).await?;
+        let is_cross_fitted = |side: usize, post: &Fullname| cross_fitted[side].contains_key(post);
+        let labels = GoldLabels::read(store, source, decides, &sets, is_cross_fitted).await?;
         let (is_sample, caveat) = (labels.is_sample(), labels.caveat.clone());
-        let (sample, random) = (labels.sample_for_estimates().cloned(), labels.drawn());
+        let (for_estimates, drawn) = (labels.sample_for_estimates().cloned(), labels.drawn());
         let gold = labels.resolve(&sets, self.resolving.others_out_of_scope)?;
         let names: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
         let mut labellings = Vec::new();
@@ -154,10 +149,10 @@ impl Evaluate {
         }
         let all = join_gold(store, &labellings, &gold.posts).await?;
         all.check(&gold.posts)?;
-        let sample = sample.map(|sample| all.restricted_to(&sample));
+        let sample = for_estimates.map(|posts| all.restricted_to(&posts));
         let sample = sample.filter(|sample| !sample.posts.is_empty());
         let mut used = sample.as_ref().unwrap_or(&all).posts.iter();
-        let is_random = used.all(|post| random.contains(&post.id) && !post.id.is_comment());
+        let is_random = used.all(|post| drawn.contains(&post.id) && !post.id.is_comment());
         Ok(Some(JudgedPosts {
             all,
             sample,
@@ -169,28 +164,30 @@ impl Evaluate {
     }
 
     /// Returns the number of label sets and models to evaluate: one or two.
-    fn places(&self) -> Result<usize, CliError> {
-        let places = self.label_set.len().max(self.model.len()).max(1);
-        let usage = if places > 2 {
+    fn side_count(&self) -> Result<usize, CliError> {
+        let count = self.label_set.len().max(self.model.len()).max(1);
+        let usage = if count > 2 {
             "only two label sets or models can be compared: use --label-set and --model at most twice"
-        } else if self.require_better && places < 2 {
+        } else if self.require_better && count < 2 {
             "--require-better compares two label sets or models: use --model or --label-set twice, the new one last"
-        } else if self.by.is_some() && places > 1 {
+        } else if self.by.is_some() && count > 1 {
             "--by compares groups of posts under one label set: use --label-set and --model once"
         } else {
-            return Ok(places);
+            return Ok(count);
         };
         Err(CliError::Usage(usage.to_owned()))
     }
 
     /// Finds the one or two label sets and models to evaluate. A flag that is used once applies to both.
-    async fn sides(&self, app: &App, store: &Store, places: usize) -> Result<Vec<Side>, CliError> {
+    async fn sides(&self, app: &App, store: &Store, count: usize) -> Result<Vec<Side>, CliError> {
+        let current = store.labels().current_target().await?;
+        let current = current.filter(|_| !self.compute);
         let mut sides = Vec::new();
-        for place in 0..places {
-            let argument = |words: &[String]| words.get(place).or(words.last()).cloned();
+        for n in 0..count {
+            let argument = |words: &[String]| words.get(n).or(words.last()).cloned();
             let set = argument(&self.label_set).unwrap_or_else(|| "current".to_owned());
             let model = argument(&self.model);
-            sides.push(Side::find(app, store, (&set, model.as_deref()), self.compute).await?);
+            sides.push(Side::find(app, store, (&set, model.as_deref()), current).await?);
         }
         Ok(sides)
     }
@@ -248,7 +245,7 @@ impl Evaluate {
         add_cross_fitted(gold, used, &mut printout);
         if let Some(by) = self.by.as_deref().and_then(Grouping::named) {
             let kind = self.kind.thing_kind();
-            add_groups_of(store, (side, by, kind), estimates, &mut printout).await?;
+            add_groups(store, side, by, kind, estimates, &mut printout).await?;
         }
         Ok(printout)
     }
@@ -273,10 +270,11 @@ impl Evaluate {
         json["left_out"] = json!(used.left_out);
         json["evaluation"] = evaluation.to_json(set);
         json["sample"] = json!(all.map_or("all", |_| "random"));
-        json["wrong"] = json!(used.wrong_posts(set, self.limit));
+        let wrong = used.wrong_posts(set, self.limit);
+        json["wrong"] = json!(wrong);
         let heading = quality_heading(side, gold, used.posts.len(), estimates);
         let mut printout = Printout::new(json)
-            .with(&heading, summary(&evaluation))
+            .with(&heading, summary_table(&evaluation))
             .with("Each label", labels_table(set, &evaluation.labels));
         let confused = confusions_table(set, &evaluation);
         if !confused.rows.is_empty() {
@@ -293,11 +291,13 @@ impl Evaluate {
             printout.json["all_answers"] = evaluation.to_json(set);
             printout.json["all_answers"]["posts"] = json!(posts);
             let heading = format!("All {posts} posts with gold labels, close calls included");
-            printout.add(&heading, summary(&evaluation));
+            printout.add(&heading, summary_table(&evaluation));
         }
-        let keys = ["id", "gold", "label", "score", "title"];
-        let rows = rows_from_objects(&printout.json["wrong"], &keys);
-        if !rows.is_empty() {
+        if !wrong.is_empty() {
+            let rows = wrong.iter().map(|post| {
+                let (gold, label) = (or_none(Some(&post.gold)), or_none(post.label.as_deref()));
+                json!([post.id, gold, label, post.score, post.title])
+            });
             let table = output::table(["post", "gold", "label", "score", "title"], rows);
             printout.add("Wrong labels with the highest scores", table);
         }
@@ -307,12 +307,12 @@ impl Evaluate {
     /// Compares two label runs on the same gold posts, and prints the result.
     fn compare_two(&self, sides: [&Side; 2], gold: &JoinedGold) -> Result<Exit, CliError> {
         let sets = sides.map(|side| &side.set);
-        let [a, b] = [0, 1].map(|side| (&gold.rows[side][..], sets[side].labels.len()));
-        let (first, second) = (evaluate(a.0, a.1), evaluate(b.0, b.1));
+        let runs = [0, 1].map(|side| (&gold.rows[side][..], sets[side].labels.len()));
+        let [first, second] = runs.map(|(rows, labels)| evaluate(rows, labels));
         let mut differing = gold.differing_posts(sets);
         let all_differing = differing.len();
-        let difference = difference(a, b, all_differing);
         differing.truncate(self.limit);
+        let difference = difference(runs[0], runs[1], all_differing);
         let mut json = json!({
             "posts": gold.posts.len(), "left_out": gold.left_out, "a": sides[0].json(), "b": sides[1].json(),
             "difference": difference, "differing": differing,
@@ -326,35 +326,25 @@ impl Evaluate {
             sides[0].line(),
             sides[1].line()
         );
-        let chance = format!(
+        let table = comparison_table(&first, &second, &difference);
+        let mut printout = Printout::new(json).with(&heading, table);
+        printout.add_note(&format!(
             "{} posts are right only in the first, {} only in the second. McNemar's exact test: p = {}.",
             difference.only_first,
             difference.only_second,
             p_value(difference.p)
-        );
-        let rows = figures(&first)
-            .into_iter()
-            .zip(figures(&second))
-            .filter(|((_, a, _), (_, b, _))| !(a.is_null() && b.is_null()))
-            .map(|((name, a, _), (_, b, _))| {
-                let apart = match name {
-                    OUTCOME => estimate(&difference.outcome),
-                    MACRO_F1 => estimate(&difference.macro_f1),
-                    _ => Value::Null,
-                };
-                json!([name, a, b, apart])
-            });
-        let table = output::table(["figure", "first", "second", "difference"], rows);
-        let mut printout = Printout::new(json).with(&heading, table);
-        printout.add_note(&chance);
+        ));
         if !differing.is_empty() {
             let heading = format!(
                 "Posts that the two label differently: {} of {all_differing}, starting with those that only one gets \
                  right",
                 differing.len()
             );
-            let keys = ["id", "gold", "a", "b", "right", "title"];
-            let rows = rows_from_objects(&printout.json["differing"], &keys);
+            let rows = differing.iter().map(|post| {
+                let labels = [Some(&post.gold), post.a.as_ref(), post.b.as_ref()];
+                let [gold, a, b] = labels.map(|label| or_none(label.map(String::as_str)));
+                json!([post.id, gold, a, b, post.right, post.title])
+            });
             let columns = ["post", "gold", "first", "second", "right", "title"];
             printout.add_csv(&heading, output::table(columns, rows));
         }
@@ -401,68 +391,6 @@ fn quality_heading(
     }
     parts.retain(|part| !part.is_empty());
     parts.join(" ")
-}
-
-/// Names of the figures whose difference is shown with a confidence interval.
-const OUTCOME: &str = "accuracy (including none of these)";
-const MACRO_F1: &str = "macro-F1";
-
-/// Returns the name, value and number of posts of each figure; the value is null if it is undefined.
-fn figures(evaluation: &Evaluation) -> Vec<(&'static str, Value, usize)> {
-    let error = evaluation
-        .calibration_error
-        .map(|error| format!("{error:.3}"));
-    let macro_f1 = if evaluation.in_scope.all < MACRO_F1_POSTS {
-        Value::Null
-    } else {
-        estimate(&evaluation.macro_f1)
-    };
-    let share = |name, value| (name, share(value, 3), value.all);
-    vec![
-        share(OUTCOME, &evaluation.outcome),
-        share("recall (in scope: right label)", &evaluation.in_scope),
-        share(
-            "coverage in scope (any label)",
-            &evaluation.in_scope_labelled,
-        ),
-        share("out of scope: no label", &evaluation.out_of_scope),
-        share("precision of assigned labels", &evaluation.precision),
-        share("coverage (posts with a label)", &evaluation.coverage),
-        (MACRO_F1, macro_f1, evaluation.in_scope.all),
-        (
-            "calibration error (10 bins)",
-            json!(error),
-            evaluation.precision.all,
-        ),
-    ]
-}
-
-fn summary(evaluation: &Evaluation) -> Table {
-    let mut figures = figures(evaluation);
-    figures.retain(|(_, value, _)| !value.is_null());
-    let rows = figures.into_iter().map(|figure| json!(figure));
-    output::table(["figure", "value, 95 %", "posts"], rows)
-}
-
-fn confusions_table(set: &LabelSet, evaluation: &Evaluation) -> Table {
-    let cells = evaluation.confusion.iter();
-    let mut wrong: Vec<_> = cells.filter(|cell| cell.gold != cell.given).collect();
-    wrong.sort_by_key(|cell| std::cmp::Reverse(cell.posts));
-    let rows = wrong.into_iter().take(SHOWN_CONFUSIONS).map(|cell| {
-        let (gold, given) = (slug(set, cell.gold), slug(set, cell.given));
-        json!([gold, given, cell.posts])
-    });
-    output::table(["gold", "assigned", "posts"], rows)
-}
-
-fn reliability_table(evaluation: &Evaluation) -> Table {
-    let bins = evaluation.reliability.iter();
-    let rows = bins.filter(|bin| bin.right.all > 0).map(|bin| {
-        let range = format!("{:.1}–{:.1}", bin.from, bin.to);
-        let mean = format!("{:.2}", bin.mean_score);
-        json!([range, bin.right.all, mean, share(&bin.right, 2)])
-    });
-    output::table(["score", "posts", "mean score", "right"], rows)
 }
 
 /// Says for how many posts the labels are those of fits to the other answers.

@@ -45,20 +45,22 @@ pub fn share(share: &Proportion, digits: usize) -> Value {
 
 /// Returns a table with a column of figures for each quality, below the rows in `head`.
 pub fn quality_table(columns: &[(&str, &Quality)], head: Vec<Value>) -> Table {
-    let row = |what: &str, figure: &dyn Fn(&Quality) -> Value| {
+    let row = |what: &str, figure: fn(&Quality) -> Value| -> Value {
         let figures = columns.iter().map(|(_, quality)| figure(quality));
         std::iter::once(json!(what)).chain(figures).collect()
     };
-    let share_row = |what: &str, of: fn(&Quality) -> &Proportion| row(what, &|q| share(of(q), 3));
-    let four = |x: f64| json!(format!("{x:.4}"));
     let rows = [
-        row("posts", &|q| json!(q.accuracy.all.to_string())),
-        share_row("accuracy (including none of these)", |q| &q.accuracy),
-        share_row("precision of assigned labels", |q| &q.precision),
-        share_row("recall (in scope: right label)", |q| &q.found),
-        share_row("coverage (posts with a label)", |q| &q.coverage),
-        row("calibration error", &|q| four(q.calibration_error)),
-        row("loss", &|q| four(q.loss)),
+        row("posts", |q| json!(q.accuracy.all.to_string())),
+        row("accuracy (including none of these)", |q| {
+            share(&q.accuracy, 3)
+        }),
+        row("precision of assigned labels", |q| share(&q.precision, 3)),
+        row("recall (in scope: right label)", |q| share(&q.found, 3)),
+        row("coverage (posts with a label)", |q| share(&q.coverage, 3)),
+        row("calibration error", |q| {
+            json!(format!("{:.4}", q.calibration_error))
+        }),
+        row("loss", |q| json!(format!("{:.4}", q.loss))),
     ];
     let names = std::iter::once("").chain(columns.iter().map(|(name, _)| *name));
     output::table(names, head.into_iter().chain(rows))

@@ -5,12 +5,11 @@ use serde_json::json;
 
 use super::figures::{labels_table, quality_table};
 use super::rescoring::{NeededOutput, Rescoring};
-use super::{
-    NamedSet, Printout, ResolveFlags, WhichModel, find_stored_model, free_name, short_hash,
-};
+use super::{NamedSet, Printout, ResolveFlags, find_stored_model, free_name, short_hash};
 use crate::classify::check_no_label_is_lost;
 use crate::cli::app::{ModelFlags, run_blocking};
 use crate::cli::output::counted;
+use crate::cli::share::parse_target;
 use crate::cli::{App, CliError, Exit, OutputFormat, backlog};
 use crate::engines::EnginePool;
 use crate::pipeline::Context;
@@ -48,12 +47,12 @@ pub struct FitLabels {
     ///
     /// Precision is the share of assigned labels that are right. Posts below the threshold get no label. The default is
     /// the target of the current fit or, if the labels have changed since, of the last one.
-    #[arg(long, value_name = "P", conflicts_with = "target_recall")]
+    #[arg(long, value_name = "P", conflicts_with = "target_recall", value_parser = parse_target)]
     target_precision: Option<f64>,
     /// Choose the threshold for a recall of R
     ///
     /// Recall is the share of in-scope posts that get their right label.
-    #[arg(long, value_name = "R")]
+    #[arg(long, value_name = "R", value_parser = parse_target)]
     target_recall: Option<f64>,
     /// Keep the threshold of the label set, whatever the target of an earlier fit
     #[arg(long, conflicts_with_all = ["target_precision", "target_recall"])]
@@ -81,16 +80,25 @@ pub(in crate::cli) enum FitVerdict {
     Current(Exit),
 }
 
-/// A fit, and the label set that was current before.
+/// A fit that is not stored yet.
 pub(in crate::cli) struct LabelSetFit {
+    /// The label set that was fitted.
     base: LabelSet,
     pub fitted: FittedSet,
     /// Number of gold posts that the fit could not learn from.
     pub left_out: usize,
     /// True if the answers that the figures use are representative of all posts.
     pub is_representative: bool,
-    former: Option<Target>,
+    /// What was current before the fit.
+    current: Option<Target>,
     model: ModelId,
+}
+
+/// A label set to fit.
+struct Base {
+    set: LabelSet,
+    /// The target of the fit that the new one replaces.
+    target: Option<FitTarget>,
 }
 
 impl FitLabels {
@@ -123,21 +131,19 @@ impl FitLabels {
         app: &App,
         store: &Store,
     ) -> Result<LabelSetFit, CliError> {
-        let chosen_target = self.target()?;
         if self.gold == TOPIC {
-            return Err(CliError::Usage(
-                "`--gold topic` cannot be used here, because the topic that a post was collected for is not a gold \
-                 label: use `db` or a file".into(),
-            ));
+            let usage = "`--gold topic` cannot be used here, because the topic that a post was collected for is not a \
+                         gold label: use `db` or a file";
+            return Err(CliError::Usage(usage.to_owned()));
         }
-        let former = store.labels().current_target().await?;
-        let (base, former_target) = self.base(app, store).await?;
+        let current = store.labels().current_target().await?;
+        let Base { set: base, target } = self.base(app, store).await?;
         let folder = app.model_choice(&self.model)?.folder()?;
         let model = find_stored_model(store, &folder).await?;
         let labels = self.resolving.read(store, &self.gold, &base).await?;
         let is_representative = labels.is_representative(MIN_RANDOM);
         let random = labels.random_sample(MIN_RANDOM).cloned();
-        let annotators = labels.annotators.clone();
+        let annotators = labels.annotators.iter().cloned().collect();
         let gold = labels.resolve(&[&base], self.resolving.others_out_of_scope)?;
         let posts = gold.posts.len();
         let rescoring = Rescoring {
@@ -153,13 +159,9 @@ impl FitLabels {
             .await?;
         let now = app.clock.now();
         let provenance = Provenance {
-            by: annotators.into_iter().collect(),
+            by: annotators,
             at: now.to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
-            target: if self.no_target {
-                None
-            } else {
-                chosen_target.or(former_target)
-            },
+            target: self.target().or(target).filter(|_| !self.no_target),
             ..Provenance::default()
         };
         let (set, model_hash) = (base.clone(), folder.manifest_hash);
@@ -177,7 +179,7 @@ impl FitLabels {
             left_out: posts - fitted.answers,
             fitted,
             is_representative,
-            former,
+            current,
             model: model.expect("the gold texts have stored results from this model"),
         })
     }
@@ -220,7 +222,7 @@ impl FitLabels {
             );
             return Ok(FitVerdict::Stored);
         };
-        if !labels.replace_current(fit.former, target).await? {
+        if !labels.replace_current(fit.current, target).await? {
             return Err(CliError::Message(
                 Exit::TryAgain,
                 format!(
@@ -256,32 +258,21 @@ impl FitLabels {
         run_blocking(move || app.engines(&flags)).await
     }
 
-    fn target(&self) -> Result<Option<FitTarget>, CliError> {
+    /// Returns the target that a flag sets.
+    fn target(&self) -> Option<FitTarget> {
         let precision = self.target_precision.map(FitTarget::Precision);
-        let target = precision.or(self.target_recall.map(FitTarget::Recall));
-        match target.map(FitTarget::share) {
-            Some(share) if !(share > 0.0 && share <= 1.0) => Err(CliError::Usage(format!(
-                "{share} is not a share: use a number above 0 and up to 1"
-            ))),
-            _ => Ok(target),
-        }
+        precision.or(self.target_recall.map(FitTarget::Recall))
     }
 
-    /// Returns the label set to fit, and the target of the fit that it replaces. For a fitted label set, returns its
-    /// base.
-    async fn base(
-        &self,
-        app: &App,
-        store: &Store,
-    ) -> Result<(LabelSet, Option<FitTarget>), CliError> {
-        let which = WhichModel::default();
-        let NamedSet { set, .. } = NamedSet::find(app, &which, store, &self.label_set).await?;
+    /// Returns the label set that --label-set names or, if it is fitted, the one that it was fitted from.
+    async fn base(&self, app: &App, store: &Store) -> Result<Base, CliError> {
+        let NamedSet { set, .. } = NamedSet::stored(app, store, &self.label_set).await?;
         let Some(fitted) = &set.fitted else {
             let target = match self.label_set.as_str() {
                 "current" => earlier_target(store, &set).await?,
                 _ => None,
             };
-            return Ok((set, target));
+            return Ok(Base { set, target });
         };
         let rows = store.labels().label_sets().await?;
         let base = rows.iter().find(|row| row.hash == fitted.base).ok_or_else(|| {
@@ -292,10 +283,10 @@ impl FitLabels {
                 short_hash(&fitted.base)
             ))
         })?;
-        Ok((
-            store.labels().label_set(base.id).await?,
-            fitted.provenance.target,
-        ))
+        Ok(Base {
+            set: store.labels().label_set(base.id).await?,
+            target: fitted.provenance.target,
+        })
     }
 }
 
@@ -404,11 +395,11 @@ fn printout(base: &LabelSet, fitted: &FittedSet) -> Printout {
         ("fitted (held-out)", &fitted.held_out),
     ];
     let figures = quality_table(&columns, Vec::new());
-    let sample = match fitted.judged {
-        judged if judged < fitted.answers => {
-            format!("The figures use the {judged} that were sampled at random. ")
-        }
-        _ => String::new(),
+    let sample = if fitted.judged < fitted.answers {
+        let judged = fitted.judged;
+        format!("The figures use the {judged} that were sampled at random. ")
+    } else {
+        String::new()
     };
     let heading = format!(
         "`{}` fitted to {} gold labels, {} of them out of scope. {sample}Held-out: cross-validation; each gold label \

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use crate::cli::drop_labels::confirm;
 use crate::cli::output::counted;
 use crate::cli::{App, CliError, Exit};
-use topicmill_core::{Fullname, FullnameError};
+use topicmill_core::Fullname;
 use topicmill_store::{Access, ForgottenGold, StoredGold};
 
 pub(in crate::cli) use self::import::login;
@@ -39,7 +39,7 @@ pub struct Remove {
     annotator: String,
     /// Delete only the gold label of the post ID
     #[arg(long, value_name = "ID")]
-    post: Option<String>,
+    post: Option<Fullname>,
     /// Don't ask for confirmation
     #[arg(long)]
     yes: bool,
@@ -59,17 +59,10 @@ impl GoldCommand {
 impl Remove {
     async fn run(self, app: &App) -> Result<Exit, CliError> {
         let store = app.store(Access::Existing).await?;
-        let post: Option<Fullname> = match &self.post {
-            Some(id) => Some(id.parse().map_err(|error: FullnameError| {
-                CliError::Usage(format!("cannot remove a gold label: {error}"))
-            })?),
-            None => None,
-        };
-        let gold = store.gold();
+        let (gold, post) = (store.gold(), self.post.as_ref());
         let mut answers = gold.answers().await?;
         answers.retain(|StoredGold { answer, .. }| {
-            answer.annotator == self.annotator
-                && post.as_ref().is_none_or(|post| *post == answer.fullname)
+            answer.annotator == self.annotator && post.is_none_or(|post| *post == answer.fullname)
         });
         let count = counted(answers.len() as u64, "gold label");
         let what = format!("delete {count} of annotator `{}`", self.annotator);
@@ -77,9 +70,7 @@ impl Remove {
             tracing::info!("nothing was deleted");
             return Ok(Exit::Done);
         }
-        let removed = gold
-            .delete_answers_of(&self.annotator, post.as_ref())
-            .await?;
+        let removed = gold.delete_answers_of(&self.annotator, post).await?;
         store.close().await?;
         if removed == ForgottenGold::default() {
             return Err(CliError::Usage(format!(

@@ -4,57 +4,49 @@ use serde_json::{Value, json};
 
 use super::Printout;
 use super::figures::{estimate, p_value, slug};
+use super::side::Side;
+use crate::cli::CliError;
 use crate::cli::output::{self, counted};
-use topicmill_core::LabelSet;
+use topicmill_core::{LabelSet, ThingKind};
 use topicmill_review::change::SIGNIFICANCE;
 use topicmill_review::evaluate::{
-    ENOUGH_ANSWERS, Estimate, GroupDifference, GroupShares, group_differences,
+    Counted, ENOUGH_ANSWERS, GroupDifference, GroupShares, RandomSample, group_differences,
+    groups_of,
 };
-use topicmill_store::Grouping;
+use topicmill_store::{Grouping, Store};
 
 /// The number of groups and of differences that the tables show; JSON has all.
 const SHOWN: usize = 24;
 
 /// Adds a table of labels' shares in each group and, if two groups have enough answers, one of their differences.
-pub fn add_groups(set: &LabelSet, by: Grouping, groups: &[GroupShares], printout: &mut Printout) {
-    let differences = group_differences(groups);
-    let share_json = |(label, (assigned, estimated)): (usize, &(f64, Option<Estimate>))| {
-        let label = slug(set, label);
-        json!({ "label": label, "assigned": assigned, "estimated": estimated })
+/// Without a random sample, all shares are assigned ones.
+pub async fn add_groups(
+    store: &Store,
+    side: &Side,
+    by: Grouping,
+    kind: ThingKind,
+    sample: Option<&RandomSample>,
+    printout: &mut Printout,
+) -> Result<(), CliError> {
+    let Some(target) = side.target() else {
+        return Err(CliError::Usage(format!(
+            "--by {} counts stored labels, and this label set has none: run `topicmill classify` with it first",
+            by.name()
+        )));
     };
-    let group_json = |group: &GroupShares| {
-        let shares: Value = group.shares.iter().enumerate().map(share_json).collect();
-        json!({
-            "group": group.group, "posts": group.posts, "answers": group.answers, "shares": shares,
-        })
-    };
-    let difference_json = |difference: &GroupDifference| {
-        let mut json = json!(difference);
-        json["label"] = json!(slug(set, difference.label));
-        json["first"] = json!(groups[difference.first].group);
-        json["second"] = json!(groups[difference.second].group);
-        json
-    };
+    let set = &side.set;
+    let groups = groups_of(store, (target, set), (by, kind), sample, Counted::All).await?;
+    let differences = group_differences(&groups);
+    let groups_json: Vec<Value> = groups.iter().map(|group| group_json(set, group)).collect();
+    let differences_json: Vec<Value> = differences
+        .iter()
+        .map(|difference| difference_json(set, &groups, difference))
+        .collect();
     printout.json["groups"] = json!({
-        "by": by.name(),
-        "groups": groups.iter().map(group_json).collect::<Vec<_>>(),
-        "differences": differences.iter().map(difference_json).collect::<Vec<_>>(),
+        "by": by.name(), "groups": groups_json, "differences": differences_json,
     });
-    let rows = groups.iter().take(SHOWN).flat_map(|group| {
-        let shares = group.shares.iter().enumerate();
-        let shown = shares.filter(|(_, (assigned, estimated))| {
-            *assigned > 0.0 || estimated.is_some_and(|share| share.value != Some(0.0))
-        });
-        shown.map(|(label, (assigned, estimated))| {
-            let estimated = match estimated {
-                Some(estimated) => estimate(estimated),
-                None => json!("assigned only"),
-            };
-            let assigned = format!("{assigned:.3}");
-            let (posts, answers, label) = (group.posts, group.answers, slug(set, label));
-            json!([name(group), posts, answers, label, assigned, estimated])
-        })
-    });
+    let shown = groups.iter().take(SHOWN);
+    let rows = shown.flat_map(|group| share_rows(set, group));
     let columns = ["posts", "answers", "label", "assigned", "estimated, 95 %"];
     let table = output::table([by.name()].into_iter().chain(columns), rows);
     let more = match groups.len().saturating_sub(SHOWN) {
@@ -67,7 +59,46 @@ pub fn add_groups(set: &LabelSet, by: Grouping, groups: &[GroupShares], printout
         by.name()
     );
     printout.add_csv(&heading, table);
-    add_differences(set, groups, &differences, printout);
+    add_differences(set, &groups, &differences, printout);
+    Ok(())
+}
+
+fn group_json(set: &LabelSet, group: &GroupShares) -> Value {
+    let labels = group.shares.iter().enumerate();
+    let shares: Vec<Value> = labels
+        .map(|(label, (assigned, estimated))| {
+            json!({ "label": slug(set, label), "assigned": assigned, "estimated": estimated })
+        })
+        .collect();
+    json!({
+        "group": group.group, "posts": group.posts, "answers": group.answers, "shares": shares,
+    })
+}
+
+fn difference_json(set: &LabelSet, groups: &[GroupShares], difference: &GroupDifference) -> Value {
+    let mut json = json!(difference);
+    json["label"] = json!(slug(set, difference.label));
+    json["first"] = json!(groups[difference.first].group);
+    json["second"] = json!(groups[difference.second].group);
+    json
+}
+
+/// Returns a row for each label that posts of a group have, or may have by the estimate.
+fn share_rows(set: &LabelSet, group: &GroupShares) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for (label, (assigned, estimated)) in group.shares.iter().enumerate() {
+        if *assigned == 0.0 && estimated.is_none_or(|share| share.value == Some(0.0)) {
+            continue;
+        }
+        let estimated = match estimated {
+            Some(estimated) => estimate(estimated),
+            None => json!("assigned only"),
+        };
+        let (label, assigned) = (slug(set, label), format!("{assigned:.3}"));
+        let (name, posts, answers) = (name(group), group.posts, group.answers);
+        rows.push(json!([name, posts, answers, label, assigned, estimated]));
+    }
+    rows
 }
 
 /// Returns the name of a group for a table.

@@ -10,7 +10,7 @@ use super::{NamedSet, WhichModel, join_or_none, model_display_name, named_model,
 use crate::classify::check_no_label_is_lost;
 use crate::cli::{App, CliError, Exit, OutputFormat, output};
 use topicmill_core::{LabelSet, Mode};
-use topicmill_store::{Access, LabelSetId, ModelId, ModelRow, Store, Target};
+use topicmill_store::{Access, LabelSetId, LabelSetRow, ModelId, ModelRow, Store, Target};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -47,7 +47,8 @@ const COLUMNS: &str =
 impl List {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let store = app.store(Access::ReadOnly).await?;
-        let rows = stored_label_sets(&store, self.format == OutputFormat::Table).await?;
+        let rows = self.rows(&store).await?;
+        store.close().await?;
         output::print_table(&output::table_from_objects(COLUMNS, &rows), self.format)?;
         if rows.is_empty() {
             tracing::info!(
@@ -56,49 +57,57 @@ impl List {
         }
         Ok(Exit::Done)
     }
-}
 
-/// Lists the stored label sets, latest first, with a row for each model that has labels of it.
-async fn stored_label_sets(store: &Store, for_table: bool) -> Result<Vec<Value>, CliError> {
-    let labels = store.labels();
-    let (models, current) = (labels.models().await?, labels.current_target().await?);
-    let mut rows = Vec::new();
-    for set in labels.label_sets().await? {
-        let mut keys = labels.models_with_labels(set.id).await?;
-        // The current model may not have stored a label yet.
-        if let Some(Target { model, label_set }) = current
-            && label_set == set.id
-            && !keys.contains(&model)
-        {
-            keys.insert(0, model);
+    /// Lists the stored label sets, latest first, with a row for each model that has labels of it.
+    async fn rows(&self, store: &Store) -> Result<Vec<Value>, CliError> {
+        let labels = store.labels();
+        let (models, current) = (labels.models().await?, labels.current_target().await?);
+        let mut rows = Vec::new();
+        for set in labels.label_sets().await? {
+            let mut ids = labels.models_with_labels(set.id).await?;
+            // The current model may not have stored a label yet.
+            if let Some(Target { model, label_set }) = current
+                && label_set == set.id
+                && !ids.contains(&model)
+            {
+                ids.insert(0, model);
+            }
+            if ids.is_empty() {
+                rows.push(self.row(&set, None, 0, false));
+            }
+            for id in ids {
+                let target = Target {
+                    model: id,
+                    label_set: set.id,
+                };
+                let posts = labels.count_labelled(target).await?;
+                let model = models.iter().find(|(known, _)| *known == id);
+                let model = model.map(|(_, model)| model);
+                rows.push(self.row(&set, model, posts, current == Some(target)));
+            }
         }
-        let without_labels = keys.is_empty().then_some(None);
-        for key in keys.into_iter().map(Some).chain(without_labels) {
-            let row = models.iter().find(|(id, _)| Some(*id) == key);
-            let model = row.map(|(_, model)| model);
-            let target = key.map(|model| Target {
-                model,
-                label_set: set.id,
-            });
-            let posts = match target {
-                Some(target) => labels.count_labelled(target).await?,
-                None => 0,
-            };
-            let is_current = match target.is_some() && target == current {
-                is_current if !for_table => json!(is_current),
-                true => json!("yes"),
-                false => json!(""),
-            };
-            rows.push(json!({
-                "label_set": set.name, "version": short_hash(&set.hash),
-                "model": model.map(|model| &model.name),
-                "model_hash": model.map(|model| short_hash(&model.manifest_hash)),
-                "number_format": model.map(|model| &model.precision),
-                "posts": posts, "current": is_current, "created_at": set.created_at,
-            }));
-        }
+        Ok(rows)
     }
-    Ok(rows)
+
+    fn row(
+        &self,
+        set: &LabelSetRow,
+        model: Option<&ModelRow>,
+        posts: u64,
+        is_current: bool,
+    ) -> Value {
+        let current = match self.format {
+            OutputFormat::Table => json!(if is_current { "yes" } else { "" }),
+            _ => json!(is_current),
+        };
+        json!({
+            "label_set": set.name, "version": short_hash(&set.hash),
+            "model": model.map(|model| &model.name),
+            "model_hash": model.map(|model| short_hash(&model.manifest_hash)),
+            "number_format": model.map(|model| &model.precision),
+            "posts": posts, "current": current, "created_at": set.created_at,
+        })
+    }
 }
 
 impl Use {
@@ -113,20 +122,18 @@ impl Use {
         let set = format!("`{}` (version {version})", named.set.name);
         let no_labels = || no_such_labels(&set, &self.set, &version);
         let label_set = named.stored.ok_or_else(no_labels)?;
-        let current = store.labels().current_target().await?;
+        let labels = store.labels();
+        let current = labels.current_target().await?;
         let word = self.model.as_deref();
         let model = model_with_labels(&store, label_set, current, word, &set).await?;
         let (model, row) = model.ok_or_else(no_labels)?;
         let target = Target { model, label_set };
-        let model = model_display_name(&row);
+        let by = model_display_name(&row);
         if current == Some(target) {
-            tracing::info!("the views already show the labels of {set} by the model {model}");
+            tracing::info!("the views already show the labels of {set} by the model {by}");
             return Ok(Exit::Done);
         }
-        let labels = store.labels();
-        let cost = labels
-            .cost(Some(target.model), Some(label_set), &[])
-            .await?;
+        let cost = labels.cost(Some(model), Some(label_set), &[]).await?;
         // The count is zero if every labelled post has been edited since.
         if cost.labelled == 0 {
             return Err(no_labels());
@@ -135,9 +142,10 @@ impl Use {
             check_no_label_is_lost(&store, target).await?;
         }
         labels.set_current(target).await?;
+        store.close().await?;
         tracing::info!(
             posts = cost.labelled,
-            "the views now show the labels of {set} by the model {model}"
+            "the views now show the labels of {set} by the model {by}"
         );
         if cost.posts > 0 {
             tracing::warn!(
@@ -146,7 +154,6 @@ impl Use {
                  them"
             );
         }
-        store.close().await?;
         Ok(Exit::Done)
     }
 }
@@ -160,9 +167,9 @@ async fn model_with_labels(
     named: Option<&str>,
     set: &str,
 ) -> Result<Option<(ModelId, ModelRow)>, CliError> {
-    let keys = store.labels().models_with_labels(label_set).await?;
+    let with_labels = store.labels().models_with_labels(label_set).await?;
     let mut models = store.labels().models().await?;
-    models.retain(|(id, _)| keys.contains(id));
+    models.retain(|(id, _)| with_labels.contains(id));
     if models.is_empty() {
         return Ok(None);
     }
@@ -182,28 +189,47 @@ async fn model_with_labels(
     }
 }
 
-/// Returns the labels for `export` and `report`: the labels of the named label set, or else the current ones, if any.
-pub(in crate::cli) async fn selected_labels(
-    app: &App,
-    store: &Store,
-    word: Option<&str>,
-    model: Option<&str>,
-) -> Result<Option<(Target, LabelSet)>, CliError> {
-    let Some(word) = word else {
-        return Ok(store.labels().current().await?);
-    };
-    let current = store.labels().current_target().await?;
-    let named = NamedSet::stored(app, store, word).await?;
-    let no_labels = || {
-        CliError::Usage(format!(
-            "no post has a label of `{word}`: label posts with `topicmill classify --pipeline FILE` and its pipeline \
-             file"
-        ))
-    };
-    let label_set = named.stored.ok_or_else(no_labels)?;
-    let model = model_with_labels(store, label_set, current, model, &format!("`{word}`")).await?;
-    let (model, _) = model.ok_or_else(no_labels)?;
-    Ok(Some((Target { model, label_set }, named.set)))
+/// Flags of `export` and `report`, which use the current labels by default.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Label set")]
+pub(in crate::cli) struct LabelsFlags {
+    /// Use the labels of a label set other than the current one
+    ///
+    /// NAME is its name or version, or a pipeline file.
+    #[arg(long, value_name = "NAME")]
+    label_set: Option<String>,
+    /// Use the labels that MODEL assigned
+    ///
+    /// MODEL is its name or the first letters of its hash [default: the only model with labels of this label set, else
+    /// the current one].
+    #[arg(long, value_name = "MODEL", requires = "label_set")]
+    model: Option<String>,
+}
+
+impl LabelsFlags {
+    /// Returns the labels of the named label set, or else the current ones, if any.
+    pub async fn selected(
+        &self,
+        app: &App,
+        store: &Store,
+    ) -> Result<Option<(Target, LabelSet)>, CliError> {
+        let Some(word) = &self.label_set else {
+            return Ok(store.labels().current().await?);
+        };
+        let current = store.labels().current_target().await?;
+        let named = NamedSet::stored(app, store, word).await?;
+        let no_labels = || {
+            CliError::Usage(format!(
+                "no post has a label of `{word}`: label posts with `topicmill classify --pipeline FILE` and its \
+                 pipeline file"
+            ))
+        };
+        let label_set = named.stored.ok_or_else(no_labels)?;
+        let (set, model) = (format!("`{word}`"), self.model.as_deref());
+        let model = model_with_labels(store, label_set, current, model, &set).await?;
+        let (model, _) = model.ok_or_else(no_labels)?;
+        Ok(Some((Target { model, label_set }, named.set)))
+    }
 }
 
 /// Returns the error for a label set without labels, which would leave the views empty. `word` is a pipeline file, or

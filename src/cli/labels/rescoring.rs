@@ -36,14 +36,14 @@ pub(super) enum NeededOutput {
 
 impl<'a> Rescoring<'_, 'a> {
     /// Returns the stored logits and vectors of the model; `None` if it is not stored.
-    pub async fn known(&self) -> Result<Option<Rescorer<'a>>, CliError> {
+    pub async fn rescorer(&self) -> Result<Option<Rescorer<'a>>, CliError> {
         let Some(model) = self.model else {
             return Ok(None);
         };
         let vectors = self.label_vectors(model).await?;
         let (kind, set) = (&self.folder.kind, self.set);
-        let known = Rescorer::new(self.store, (kind, model), set, vectors).await?;
-        Ok(Some(known))
+        let rescorer = Rescorer::new(self.store, (kind, model), set, vectors).await?;
+        Ok(Some(rescorer))
     }
 
     /// Computes the vectors of the labels, if an embedding model is used and not all of them are stored. Posts with
@@ -83,18 +83,19 @@ impl<'a> Rescoring<'_, 'a> {
         needs: NeededOutput,
     ) -> Result<Vec<GoldText>, CliError> {
         let names: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
-        let known = self.known().await?;
-        let mut found = join::gold_texts(self.store, known.as_ref(), gold.posts, random).await?;
-        let scored = found.texts.len();
+        let rescorer = self.rescorer().await?;
+        let mut joined =
+            join::gold_texts(self.store, rescorer.as_ref(), gold.posts, random).await?;
+        let scored = joined.texts.len();
         if needs == NeededOutput::Vectors && matches!(self.folder.kind, ModelKind::Embedding(_)) {
-            found.texts.retain(|text| text.known.vector.is_some());
+            joined.texts.retain(|text| text.known.vector.is_some());
         }
-        let (unscored, without_vector) = (found.unscored, scored - found.texts.len());
-        found.unscored += without_vector;
-        if found.texts.len() < fewest {
-            return Err(self.too_few(names, &found, fewest, needs).await?);
+        let (unscored, without_vector) = (joined.unscored, scored - joined.texts.len());
+        joined.unscored += without_vector;
+        if joined.texts.len() < fewest {
+            return Err(self.too_few(names, &joined, fewest, needs).await?);
         }
-        let unknown = found.unknown;
+        let unknown = joined.unknown;
         if unknown + unscored > 0 {
             tracing::warn!(
                 unknown,
@@ -109,56 +110,56 @@ impl<'a> Rescoring<'_, 'a> {
                  `retention.keep_vectors` keeps"
             );
         }
-        Ok(found.texts)
+        Ok(joined.texts)
     }
 
     /// Returns the error for too few usable posts among all gold posts, with the reason and what to do.
     async fn too_few(
         &self,
         mut names: Vec<Fullname>,
-        found: &GoldTexts,
+        joined: &GoldTexts,
         fewest: usize,
         needs: NeededOutput,
     ) -> Result<CliError, CliError> {
-        let (all, left, unscored) = (names.len(), found.texts.len(), found.unscored);
-        let usable = match left {
+        let (all, usable, unscored) = (names.len(), joined.texts.len(), joined.unscored);
+        let shortage = match usable {
             0 => format!("none of the {all} gold posts can be used"),
-            _ => format!("only {left} of {all} gold posts can be used, and {fewest} are needed"),
+            _ => format!("only {usable} of {all} gold posts can be used, and {fewest} are needed"),
         };
-        let used: BTreeSet<&Fullname> = found.texts.iter().map(|text| &text.post).collect();
+        let used: BTreeSet<&Fullname> = joined.texts.iter().map(|text| &text.post).collect();
         names.retain(|name| !used.contains(name));
         let labels = self.store.labels();
         let states = labels.label_states(None, &names).await?;
         let is_textless = |post: &&PostLabel| post.state == LabelState::WithoutText;
         let without_text = states.iter().filter(is_textless).count();
         let current = labels.current_target().await?.map(|target| target.model);
-        let models = labels.models().await?;
-        let is_other = |id: &ModelId| Some(*id) == current && current != self.model;
-        let remedy = match models.iter().find(|(id, _)| is_other(id)) {
-            _ if left == all => {
-                format!("label more with `{REVIEW_COMMAND}`, or try `topicmill labels fit`")
-            }
-            _ if unscored == 0 => {
-                format!("import these posts, or answer stored ones with `{REVIEW_COMMAND}`")
-            }
-            Some((_, row)) => format!(
+        let mut models = labels.models().await?;
+        // The model of the current labels, if it is another one.
+        models.retain(|(id, _)| Some(*id) == current && current != self.model);
+        let remedy = if usable == all {
+            format!("label more with `{REVIEW_COMMAND}`, or try `topicmill labels fit`")
+        } else if unscored == 0 {
+            format!("import these posts, or answer stored ones with `{REVIEW_COMMAND}`")
+        } else if let Some((_, other)) = models.first() {
+            format!(
                 "the current labels come from the model `{}`: set its folder with --model, or in the setting \
                  `classify.model`",
-                row.name
-            ),
-            None if unscored > without_text => {
-                "run `topicmill classify` with this model and label set first".to_owned()
-            }
-            None if needs == NeededOutput::Vectors => format!(
+                other.name
+            )
+        } else if unscored > without_text {
+            "run `topicmill classify` with this model and label set first".to_owned()
+        } else if needs == NeededOutput::Vectors {
+            format!(
                 "answer posts that still have their text with `{REVIEW_COMMAND}`; `retention.keep_vectors` keeps what \
                  a fit reads"
-            ),
-            None => format!("answer posts that still have their text with `{REVIEW_COMMAND}`"),
+            )
+        } else {
+            format!("answer posts that still have their text with `{REVIEW_COMMAND}`")
         };
         Ok(CliError::Usage(format!(
-            "{usable}: {} are not in the database, and {unscored} have no stored results of the model `{}` \
+            "{shortage}: {} are not in the database, and {unscored} have no stored results of the model `{}` \
              ({without_text} of these no longer have text); {remedy}",
-            found.unknown, self.folder.name
+            joined.unknown, self.folder.name
         )))
     }
 }

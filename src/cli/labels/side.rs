@@ -12,6 +12,7 @@ use crate::cli::app::{App, ModelFlags, run_blocking};
 use crate::telemetry::Progress;
 use topicmill_core::reddit::thing_text;
 use topicmill_core::{Fullname, LabelSet};
+use topicmill_review::compare::LabelSource;
 use topicmill_review::rescore::{Rescorer, prediction};
 use topicmill_score::folder::ModelFolder;
 use topicmill_store::{
@@ -36,14 +37,13 @@ pub(super) struct Side {
 }
 
 impl Side {
-    /// Resolves a label set and a model. The model is named by its folder, or by a stored model's name or hash. The
-    /// default is the model of the current labels; if that has no labels of this label set, or with `computes`, it is
-    /// the model from the settings.
+    /// Resolves a label set and a model, which is named by its folder, or by a stored model's name or hash. The default
+    /// is the model of `current` if it has labels of the label set, else the model from the settings.
     pub async fn find(
         app: &App,
         store: &Store,
         (set, model): (&str, Option<&str>),
-        computes: bool,
+        current: Option<Target>,
     ) -> Result<Self, CliError> {
         let path = model.map(PathBuf::from).filter(|path| path.is_dir());
         let which = WhichModel {
@@ -51,42 +51,37 @@ impl Side {
             mode: None,
         };
         let NamedSet { set, stored } = NamedSet::find(app, &which, store, set).await?;
+        let labels = store.labels();
+        let models = labels.models().await?;
+        let named = match (model, current, stored) {
+            _ if path.is_some() => None,
+            (Some(word), ..) => Some(named_model(&models, word)?.clone()),
+            (None, Some(Target { model, .. }), Some(set))
+                if labels.models_with_labels(set).await?.contains(&model) =>
+            {
+                models.iter().find(|(id, _)| *id == model).cloned()
+            }
+            (None, ..) => None,
+        };
         let mut side = Self {
             set,
             stored,
-            model: None,
+            model: named,
             folder: None,
             path,
         };
-        let labels = store.labels();
-        let rows = labels.models().await?;
-        side.model = match model {
-            _ if side.path.is_some() => None,
-            Some(word) => Some(named_model(&rows, word)?.clone()),
-            None if computes => None,
-            None => match (labels.current_target().await?, stored) {
-                (Some(Target { model, .. }), Some(set))
-                    if labels.models_with_labels(set).await?.contains(&model) =>
-                {
-                    rows.iter().find(|(id, _)| *id == model).cloned()
-                }
-                _ => None,
-            },
-        };
-        let folder = app
-            .model_choice(&side.flags())
-            .and_then(|choice| Ok(choice.folder()?));
-        let Some((model, _)) = &side.model else {
+        let folder = which.folder(app);
+        if let Some((model, _)) = &side.model {
+            // Stored labels can be compared without the model folder.
+            if let Ok(folder) = folder
+                && find_stored_model(store, &folder).await? == Some(*model)
+            {
+                side.folder = Some(folder);
+            }
+        } else {
             let folder = folder?;
-            let stored_id = find_stored_model(store, &folder).await?;
-            side.model = rows.into_iter().find(|(id, _)| Some(*id) == stored_id);
-            side.folder = Some(folder);
-            return Ok(side);
-        };
-        // Stored labels can be compared without the model folder.
-        if let Ok(folder) = folder
-            && find_stored_model(store, &folder).await? == Some(*model)
-        {
+            let id = find_stored_model(store, &folder).await?;
+            side.model = models.into_iter().find(|(known, _)| Some(*known) == id);
             side.folder = Some(folder);
         }
         Ok(side)
@@ -119,8 +114,16 @@ impl Side {
         Some(Target { model, label_set })
     }
 
+    /// Returns the stored labels, and the stored logits and vectors that yield labels without inference.
+    pub async fn labels(&self, app: &App, store: &Store) -> Result<LabelSource<'_>, CliError> {
+        Ok(LabelSource {
+            stored: self.target(),
+            rescorer: self.rescorer(app, store).await?,
+        })
+    }
+
     /// Returns the stored logits and vectors that yield labels without inference.
-    pub async fn known(&self, app: &App, store: &Store) -> Result<Option<Rescorer<'_>>, CliError> {
+    async fn rescorer(&self, app: &App, store: &Store) -> Result<Option<Rescorer<'_>>, CliError> {
         let Some(folder) = &self.folder else {
             return Ok(None);
         };
@@ -132,7 +135,7 @@ impl Side {
             model: self.model.as_ref().map(|(id, _)| *id),
             set: &self.set,
         };
-        rescoring.known().await
+        rescoring.rescorer().await
     }
 
     /// Returns those of the posts that have no stored label of their current text.
@@ -159,10 +162,10 @@ impl Side {
         if wanted.is_empty() && self.target().is_some() {
             return Ok(Some(HashMap::new()));
         }
-        let Some(known) = self.known(app, store).await? else {
+        let Some(rescorer) = self.rescorer(app, store).await? else {
             return Ok(None);
         };
-        Ok(Some(known.labels_of_posts(store, &wanted).await?))
+        Ok(Some(rescorer.labels_of_posts(store, &wanted).await?))
     }
 
     /// Computes labels for those `posts` that have no stored label for their current text. Stores nothing. Returns an
@@ -245,9 +248,9 @@ impl Side {
 
     /// Formats the label set and the model.
     pub fn line(&self) -> String {
-        let (set, hash) = (&self.set.name, self.set.hash());
+        let (name, hash) = (&self.set.name, self.set.hash());
         let model = self.model().unwrap_or_default();
-        format!("{set} ({}), by {model}", short_hash(&hash))
+        format!("{name} ({}), by {model}", short_hash(&hash))
     }
 
     pub fn json(&self) -> Value {

@@ -1,4 +1,6 @@
-//! `topicmill labels validate`: checks the labels of a pipeline file, and warns about likely mistakes.
+//! `topicmill labels validate`: checks a pipeline file, warns about likely mistakes, and shows the labels.
+
+mod umbrella;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Printout, WhichModel, settings, settings_json};
 use crate::cli::app::PipelineFlags;
-use crate::cli::{App, CliError, Exit, OutputFormat, output};
+use crate::cli::{App, CliError, Exit, OutputFormat, output, schedule};
 use topicmill_core::labels::hypothesis;
 use topicmill_core::{Label, LabelSet, ModelKind, Topic};
 use topicmill_score::folder::ModelFolder;
@@ -31,30 +33,30 @@ pub struct Validate {
 impl Validate {
     pub fn run(self, app: &App) -> Result<Exit, CliError> {
         let pipeline = app.pipeline(&self.pipeline)?;
+        schedule::check(&pipeline.schedules)?;
         let set = app.label_set(&self.which.flags(), pipeline.label_set)?;
         let folder = match self.which.folder(app) {
             Err(error) if self.which.model.is_none() => {
                 tracing::warn!(
-                    "the lengths of the labels were not checked, because there is no model: {error}"
+                    "the lengths of the labels were not checked, because the model cannot be opened: {error}"
                 );
                 None
             }
             folder => Some(folder?),
         };
         let tokens = match &folder {
-            Some(folder) => check_lengths(folder, &set)?,
+            Some(folder) => token_counts(folder, &set)?,
             None => vec![None; set.labels.len()],
         };
         if let Some(text) = indistinguishable_labels(&set, folder.as_ref()) {
             return Err(CliError::Usage(text));
         }
-        let mut warnings = Vec::new();
+        let mut warnings = nearly_same_labels(&set);
+        warnings.extend(shared_subreddits(&pipeline.topics));
         if let Some(folder) = &folder {
-            warnings.extend(hypothesis::missing_learned_vectors(&folder.kind, &set));
-        }
-        warnings.extend(likely_mistakes(&set, &pipeline.topics, folder.as_ref()));
-        if let Some(folder) = &folder {
-            warnings.extend(self.umbrella_topics(app, folder, &set)?);
+            warnings.extend(model_mismatches(folder, &set));
+            let flags = self.which.flags();
+            warnings.extend(umbrella::warnings(app, &flags, &folder.kind, &set)?);
         }
         for warning in warnings {
             tracing::warn!("{warning}");
@@ -71,68 +73,6 @@ impl Validate {
         printout(&set, folder.as_ref(), &tokens).print(self.format)?;
         Ok(Exit::Done)
     }
-
-    /// Returns warnings about background topics that are closer to the labels than the labels are to each other, such
-    /// as `fitness` in a study of fitness: most posts would become `other`.
-    fn umbrella_topics(
-        &self,
-        app: &App,
-        folder: &ModelFolder,
-        set: &LabelSet,
-    ) -> Result<Vec<String>, CliError> {
-        let topics = set.background_for(&folder.kind);
-        let is_learned = hypothesis::learned(&folder.kind, set).is_some();
-        // Learned vectors cannot be compared with those of texts.
-        if !matches!(folder.kind, ModelKind::Embedding(_)) || is_learned || topics.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut models = app.models(&self.which.flags())?;
-        let prepared = models.large.prepare(set)?;
-        let vectors = prepared.label_vectors().unwrap_or_default();
-        let Some((background, labels)) = vectors.split_last() else {
-            return Ok(Vec::new());
-        };
-        if labels.len() < FEWEST {
-            return Ok(Vec::new());
-        }
-        let mut between_labels = Vec::new();
-        for (n, a) in labels.iter().enumerate() {
-            between_labels.extend(labels[..n].iter().flat_map(|b| a.cosines_with(b)));
-        }
-        let apart = mean(&between_labels);
-        let to_labels: Vec<Vec<f32>> = labels
-            .iter()
-            .map(|label| background.cosines_with(label).collect())
-            .collect();
-        let mut warnings = Vec::new();
-        for (place, topic) in topics.iter().enumerate() {
-            let cosines: Vec<f32> = to_labels.iter().map(|cosines| cosines[place]).collect();
-            let closeness = mean(&cosines);
-            let is_close = closeness >= apart + CLOSER;
-            if is_close && cosines.iter().all(|cosine| *cosine >= apart - FARTHER) {
-                let name = &topic.label;
-                warnings.push(format!(
-                    "the background topic `{name}` is closer to the labels than they are to each other (mean cosine \
-                     {closeness:.2} and {apart:.2}), so many of their posts may become `other`: leave it out with \
-                     `background_without = [\"{name}\"]`"
-                ));
-            }
-        }
-        Ok(warnings)
-    }
-}
-
-/// The least difference between an umbrella topic's mean cosine and that of the labels. With the default model, it is
-/// 0.18 for `fitness` and six labels of fitness, and 0.09 for `cars and driving` and three labels of cars. Of 600
-/// random sets of five labels of the built-in sixteen, none has such a topic, and of three labels, 1.5 % have one.
-const CLOSER: f32 = 0.08;
-/// The most by which a label may be farther from the topic than from the other labels.
-const FARTHER: f32 = 0.05;
-/// The number of labels from which on their distances say how specific they are.
-const FEWEST: usize = 3;
-
-fn mean(cosines: &[f32]) -> f32 {
-    cosines.iter().sum::<f32>() / cosines.len().max(1) as f32
 }
 
 /// Describes how the background is used, in sentences.
@@ -146,7 +86,7 @@ fn background_notes(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String>
         .map(|(topic, label)| format!("{topic} (for `{label}`)"))
         .collect();
     let (tag, total, count) = (background.tag(), background.topics.len(), omitted.len());
-    let nothing = if total == count {
+    let consequence = if total == count {
         "; none is left, so no post can be `other`"
     } else {
         ""
@@ -156,7 +96,7 @@ fn background_notes(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String>
     } else {
         format!(
             "{count} of {total} topics of the background {tag} share a word with a label and are left out: \
-             {}{nothing}",
+             {}{consequence}",
             omitted.join(", ")
         )
     }];
@@ -176,12 +116,12 @@ fn background_notes(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String>
 }
 
 /// Returns the number of tokens in each label's longest text, or an error if one is too long for the model.
-fn check_lengths(folder: &ModelFolder, set: &LabelSet) -> Result<Vec<Option<usize>>, CliError> {
+fn token_counts(folder: &ModelFolder, set: &LabelSet) -> Result<Vec<Option<usize>>, CliError> {
     let encoder = Encoder::load(folder).map_err(LabelerError::from)?;
     if let ModelKind::Gliclass(head) = &folder.kind {
         prompt(&encoder, folder, head, set)?;
     }
-    let mut all = Vec::with_capacity(set.labels.len());
+    let mut counts = Vec::with_capacity(set.labels.len());
     for label in &set.labels {
         let mut longest = 0;
         for text in hypothesis::texts(&folder.kind, set, label) {
@@ -195,19 +135,19 @@ fn check_lengths(folder: &ModelFolder, set: &LabelSet) -> Result<Vec<Option<usiz
                 window: encoder.max_tokens(),
             }));
         }
-        all.push(Some(longest));
+        counts.push(Some(longest));
     }
-    Ok(all)
+    Ok(counts)
 }
 
 fn printout(set: &LabelSet, folder: Option<&ModelFolder>, tokens: &[Option<usize>]) -> Printout {
     let rows = set.labels.iter().zip(tokens).map(|(label, tokens)| {
-        let words = match folder.map(|folder| &folder.kind) {
+        let hypothesis = match folder.map(|folder| &folder.kind) {
             Some(ModelKind::Gliclass(_)) => label.label.clone(),
             _ => set.hypothesis(label),
         };
         json!({
-            "slug": label.slug, "hypothesis": words, "descriptions": label.descriptions.len(), "tokens": tokens,
+            "slug": label.slug, "hypothesis": hypothesis, "descriptions": label.descriptions.len(), "tokens": tokens,
         })
     });
     let labels: Vec<Value> = rows.collect();
@@ -220,8 +160,8 @@ fn printout(set: &LabelSet, folder: Option<&ModelFolder>, tokens: &[Option<usize
     json["background_left_out"] = omitted
         .map(|(topic, label)| json!({ "topic": topic, "label": label }))
         .collect();
-    let checked = ("checked with the model".to_owned(), model);
-    let facts = settings(set).into_iter().chain([checked]);
+    let mut facts = settings(set);
+    facts.push(("checked with the model", model));
     let mut printout = Printout::new(json).with("", output::key_value_table("what", facts));
     printout.add_csv("", table);
     printout
@@ -250,52 +190,57 @@ fn indistinguishable_labels(set: &LabelSet, folder: Option<&ModelFolder>) -> Opt
     ))
 }
 
-/// Returns warnings about likely mistakes.
-fn likely_mistakes(set: &LabelSet, topics: &[Topic], folder: Option<&ModelFolder>) -> Vec<String> {
+/// Returns warnings about labels that differ in form only.
+fn nearly_same_labels(set: &LabelSet) -> Vec<String> {
     let mut warnings = Vec::new();
-    for (i, a) in set.labels.iter().enumerate() {
-        for b in &set.labels[..i] {
-            // Labels with the same text differ by their descriptions, or were rejected above.
-            let words = |label: &Label| label.label.trim().to_lowercase();
-            if words(a) != words(b) && nearly_same(&a.label, &b.label) {
+    for (n, label) in set.labels.iter().enumerate() {
+        for other in &set.labels[..n] {
+            // Labels with the same text differ by their descriptions, or were rejected before.
+            let text = |label: &Label| label.label.trim().to_lowercase();
+            if text(label) != text(other) && nearly_same(&label.label, &other.label) {
                 warnings.push(format!(
                     "labels `{}` and `{}` are nearly the same (`{}`, `{}`): posts will get either one by chance",
-                    b.slug, a.slug, b.label, a.label
+                    other.slug, label.slug, other.label, label.label
                 ));
             }
         }
     }
-    let mut of_subreddit: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    warnings
+}
+
+/// Returns warnings about subreddits that several topics read.
+fn shared_subreddits(topics: &[Topic]) -> Vec<String> {
+    let mut topics_of: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for topic in topics {
         for subreddit in &topic.subreddits {
-            let slugs = of_subreddit.entry(subreddit.to_lowercase());
-            slugs.or_default().insert(&topic.slug);
+            let slugs = topics_of.entry(subreddit.to_lowercase()).or_default();
+            slugs.insert(&topic.slug);
         }
     }
-    for (subreddit, slugs) in of_subreddit.iter().filter(|(_, slugs)| slugs.len() > 1) {
-        let slugs: Vec<&str> = slugs.iter().copied().collect();
-        warnings.push(format!(
+    topics_of.retain(|_, slugs| slugs.len() > 1);
+    let warning = |(subreddit, slugs): (String, BTreeSet<&str>)| {
+        let slugs: Vec<&str> = slugs.into_iter().collect();
+        format!(
             "r/{subreddit} is read for several topics ({}): its posts count for each of them",
             slugs.join(", ")
-        ));
-    }
-    let Some(folder) = folder else {
-        return warnings;
+        )
     };
-    if matches!(folder.kind, ModelKind::Embedding(_)) {
-        let is_bare = |label: &&Label| label.descriptions.iter().all(|text| text.trim().is_empty());
-        let bare: Vec<&str> = set
-            .labels
-            .iter()
-            .filter(is_bare)
-            .map(|label| label.slug.as_str())
-            .collect();
-        if !bare.is_empty() {
-            warnings.push(format!(
-                "{} labels have no descriptions ({}): `{}` is more accurate with one or two sentences about each label",
-                bare.len(), bare.join(", "), folder.name
-            ));
-        }
+    topics_of.into_iter().map(warning).collect()
+}
+
+/// Returns warnings about labels that do not suit the model.
+fn model_mismatches(folder: &ModelFolder, set: &LabelSet) -> Vec<String> {
+    let mut warnings = Vec::new();
+    warnings.extend(hypothesis::missing_learned_vectors(&folder.kind, set));
+    let is_bare = |label: &&Label| label.descriptions.iter().all(|text| text.trim().is_empty());
+    let bare = set.labels.iter().filter(is_bare);
+    let bare: Vec<&str> = bare.map(|label| label.slug.as_str()).collect();
+    if matches!(folder.kind, ModelKind::Embedding(_)) && !bare.is_empty() {
+        warnings.push(format!(
+            "labels that have no descriptions: {}; `{}` is more accurate with one or two sentences about each label",
+            bare.join(", "),
+            folder.name
+        ));
     }
     if let Some(template) = &folder.template
         && *template != set.template

@@ -31,10 +31,10 @@ pub struct Verify {
     format: OutputFormat,
 }
 
-/// The columns of the table: files, then graphs.
+/// The columns of the table.
 const COLUMNS: &str = "file, hash, graph, precision, logits off, scores off, allowed, state";
 
-/// A row of the table.
+/// A row of the table: a file or a graph.
 struct Row {
     cells: Value,
     is_fault: bool,
@@ -55,45 +55,47 @@ impl Verify {
     }
 }
 
-/// Checks each file of a folder, and runs each graph that this machine supports.
+/// Checks each file of a folder, and runs each graph that this machine supports. Returns the files, then the graphs.
 fn verify(folder: &Path, options: &EngineOptions) -> Result<Vec<Row>, CliError> {
     let Some(manifest) = Manifest::read(folder)? else {
         return without_manifest(folder, options);
     };
     let mut rows = Vec::new();
-    let mut faulty = BTreeSet::new();
+    let mut unusable = BTreeSet::new();
     for (file, wanted) in &manifest.files {
         let path = folder.join(file);
         let (hash, state, is_fault) = if !path.is_file() {
+            unusable.insert(file.as_str());
             // A graph for another device or precision may be left out.
             let mut of_graphs = manifest.graphs.values().flat_map(Graph::files);
             ("absent", "missing", !of_graphs.any(|name| name == file))
         } else if file_hash(&path)? == *wanted {
             ("ok", "ok", false)
         } else {
+            unusable.insert(file.as_str());
             ("other", "damaged or replaced: copy or make it again", true)
         };
-        if hash != "ok" {
-            faulty.insert(file.as_str());
-        }
-        let cells = json!({"file": file, "hash": hash, "state": state});
+        let cells = json!({ "file": file, "hash": hash, "state": state });
         rows.push(Row { cells, is_fault });
     }
     for (name, graph) in &manifest.graphs {
         let mut files = graph.files().chain(["config.json", "tokenizer.json"]);
-        let is_damaged = files.any(|file| faulty.contains(file));
-        rows.push(graph_row(folder, (name, graph), is_damaged, options));
+        let errors = if files.any(|file| unusable.contains(file)) {
+            None
+        } else {
+            Some(run_graph(folder, graph, options))
+        };
+        rows.push(graph_row(name, graph, errors));
     }
     Ok(rows)
 }
 
-/// Runs a graph on its target device, unless one of its files is damaged, and compares the logits with the manifest.
-fn graph_row(
+/// Runs a graph on its target device, and returns its largest differences from the logits in the manifest.
+fn run_graph(
     folder: &Path,
-    (name, graph): (&str, &Graph),
-    is_damaged: bool,
+    graph: &Graph,
     options: &EngineOptions,
-) -> Row {
+) -> Result<Option<MaxErrors>, CliError> {
     let (processor, device) = if graph.device == Processor::Cuda {
         (Processor::Cuda, Device::Cuda(0))
     } else {
@@ -103,19 +105,23 @@ fn graph_row(
         device,
         ..options.clone()
     };
-    let check = || -> Result<Option<MaxErrors>, CliError> {
-        let model = ModelFolder::open_for(folder, processor, Some(&graph.precision))?;
-        Encoder::load(&model).map_err(LabelerError::from)?;
-        let mut engine = OpenedEngine::load_unchecked(&model, &options)?.engine;
-        let Some(spec) = &model.spec else {
-            return Ok(None);
-        };
-        let errors = graph_check::check_alone_and_batched(&mut *engine, &model, spec);
-        Ok(Some(errors.map_err(LabelerError::from)?))
+    let model = ModelFolder::open_for(folder, processor, Some(&graph.precision))?;
+    Encoder::load(&model).map_err(LabelerError::from)?;
+    let mut engine = OpenedEngine::load_unchecked(&model, &options)?.engine;
+    let Some(spec) = &model.spec else {
+        return Ok(None);
     };
-    let checked = (!is_damaged).then(check);
-    let errors = checked.as_ref().and_then(|checked| *checked.as_ref().ok()?);
-    let (state, is_fault) = match checked {
+    let errors = graph_check::check_alone_and_batched(&mut *engine, &model, spec);
+    Ok(Some(errors.map_err(LabelerError::from)?))
+}
+
+/// Describes the result of [`run_graph`]; `None` if the graph was not run, because a file is missing or wrong.
+fn graph_row(name: &str, graph: &Graph, run: Option<Result<Option<MaxErrors>, CliError>>) -> Row {
+    let errors = match &run {
+        Some(Ok(errors)) => *errors,
+        _ => None,
+    };
+    let (state, is_fault) = match run {
         None => ("not run: a file is missing or wrong".to_owned(), false),
         Some(Ok(_)) if errors.is_some_and(|errors| errors.logits > graph.tolerance) => {
             let state = "wrong: its logits differ from those of the original model";

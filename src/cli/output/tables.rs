@@ -44,7 +44,9 @@ pub fn wrapped_table(table: &Table) -> String {
 
 /// Formats a table that fits `width` columns; without a width, no text is truncated or wrapped.
 fn layout(table: &Table, width: Option<usize>, overflow: Overflow) -> String {
-    let decimals = all_decimals(table);
+    let columns = 0..table.columns.len();
+    let cells = |column: usize| table.rows.iter().filter_map(move |row| row.get(column));
+    let decimals: Vec<usize> = columns.map(|column| decimals(cells(column))).collect();
     let mut out = comfy_table::Table::new();
     out.load_preset(presets::NOTHING)
         .set_style(TableComponent::HeaderLines, '─')
@@ -92,28 +94,32 @@ fn fix_columns(out: &mut comfy_table::Table, table: &Table, width: usize) -> boo
     let content_widths = out.column_max_content_widths();
     // A space on each side of a cell, and one between cells, except after the last one.
     let room = (width + 1).saturating_sub(3 * content_widths.len());
-    let fits = |is_fixed: &[bool]| {
-        let columns = content_widths.iter().zip(is_fixed);
-        let widths = columns.map(|(wide, is_fixed)| match usize::from(*wide) {
-            wide if *is_fixed => wide,
-            wide => wide.min(READABLE),
-        });
-        widths.sum::<usize>() <= room
-    };
-    let fixed = |and_first: bool| -> Vec<bool> {
-        let columns = 0..content_widths.len();
-        let is_fixed = columns.map(|n| and_first && n == 0 || has_figures(table, n));
-        is_fixed.collect()
-    };
-    let mut choices = [fixed(true), fixed(false)].into_iter();
-    let Some(is_fixed) = choices.find(|is_fixed| fits(is_fixed)) else {
+    let columns = 0..content_widths.len();
+    let figures: Vec<bool> = columns.map(|column| has_figures(table, column)).collect();
+    let first_and_figures = figures.iter().enumerate();
+    let first_and_figures = first_and_figures.map(|(column, is_figure)| column == 0 || *is_figure);
+    let mut choices = [first_and_figures.collect(), figures].into_iter();
+    let Some(is_fixed) = choices.find(|is_fixed| least_width(&content_widths, is_fixed) <= room)
+    else {
         return false;
     };
-    let columns = out.column_iter_mut().zip(is_fixed);
-    for (column, _) in columns.filter(|(_, is_fixed)| *is_fixed) {
-        column.set_constraint(ColumnConstraint::ContentWidth);
+    for (column, is_fixed) in out.column_iter_mut().zip(is_fixed) {
+        if is_fixed {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
     }
     true
+}
+
+/// Returns the least width of columns: that of their content if they are fixed, else what their text needs to be
+/// recognised.
+fn least_width(content_widths: &[u16], is_fixed: &[bool]) -> usize {
+    let columns = content_widths.iter().zip(is_fixed);
+    let widths = columns.map(|(width, is_fixed)| match usize::from(*width) {
+        width if *is_fixed => width,
+        width => width.min(READABLE),
+    });
+    widths.sum()
 }
 
 /// Returns true if a column contains figures, as defined by [`is_figure`], and nothing else.
@@ -157,13 +163,6 @@ fn as_lists(table: &Table, decimals: &[usize], width: usize) -> String {
         lines(&list)
     });
     lists.collect::<Vec<_>>().join("\n")
-}
-
-/// Returns the number of decimals of each column.
-fn all_decimals(table: &Table) -> Vec<usize> {
-    (0..table.columns.len())
-        .map(|column| decimals(table.rows.iter().filter_map(|row| row.get(column))))
-        .collect()
 }
 
 /// Returns the number of decimals that the fractions among some values need, at most `MOST_DECIMALS`.
@@ -222,27 +221,33 @@ mod tests {
 
     use super::*;
 
-    fn sample() -> Table {
-        let row = |a: Value, b: Value, c: Value| vec![a, b, c];
+    fn table_of(columns: &[&str], rows: Vec<Vec<Value>>) -> Table {
         Table {
-            columns: vec!["topic".into(), "n".into(), "score".into()],
-            rows: vec![
-                row(json!("a \"b\",\nc"), json!(3), json!(0.5)),
-                row(json!(null), json!(40), json!(null)),
-            ],
+            columns: columns.iter().copied().map(String::from).collect(),
+            rows,
         }
+    }
+
+    fn sample() -> Table {
+        table_of(
+            &["topic", "n", "score"],
+            vec![
+                vec![json!("a \"b\",\nc"), json!(3), json!(0.5)],
+                vec![json!(null), json!(40), json!(null)],
+            ],
+        )
     }
 
     #[test]
     fn a_column_has_as_many_decimals_as_it_needs() {
-        let table = Table {
-            columns: ["n", "mib", "posts/s", "score"].map(String::from).to_vec(),
-            rows: vec![
+        let table = table_of(
+            &["n", "mib", "posts/s", "score"],
+            vec![
                 vec![json!(1), json!(324.0), json!(71.9), json!(0.5)],
                 vec![json!(20), json!(90.0), json!(106.25), json!(0.123_456)],
                 vec![json!(3), json!(null), json!(7.0), json!(1.0)],
             ],
-        };
+        );
         let lines = aligned_table(&table);
         let cells = |line: usize| -> Vec<&str> {
             lines
@@ -265,21 +270,24 @@ mod tests {
         assert!(text.starts_with(" topic  a…\n n      3\n"), "{text}");
     }
 
-    #[test]
-    fn each_row_fits_one_terminal_line() {
+    /// Returns a table with titles that are longer than a line.
+    fn long_titles() -> Table {
         let row = |n: u64, title: &str| vec![json!(format!("t3_{n}")), json!(title), json!(n)];
-        let table = Table {
-            columns: ["fullname", "title", "n"].map(String::from).to_vec(),
-            rows: vec![
+        let marks = "\u{336}".repeat(4_000);
+        table_of(
+            &["fullname", "title", "n"],
+            vec![
                 row(1, &"words of a long title ".repeat(3_000)),
                 row(2, &"日本語の長い題名".repeat(40)),
-                row(
-                    3,
-                    &format!("Z{}algo \u{1b}[31m red", "\u{336}".repeat(4_000)),
-                ),
+                row(3, &format!("Z{marks}algo \u{1b}[31m red")),
                 row(1_234_567, "short"),
             ],
-        };
+        )
+    }
+
+    #[test]
+    fn each_row_fits_one_terminal_line() {
+        let table = long_titles();
         for width in [40, 60, 80, 200] {
             let text = layout(&table, Some(width), Overflow::Cut);
             assert_eq!(text.lines().count(), table.rows.len() + 2, "{text}");
@@ -290,51 +298,14 @@ mod tests {
             assert!(text.contains("…\n") || text.contains("… "), "{text}");
             assert!(!text.contains('\u{1b}'), "{text}");
         }
-        let interval = "0.842 (0.77–0.90)";
-        let difference = "−0.060 (−0.11–0.02)";
-        let estimates = Table {
-            columns: ["figure", "first", "second", "difference"]
-                .map(String::from)
-                .to_vec(),
-            rows: vec![vec![
-                json!("accuracy (including none of these)"),
-                json!(interval),
-                json!(interval),
-                json!(difference),
-            ]],
-        };
-        let slug = "personal-finance-and-investing";
-        let labels = Table {
-            columns: ["label", "precision", "recall", "F1", "gold", "assigned"]
-                .map(String::from)
-                .to_vec(),
-            rows: vec![
-                [slug, interval, interval, "0.84", "12", "14"]
-                    .map(Value::from)
-                    .to_vec(),
-            ],
-        };
-        let text = layout(&labels, Some(80), Overflow::Wrap);
-        assert!(
-            text.contains(" personal-   ") && text.contains("\n investing\n"),
-            "{text}"
-        );
-        assert!(has_intervals(&estimates) && !has_intervals(&sample()));
-        let wrapped = layout(&estimates, Some(80), Overflow::Wrap);
-        for text in [layout(&estimates, Some(80), Overflow::Cut), wrapped.clone()] {
-            assert_eq!(text.matches(interval).count(), 2, "{text}");
-            assert!(text.contains(difference), "{text}");
-        }
-        for word in ["accuracy", "(including", "none", "these)"] {
-            assert!(wrapped.contains(word), "{wrapped}");
-        }
         let list = layout(&table, Some(25), Overflow::Cut);
         assert!(list.contains(" n         1234567\n"), "{list}");
-        assert!(
-            list.lines().all(|line| terminal::columns(line) <= 25),
-            "{list}"
-        );
-        // A table that fits is unchanged.
+        let mut lines = list.lines();
+        assert!(lines.all(|line| terminal::columns(line) <= 25), "{list}");
+    }
+
+    #[test]
+    fn a_table_that_fits_is_unchanged() {
         assert_eq!(
             layout(&sample(), Some(200), Overflow::Cut).replace('─', ""),
             layout(&sample(), None, Overflow::Wrap).replace('─', "")
@@ -342,16 +313,53 @@ mod tests {
     }
 
     #[test]
+    fn names_are_wrapped_to_keep_intervals_whole() {
+        let interval = "0.842 (0.77–0.90)";
+        let difference = "−0.060 (−0.11–0.02)";
+        let name = "accuracy (including none of these)";
+        let estimates = table_of(
+            &["figure", "first", "second", "difference"],
+            vec![
+                [name, interval, interval, difference]
+                    .map(Value::from)
+                    .to_vec(),
+            ],
+        );
+        assert!(has_intervals(&estimates) && !has_intervals(&sample()));
+        let wrapped = layout(&estimates, Some(80), Overflow::Wrap);
+        for text in [&layout(&estimates, Some(80), Overflow::Cut), &wrapped] {
+            assert_eq!(text.matches(interval).count(), 2, "{text}");
+            assert!(text.contains(difference), "{text}");
+        }
+        for word in ["accuracy", "(including", "none", "these)"] {
+            assert!(wrapped.contains(word), "{wrapped}");
+        }
+        let slug = "personal-finance-and-investing";
+        let labels = table_of(
+            &["label", "precision", "recall", "F1", "gold", "assigned"],
+            vec![
+                [slug, interval, interval, "0.84", "12", "14"]
+                    .map(Value::from)
+                    .to_vec(),
+            ],
+        );
+        let text = layout(&labels, Some(80), Overflow::Wrap);
+        for part in [" personal-   ", "\n investing\n"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
     fn names_in_the_first_column_are_not_broken() {
         let path = "/home/me/a/rather/long/folder/of/models/minilm-reddit-topics";
         let row = |key: &str, value: &str| vec![json!(key), json!(value), json!(path)];
-        let table = Table {
-            columns: ["setting", "value", "origin"].map(String::from).to_vec(),
-            rows: vec![
+        let table = table_of(
+            &["setting", "value", "origin"],
+            vec![
                 row("classify.lease_secs", "0.99"),
                 row("reddit.requests_per_minute", path),
             ],
-        };
+        );
         for width in [60, 80] {
             let text = layout(&table, Some(width), Overflow::Wrap);
             for name in ["classify.lease_secs", "reddit.requests_per_minute"] {

@@ -29,11 +29,9 @@ pub struct Run {
 
 impl Run {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
-        self.metrics.check()?;
         let followed = checked_schedules(app, &self.pipeline)?;
         let stages = self.stage_setup(app)?;
         let store = app.store(Access::Create).await?;
-        let metrics = self.metrics.start(app).await?;
         if !self.once {
             if let Some(file) = app.pipeline_path(&self.pipeline) {
                 record_followed(&store, file, &followed).await?;
@@ -44,11 +42,11 @@ impl Run {
         let clock = app.clock.clone();
         let mut scheduler = Scheduler::new(store.clone(), clock, worker_name(), lease, followed);
         let work = async |order: StageOrder<'_>| stage::run(&stages, order).await;
-        let ended = scheduler.run(self.once, &app.stop, &work).await;
-        if let Some(metrics) = metrics {
-            metrics.close().await;
-        }
-        let ended = ended?;
+        let scheduling = async {
+            let ended = scheduler.run(self.once, &app.stop, &work).await;
+            ended.map_err(CliError::from)
+        };
+        let ended = self.metrics.during(app, scheduling).await?;
         store.close().await?;
         if self.once && ended == Ended::default() && !app.stop.is_cancelled() {
             tracing::info!("nothing is due");

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::cli::{CliError, OutputFormat, output};
+use crate::cli::{CliError, OutputFormat, output, terminal};
 use topicmill_store::Table;
 use topicmill_store::analysis::schema::{Column, Relation, relation_named, relations};
 
@@ -28,7 +28,7 @@ pub fn show(name: &str, format: OutputFormat) -> Result<(), CliError> {
         OutputFormat::Table => {
             output::print(&output::wrapped_table(&list(&all)))?;
             let more = "`topicmill sql --schema NAME` shows the columns of one of them.";
-            output::print(&format!("\n{}", output::wrap(more)))
+            output::print(&format!("\n{}", terminal::wrap(more)))
         }
     }
 }
@@ -39,7 +39,7 @@ fn print_relation(relation: &Relation) -> Result<(), CliError> {
     let columns = relation.columns.iter().map(row);
     let table = output::table(["column", "type", "meaning"], columns);
     let (name, kind, meaning) = (&relation.name, relation.kind, &relation.meaning);
-    let heading = output::wrap(&format!("{kind} {name}: {meaning}"));
+    let heading = terminal::wrap(&format!("{kind} {name}: {meaning}"));
     output::print(&format!("{heading}\n"))?;
     output::print(&output::wrapped_table(&table))
 }
@@ -58,14 +58,8 @@ fn columns(all: &[Relation]) -> Table {
     let rows = all.iter().flat_map(|table| {
         table.columns.iter().map(move |column| {
             let (name, kind, meaning) = (&column.name, &column.kind, &column.meaning);
-            json!([
-                table.name,
-                table.kind,
-                name,
-                kind,
-                column.may_be_null,
-                meaning
-            ])
+            let nullable = column.may_be_null;
+            json!([table.name, table.kind, name, kind, nullable, meaning])
         })
     });
     let columns = ["table", "kind", "column", "type", "may_be_null", "meaning"];

@@ -45,12 +45,12 @@ pub fn render(status: &StatusReport, url: &str) -> String {
     };
     let errors = status.stages.iter().filter_map(|last| error(status, last));
     let below = errors.chain([["Next".to_owned(), advice]]);
-    [
-        aligned(layout(above.collect()), false),
-        aligned(layout(stages(status)), true),
-        aligned(layout(below.collect()), false),
-    ]
-    .join("\n")
+    let mut stages = layout(stages(status));
+    for column in stages.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let tables = [layout(above.collect()), stages, layout(below.collect())];
+    tables.map(|table| lines(&table)).join("\n")
 }
 
 /// Creates a table without borders that wraps text to the width of the terminal.
@@ -64,18 +64,14 @@ fn layout<const N: usize>(rows: Vec<[String; N]>) -> Table {
     for row in rows {
         table.add_row(row.map(|cell| sanitize::line(&cell).into_owned()));
     }
-    table
-}
-
-fn aligned(mut table: Table, has_numbers: bool) -> String {
     if let Some(first) = table.column_mut(0) {
         first.set_constraint(ColumnConstraint::Absolute(Width::Fixed(FIRST_COLUMN)));
     }
-    if has_numbers {
-        for column in table.column_iter_mut().skip(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+    table
+}
+
+/// Renders a table without the padding at the end of lines.
+fn lines(table: &Table) -> String {
     let lines = table.lines().map(|line| format!("{}\n", line.trim_end()));
     lines.collect()
 }
@@ -144,20 +140,20 @@ fn running(status: &StatusReport) -> String {
 }
 
 fn posts(status: &StatusReport) -> String {
-    let mut text = about(status, status.backlog.posts);
-    if status.backlog.comments > 0 {
-        let comments = number(status.backlog.comments);
-        text.extend([format!(", {comments} of them comments")]);
-    }
+    let posts = about(status, status.backlog.posts);
+    let mut parts = vec![match status.backlog.comments {
+        0 => posts,
+        comments => format!("{posts}, {} of them comments", number(comments)),
+    }];
     if let Some(collected_at) = status.newest.collected_at {
         let stored = format_duration(status.since(collected_at));
-        text.extend([format!("; the last new one was stored {stored} ago")]);
+        parts.push(format!("the last new one was stored {stored} ago"));
         if let Some(created_at) = status.newest.created_at {
             let age = format_duration(status.since(created_at));
-            text.extend([format!("; the newest is {age} old")]);
+            parts.push(format!("the newest is {age} old"));
         }
     }
-    text
+    parts.join("; ")
 }
 
 fn archive(status: &StatusReport) -> Option<String> {
@@ -177,17 +173,18 @@ fn labelled(status: &StatusReport) -> Option<String> {
     if status.is_estimate && part == "all" {
         part.insert_str(0, "almost ");
     }
-    let mut text = format!("{} ({part})", about(status, backlog.labelled));
+    let labelled = about(status, backlog.labelled);
+    let mut parts = vec![format!("{labelled} ({part})")];
     if backlog.none_of_these > 0 {
         let other = share(backlog.other, backlog.labelled);
         let unsure = share(backlog.unsure, backlog.labelled);
-        text.extend([format!("; {other} are other, {unsure} are unsure")]);
+        parts.push(format!("{other} are other, {unsure} are unsure"));
     }
     if backlog.without_text > 0 {
         let lost = number(backlog.without_text);
-        text.extend([format!("; {lost} have no text")]);
+        parts.push(format!("{lost} have no text"));
     }
-    Some(text)
+    Some(parts.join("; "))
 }
 
 fn waiting(status: &StatusReport) -> Option<String> {
@@ -199,25 +196,24 @@ fn waiting(status: &StatusReport) -> Option<String> {
         let almost = if status.is_estimate { "almost " } else { "" };
         return Some(format!("{almost}none"));
     }
-    let mut text = about(status, backlog.unlabelled);
-    if let Some(oldest) = backlog.oldest_unlabelled {
-        text.extend([format!(
-            ", the oldest for {}",
-            format_duration(status.since(oldest))
-        )]);
-    }
+    let posts = about(status, backlog.unlabelled);
+    let mut parts = vec![match backlog.oldest_unlabelled {
+        None => posts,
+        Some(oldest) => {
+            let age = format_duration(status.since(oldest));
+            format!("{posts}, the oldest for {age}")
+        }
+    }];
     if backlog.claimed > 0 {
-        text.extend([format!("; {} claimed by workers", number(backlog.claimed))]);
+        parts.push(format!("{} claimed by workers", number(backlog.claimed)));
     }
-    if let (Some(left), Some(pace)) = (status.seconds_left, status.posts_per_sec) {
-        let left = i64::try_from(left).ok().and_then(TimeDelta::try_seconds)?;
-        let digits = usize::from(pace < 10.0);
-        text.extend([format!(
-            "; about {} at {pace:.digits$}/s",
-            format_duration(left)
-        )]);
+    if let (Some(left), Some(pace)) = (status.seconds_left, status.posts_per_sec)
+        && let Some(left) = i64::try_from(left).ok().and_then(TimeDelta::try_seconds)
+    {
+        let (left, digits) = (format_duration(left), usize::from(pace < 10.0));
+        parts.push(format!("about {left} at {pace:.digits$}/s"));
     }
-    Some(text)
+    Some(parts.join("; "))
 }
 
 fn parked(status: &StatusReport) -> Option<String> {
@@ -255,11 +251,12 @@ fn labels(status: &StatusReport) -> Option<String> {
 
 fn quality(status: &StatusReport) -> Option<String> {
     let quality = status.quality.as_ref()?;
-    let mut text = quality.sentence.clone();
-    if !quality.is_estimate() {
-        text.extend([format!(" (`{REVIEW_COMMAND}`, then /review)")]);
-    }
-    Some(text)
+    let advice = if quality.is_estimate() {
+        String::new()
+    } else {
+        format!(" (`{REVIEW_COMMAND}`, then /review)")
+    };
+    Some(format!("{}{advice}", quality.sentence))
 }
 
 fn shares(status: &StatusReport) -> Option<String> {
@@ -291,20 +288,20 @@ fn deletions(status: &StatusReport) -> Option<String> {
 
 fn failing(topics: &[FailedTopic]) -> Option<String> {
     let (first, more) = topics.split_first()?;
-    let runs = if first.runs == 1 { "run" } else { "runs" };
-    let mut text = format!(
-        "{} (r/{}: {}) since {}, {} {runs}",
+    let names: Vec<&str> = more.iter().map(|topic| topic.topic.as_str()).collect();
+    let also = if names.is_empty() {
+        String::new()
+    } else {
+        format!("; also {}", names.join(", "))
+    };
+    Some(format!(
+        "{} (r/{}: {}) since {}, {}{also}",
         first.topic,
         first.subreddit,
         first.outcome,
         first.since.as_datetime().format("%m-%d %H:%M"),
-        first.runs
-    );
-    let names: Vec<&str> = more.iter().map(|topic| topic.topic.as_str()).collect();
-    if !names.is_empty() {
-        text.extend([format!("; also {}", names.join(", "))]);
-    }
-    Some(text)
+        output::counted(first.runs, "run")
+    ))
 }
 
 fn gaps(status: &StatusReport) -> Option<String> {

@@ -156,6 +156,7 @@ fn answers_about_comments_are_apart(program: &Program, served: &Served) {
     // Nobody but Ada has answered about a post, so the pair has no agreement.
     let ben = program.write("ben.csv", "id,label,annotator\nt1_c1,music,ben\n");
     program.ok(&["labels", "gold", "import", &ben]);
+    assert_eq!(program.json("labels gold list")["agreement"], json!([]));
     let page = served.page("/review/disagreements?as=ada&a=ada&b=ben");
     assert!(page.contains("reopen?kind=comments"), "{page}");
     assert!(!page.contains("the same answer to"), "{page}");

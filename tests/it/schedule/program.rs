@@ -44,6 +44,11 @@ fn invalid_stages_are_rejected_before_anything_is_created() {
             program.run(&args).expect_exit(2, expected);
         }
     }
+    let file = file(&program, &schedule("a", "@daily", "\"db copyy\""));
+    let validate = ["labels", "validate", "--pipeline", &file];
+    program
+        .run(&validate)
+        .expect_exit(2, "the stage `db copyy`");
     assert!(!program.folder.path().join("topicmill.db").exists());
 }
 

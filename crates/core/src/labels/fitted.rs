@@ -76,15 +76,6 @@ pub enum FitTarget {
     Recall(f64),
 }
 
-impl FitTarget {
-    /// Returns the share.
-    pub fn share(self) -> f64 {
-        match self {
-            Self::Precision(share) | Self::Recall(share) => share,
-        }
-    }
-}
-
 impl fmt::Display for FitTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

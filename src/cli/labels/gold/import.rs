@@ -64,14 +64,48 @@ pub struct Import {
 #[derive(Default)]
 struct ParsedRows {
     answers: Vec<GoldAnswer>,
+    /// For each post and annotator, the place of the answer in `answers`, and its line number.
+    places: HashMap<(Fullname, String), (usize, u64)>,
     /// Unknown labels, with their line numbers.
-    labels: BTreeMap<String, Vec<u64>>,
+    unknown_labels: BTreeMap<String, Vec<u64>>,
     /// Posts that are not stored, with their line numbers.
-    posts: BTreeMap<Fullname, Vec<u64>>,
+    unknown_posts: BTreeMap<Fullname, Vec<u64>>,
     /// Lines with a time in the future.
-    future: Vec<u64>,
+    future_lines: Vec<u64>,
     /// Posts with contradictory gold labels by the same annotator.
-    twice: Vec<String>,
+    contradictions: Vec<String>,
+}
+
+impl ParsedRows {
+    /// Adds a gold label. Of two by the same annotator for a post, the later one counts. Without times, it is unknown
+    /// which one is later.
+    fn add(&mut self, answer: GoldAnswer, line: u64) {
+        let key = (answer.fullname.clone(), answer.annotator.clone());
+        match self.places.entry(key) {
+            Entry::Vacant(place) => {
+                place.insert((self.answers.len(), line));
+                self.answers.push(answer);
+            }
+            Entry::Occupied(mut place) => {
+                let (index, other_line) = place.get_mut();
+                let other = &mut self.answers[*index];
+                let are_ordered =
+                    other.is_dated && answer.is_dated && other.answered_at != answer.answered_at;
+                if other.label != answer.label && !are_ordered {
+                    let post = &answer.fullname;
+                    let text = format!("{post} in lines {other_line} and {line}");
+                    self.contradictions.push(text);
+                } else if other.answered_at <= answer.answered_at {
+                    (*other, *other_line) = (answer, line);
+                }
+            }
+        }
+    }
+
+    /// Returns true if the file contradicts itself or the clock, so that skipping unknown rows does not help.
+    fn is_faulty(&self) -> bool {
+        !self.contradictions.is_empty() || !self.future_lines.is_empty()
+    }
 }
 
 impl Import {
@@ -106,7 +140,7 @@ impl Import {
         let annotator = annotator.unwrap_or_else(|| UNKNOWN_ANNOTATOR.to_owned());
         let total = rows.len();
         let parsed = parse_rows(&store, rows, &set, &annotator, app.clock.now().into()).await?;
-        if !parsed.twice.is_empty() || !parsed.future.is_empty() || !self.skip_unknown {
+        if parsed.is_faulty() || !self.skip_unknown {
             self.report_problems(&store, &parsed, &set).await?;
         }
         if self.random && !self.yes {
@@ -118,8 +152,8 @@ impl Import {
         if left_out > 0 {
             tracing::warn!(
                 rows = left_out,
-                labels = parsed.labels.len(),
-                posts = parsed.posts.len(),
+                labels = parsed.unknown_labels.len(),
+                posts = parsed.unknown_posts.len(),
                 "rows were left out: their label or post is unknown, or the same annotator has a later gold label for \
                  the post"
             );
@@ -161,8 +195,8 @@ impl Import {
         set: &NamedSet,
     ) -> Result<(), CliError> {
         let mut problems = Vec::new();
-        if !parsed.labels.is_empty() {
-            let unknown = parsed.labels.iter();
+        if !parsed.unknown_labels.is_empty() {
+            let unknown = parsed.unknown_labels.iter();
             let shown = unknown.map(|(word, lines)| format!("`{word}` ({})", line_list(lines)));
             let labels = set.set.labels.iter();
             let known: Vec<&str> = labels.map(|label| label.slug.as_str()).collect();
@@ -172,27 +206,26 @@ impl Import {
                 known.join(", ")
             ));
         }
-        if !parsed.posts.is_empty() {
-            let names: Vec<Fullname> = parsed.posts.keys().cloned().collect();
+        if !parsed.unknown_posts.is_empty() {
+            let names: Vec<Fullname> = parsed.unknown_posts.keys().cloned().collect();
             let purged = store.purging().count_tombstones(&names).await?;
-            let unknown = parsed.posts.iter();
+            let unknown = parsed.unknown_posts.iter();
             let shown = unknown.map(|(post, lines)| format!("{post} ({})", line_list(lines)));
             problems.push(format!(
                 "posts that are not in the database ({purged} of them purged): {}",
                 join_first(shown, SHOWN_PROBLEMS)
             ));
         }
-        if !parsed.twice.is_empty() {
+        if !parsed.contradictions.is_empty() {
+            let shown = parsed.contradictions.iter().cloned();
             problems.push(format!(
                 "contradictory gold labels by the same annotator, without times: {}",
-                join_first(parsed.twice.iter().cloned(), SHOWN_PROBLEMS)
+                join_first(shown, SHOWN_PROBLEMS)
             ));
         }
-        if !parsed.future.is_empty() {
-            problems.push(format!(
-                "times in the future ({})",
-                line_list(&parsed.future)
-            ));
+        if !parsed.future_lines.is_empty() {
+            let lines = line_list(&parsed.future_lines);
+            problems.push(format!("times in the future ({lines})"));
         }
         if problems.is_empty() {
             return Ok(());
@@ -201,10 +234,10 @@ impl Import {
             "cannot read the gold file `{}`: {}. Nothing was stored: fix the file{}",
             self.file.display(),
             problems.join("; "),
-            if parsed.twice.is_empty() && parsed.future.is_empty() {
-                ", or skip these rows with --skip-unknown"
-            } else {
+            if parsed.is_faulty() {
                 ""
+            } else {
+                ", or skip these rows with --skip-unknown"
             }
         )))
     }
@@ -230,21 +263,19 @@ async fn parse_rows(
     let hashes = store.posts().text_hashes(&names).await?.into_iter();
     let stored: BTreeSet<Fullname> = hashes.map(|(name, _)| name).collect();
     let mut parsed = ParsedRows::default();
-    // For each post and annotator, the index of the gold label and its line.
-    let mut places: HashMap<(Fullname, String), (usize, u64)> = HashMap::new();
     let latest = now.as_datetime() + CLOCK_DIFFERENCE;
     for row in rows {
         if row.answered_at.is_some_and(|at| at.as_datetime() > latest) {
-            parsed.future.push(row.line);
+            parsed.future_lines.push(row.line);
         }
         let label = gold::resolve_word(&set.set, &row.label);
-        let is_stored = stored.contains(&row.id);
         if label.is_none() {
-            let lines = parsed.labels.entry(row.label.clone()).or_default();
+            let lines = parsed.unknown_labels.entry(row.label).or_default();
             lines.push(row.line);
         }
+        let is_stored = stored.contains(&row.id);
         if !is_stored {
-            let lines = parsed.posts.entry(row.id.clone()).or_default();
+            let lines = parsed.unknown_posts.entry(row.id.clone()).or_default();
             lines.push(row.line);
         }
         let (Some(label), true) = (label, is_stored) else {
@@ -253,7 +284,6 @@ async fn parse_rows(
         let annotator = row
             .annotator
             .unwrap_or_else(|| default_annotator.to_owned());
-        let place = places.entry((row.id.clone(), annotator.clone()));
         let answer = GoldAnswer {
             fullname: row.id,
             annotator,
@@ -266,25 +296,7 @@ async fn parse_rows(
             text_hash: row.text_hash,
             note: row.note,
         };
-        match place {
-            Entry::Vacant(place) => {
-                place.insert((parsed.answers.len(), row.line));
-                parsed.answers.push(answer);
-            }
-            Entry::Occupied(mut place) => {
-                let (index, line) = place.get_mut();
-                let other = &mut parsed.answers[*index];
-                let are_ordered =
-                    other.is_dated && answer.is_dated && other.answered_at != answer.answered_at;
-                // The later gold label counts. Without times, it is unknown which one is later.
-                if other.label != answer.label && !are_ordered {
-                    let lines = format!("{} in lines {line} and {}", answer.fullname, row.line);
-                    parsed.twice.push(lines);
-                } else if other.answered_at <= answer.answered_at {
-                    (*other, *line) = (answer, row.line);
-                }
-            }
-        }
+        parsed.add(answer, row.line);
     }
     Ok(parsed)
 }

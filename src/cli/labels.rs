@@ -7,6 +7,7 @@ mod calibrate;
 mod diff;
 mod estimates;
 mod evaluate;
+mod evaluation_tables;
 mod export;
 mod figures;
 mod fit;
@@ -29,8 +30,8 @@ use super::app::{App, ModelFlags, PipelineFlags};
 use super::drop_labels::{self, DropFlags};
 use super::output::Printout;
 use super::{CliError, Exit};
-use crate::atomic_file::{self, IfExists};
-use topicmill_core::{Background, LabelSet, Mode, ThingKind, short_hash};
+use crate::atomic_file::{self, IfExists, is_full};
+use topicmill_core::{Background, LabelSet, Mode, Provenance, ThingKind, short_hash};
 use topicmill_review::gold::GoldLabels;
 use topicmill_review::hypotheses;
 use topicmill_score::folder::ModelFolder;
@@ -38,7 +39,7 @@ use topicmill_store::{Access, DropTarget, Store};
 
 pub(super) use self::fit::{FitLabels, FitVerdict};
 pub(super) use self::gold::login;
-pub(super) use self::list::selected_labels;
+pub(super) use self::list::LabelsFlags;
 use self::named::{NamedSet, NamedVersion, find_stored_model, join_or_none};
 pub(super) use self::named::{model_display_name, named_model, no_labels_yet};
 
@@ -54,7 +55,7 @@ const STDOUT: &str = "-";
 pub enum Labels {
     /// Write a new pipeline file, with a comment on each key
     New(new::New),
-    /// Check and show the labels of a pipeline file
+    /// Check a pipeline file, and show its labels
     Validate(validate::Validate),
     /// Compare two label sets or models: the differences, the cost, and the posts that change
     Diff(diff::Diff),
@@ -133,12 +134,17 @@ fn write_file(
     if_exists: IfExists,
     advice: &str,
 ) -> Result<(), CliError> {
-    atomic_file::write(path, text, if_exists).map_err(|source| match source.kind() {
-        ErrorKind::AlreadyExists => CliError::Usage(format!(
-            "`{}` already exists: choose a different name{advice}",
-            path.display()
-        )),
-        _ => CliError::cannot_write(path, source, "choose a different path"),
+    atomic_file::write(path, text, if_exists).map_err(|source| {
+        let shown = path.display();
+        match source.kind() {
+            ErrorKind::AlreadyExists => CliError::Usage(format!(
+                "`{shown}` already exists: choose a different name{advice}"
+            )),
+            _ if is_full(&source) => CliError::writing(path)(source),
+            _ => CliError::Usage(format!(
+                "cannot write `{shown}`: {source}; choose a different path"
+            )),
+        }
     })
 }
 
@@ -205,19 +211,24 @@ fn free_name(name: &str, is_free: impl Fn(&str) -> bool) -> String {
 }
 
 /// Returns the settings of a label set for display.
-fn settings(set: &LabelSet) -> Vec<(String, Value)> {
-    let json = settings_json(set);
-    let settings = json.as_object().cloned().unwrap_or_default();
-    let shown = |(what, value): (String, Value)| match what.as_str() {
-        "hash" => ("version".to_owned(), json!(short_hash(&set.hash()))),
-        "fitted_to" if !value.is_null() => {
-            let (answers, at) = (&value["answers"], value["at"].as_str().unwrap_or_default());
-            let day = at.get(..10).unwrap_or_default();
-            (what, json!(format!("{answers} gold labels, {day}")))
-        }
-        _ => (what, value),
-    };
-    settings.into_iter().map(shown).collect()
+fn settings(set: &LabelSet) -> Vec<(&'static str, Value)> {
+    let fitted_to = set.fitted.as_ref().map(|fitted| {
+        let Provenance { answers, at, .. } = &fitted.provenance;
+        let day = at.get(..10).unwrap_or_default();
+        format!("{answers} gold labels, {day}")
+    });
+    let background = set.background.as_ref().map(Background::tag);
+    vec![
+        ("name", json!(set.name)),
+        ("version", json!(short_hash(&set.hash()))),
+        ("template", json!(set.template)),
+        ("mode", json!(set.mode)),
+        ("threshold", json!(set.threshold)),
+        ("temperature", json!(set.temperature)),
+        ("labels", json!(set.labels.len())),
+        ("background", json!(background)),
+        ("fitted_to", json!(fitted_to)),
+    ]
 }
 
 fn settings_json(set: &LabelSet) -> Value {
@@ -229,14 +240,7 @@ fn settings_json(set: &LabelSet) -> Value {
     })
 }
 
-/// Converts objects to rows of the values of these keys. A null or empty value is shown as `NONE`, except an empty
-/// title.
-fn rows_from_objects(list: &Value, keys: &[&str]) -> Vec<Value> {
-    let cell = |key: &str, value: &Value| match value {
-        Value::Null => json!(NONE),
-        Value::String(text) if text.is_empty() && key != "title" => json!(NONE),
-        value => value.clone(),
-    };
-    let row = |object: &Value| keys.iter().map(|key| cell(key, &object[*key])).collect();
-    list.as_array().into_iter().flatten().map(row).collect()
+/// Returns a label for a table: `NONE` if there is none, or it is empty.
+fn or_none(label: Option<&str>) -> &str {
+    label.filter(|label| !label.is_empty()).unwrap_or(NONE)
 }

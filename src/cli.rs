@@ -1,8 +1,8 @@
 //! The command line: one file per command, with its flags, help texts and output.
 //!
-//! Data goes to stdout, everything else to stderr. A command parses flags, calls the other modules, prints the result,
-//! and returns an exit code (`error`). What several commands need (settings, store, pipeline, model) is created in
-//! `app`.
+//! [`main`] parses the arguments, loads the settings, runs the command until it ends or is stopped by a signal, and
+//! returns the exit code (`error`). A command calls the other modules and prints the result: data goes to stdout,
+//! everything else to stderr. What several commands need (settings, store, pipeline, model) is created in `app`.
 
 mod app;
 mod backlog;
@@ -31,6 +31,7 @@ mod schedule;
 mod score;
 mod serve;
 mod setup;
+mod share;
 mod signals;
 mod source;
 mod sql;
@@ -206,13 +207,12 @@ pub fn main() -> ExitCode {
     signals::survive_file_size_limit();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => match welcome::text(&error) {
-            Some(text) => {
-                let printed = output::print(text).map(|()| Exit::Done);
-                return exit_code(printed, LogFormat::Text);
-            }
-            None => exit_with_usage(&error),
-        },
+        Err(error) => {
+            return match welcome::text(&error) {
+                Some(text) => exit_code(output::print(text).map(|()| Exit::Done), LogFormat::Text),
+                None => print_usage(&error),
+            };
+        }
     };
     let mut log_format = early_log_format(&cli);
     panics::silence_caught();
@@ -243,38 +243,40 @@ fn early_log_format(cli: &Cli) -> LogFormat {
     }
 }
 
-/// Prints clap's usage error and exits. Redacts passwords, for example in a URL passed to the wrong flag.
-fn exit_with_usage(error: &clap::Error) -> ! {
-    let may_be_secret = |arg: &String| {
-        let lower = arg.to_ascii_lowercase();
-        lower.contains("://") && arg.contains('@') || lower.contains("password")
-    };
-    let args: Vec<String> = std::env::args_os()
-        .filter_map(|arg| arg.into_string().ok())
-        .filter(may_be_secret)
-        .collect();
-    if args.is_empty() || !error.use_stderr() {
-        // Help goes to stdout.
-        let code = match error.print() {
-            Err(source) if !error.use_stderr() => {
-                let error = output::stdout_error(source);
-                output::print_error(&error, LogFormat::Text);
-                error.exit().code().into()
-            }
-            _ => error.exit_code(),
-        };
-        std::process::exit(code);
+/// Prints clap's help or usage error, and returns the exit code. Redacts passwords, for example in a URL passed to the
+/// wrong flag.
+fn print_usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        let printed = error.print().map_err(output::stdout_error);
+        return exit_code(printed.map(|()| Exit::Done), LogFormat::Text);
+    }
+    let secrets = secret_arguments();
+    if secrets.is_empty() {
+        // clap colours the message. An error of stderr cannot be reported.
+        let _ = error.print();
+        return Exit::Usage.into();
     }
     let mut text = error.render().to_string();
-    for arg in args {
-        let value = arg.split_once('=').map_or("", |(_, value)| value);
-        text = text.replace(&arg, &redact_url(&arg));
-        if !value.is_empty() {
+    for secret in secrets {
+        text = text.replace(&secret, &redact_url(&secret));
+        if let Some((_, value)) = secret.split_once('=')
+            && !value.is_empty()
+        {
             text = text.replace(value, &redact_url(value));
         }
     }
     output::print_err(&text);
-    std::process::exit(Exit::Usage.code().into())
+    Exit::Usage.into()
+}
+
+/// Returns the arguments of the process that may contain a password.
+fn secret_arguments() -> Vec<String> {
+    let may_be_secret = |argument: &String| {
+        let lower = argument.to_ascii_lowercase();
+        lower.contains("://") && argument.contains('@') || lower.contains("password")
+    };
+    let arguments = std::env::args_os().filter_map(|argument| argument.into_string().ok());
+    arguments.filter(may_be_secret).collect()
 }
 
 /// Loads the settings, and runs the command until it ends or is stopped by a signal. Sets `log_format` to the
@@ -295,17 +297,17 @@ fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
         if !cli.command.is_service() {
             tokio::spawn(telemetry::log_activity(app.clock.clone()));
         }
-        let ended = if cli.command.drains() {
-            tokio::select! {
-                ended = dispatch(cli.command, &app) => ended,
-                never = signals.mark_responsive(&app.stop) => match never {},
+        let drains = cli.command.drains();
+        let dropped = async {
+            app.stop.cancelled().await;
+            if drains {
+                match signals.mark_responsive().await {}
             }
-        } else {
-            // Nothing to finish: drop the command.
-            tokio::select! {
-                ended = dispatch(cli.command, &app) => ended,
-                () = app.stop.cancelled() => Ok(Exit::Done),
-            }
+        };
+        let ended = tokio::select! {
+            ended = dispatch(cli.command, &app) => ended,
+            // Nothing to finish.
+            () = dropped => Ok(Exit::Done),
         };
         match (ended, signals.exit()) {
             // After a signal, the exit code reports the signal, even on success.

@@ -36,7 +36,7 @@ impl Schedule {
     }
 }
 
-/// Returns the schedules of the pipeline file, after checking each stage.
+/// Returns the schedules of the pipeline file, after checking them.
 fn checked_schedules(app: &App, pipeline: &PipelineFlags) -> Result<Vec<ScheduleEntry>, CliError> {
     let schedules = app.pipeline(pipeline)?.schedules;
     if schedules.is_empty() {
@@ -46,7 +46,13 @@ fn checked_schedules(app: &App, pipeline: &PipelineFlags) -> Result<Vec<Schedule
                 .to_owned(),
         ));
     }
-    for schedule in &schedules {
+    check(&schedules)?;
+    Ok(schedules)
+}
+
+/// Warns about due times that may surprise, and returns an error if a stage is not a command line that can be run.
+pub(super) fn check(schedules: &[ScheduleEntry]) -> Result<(), CliError> {
+    for schedule in schedules {
         if let Some(caveat) = schedule.timetable.caveat() {
             tracing::warn!("schedule `{}`: `cron`: {caveat}", schedule.name);
         }
@@ -60,5 +66,5 @@ fn checked_schedules(app: &App, pipeline: &PipelineFlags) -> Result<Vec<Schedule
             })?;
         }
     }
-    Ok(schedules)
+    Ok(())
 }
