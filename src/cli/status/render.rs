@@ -18,7 +18,7 @@ const SHARES: usize = 3;
 const WIDEST: usize = 100;
 
 pub fn render(status: &StatusReport, url: &str) -> String {
-    let lines = [
+    let optional_rows = [
         ("Database", Some(url.to_owned())),
         ("Time", Some(day(status.now) + " UTC")),
         ("Running", Some(running(status))),
@@ -35,7 +35,7 @@ pub fn render(status: &StatusReport, url: &str) -> String {
         ("Schedules", schedules(status)),
         ("Gaps", gaps(status)),
     ];
-    let above = lines
+    let above = optional_rows
         .into_iter()
         .filter_map(|(name, line)| Some([name.to_owned(), line?]));
     let next = status.next();
