@@ -194,7 +194,7 @@ fn tokenise(
                 return;
             }
             match pool.install(|| encoder.encode(chunk)) {
-                Ok(encoded) => texts.extend(encoded),
+                Ok(rows) => texts.extend(rows),
                 Err(error) => {
                     // The receiver is gone only after an earlier error.
                     let _ = windows.send(Err(error));

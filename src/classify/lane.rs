@@ -400,9 +400,9 @@ fn score_windows(
                 }
             };
             let stored = std::mem::take(&mut window.stored[text]);
-            let scored = ScoredText::new(same, stored, &known[text], vectors[text].take(), result);
-            latest.insert(scored.same.hash(), scored.result.clone());
-            send(timer, LaneMessage::Scored(scored));
+            let posts = ScoredText::new(same, stored, &known[text], vectors[text].take(), result);
+            latest.insert(posts.same.hash(), posts.result.clone());
+            send(timer, LaneMessage::Scored(posts));
         };
         let prepared = &targets.prepared;
         labeler.score(prepared, &window.texts, &known, &halted, &mut done)?;

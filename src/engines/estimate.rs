@@ -27,8 +27,8 @@ pub struct CostEstimate {
     pub high: f64,
 }
 
-/// Estimates the total of `items` items from samples of `sampled` of them; `None` for fewer than two samples.
-fn total(samples: &[f64], sampled: usize, items: f64) -> Option<CostEstimate> {
+/// Estimates the total of `items` items from samples of `measured` of them; `None` for fewer than two samples.
+fn total(samples: &[f64], measured: usize, items: f64) -> Option<CostEstimate> {
     let count = samples.len() as f64;
     if samples.len() < 2 {
         return None;
@@ -36,7 +36,7 @@ fn total(samples: &[f64], sampled: usize, items: f64) -> Option<CostEstimate> {
     let mean = samples.iter().sum::<f64>() / count;
     let variance = samples.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (count - 1.0);
     // Finite population correction.
-    let unseen = (1.0 - sampled as f64 / items).max(0.0);
+    let unseen = (1.0 - measured as f64 / items).max(0.0);
     let reach = student_t(samples.len() - 1) * (variance * unseen / count).sqrt();
     Some(CostEstimate {
         mean: mean * items,

@@ -98,9 +98,9 @@ pub fn output_of(ports: &[Port], folder: &ModelFolder) -> Result<String, String>
     let has_head = matches!(folder.kind, ModelKind::Nli(_) | ModelKind::Classifier(_));
     let first = ports.first().filter(|_| has_head && folder.spec.is_none());
     let Some(port) = named.or(first) else {
-        let names: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
-        let names = names.join(", ");
-        return Err(format!("it has no output `{wanted}` (there is {names})"));
+        let outputs: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
+        let outputs = outputs.join(", ");
+        return Err(format!("it has no output `{wanted}` (there is {outputs})"));
     };
     check_output(port, folder)?;
     Ok(port.name.clone())

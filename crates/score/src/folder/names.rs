@@ -60,12 +60,12 @@ pub fn select_graph<'a, S: AsRef<str>>(
     let names = graph_names(precision.unwrap_or("fp32"));
     let in_onnx = names.iter().map(|name| format!("onnx/{name}"));
     let mut paths = names.iter().cloned().chain(in_onnx);
-    let named = paths.find_map(|path| graphs.iter().find(|graph| graph.as_ref() == path));
+    let preferred = paths.find_map(|path| graphs.iter().find(|graph| graph.as_ref() == path));
     let only = match graphs {
         [graph] if precision.is_none() => Some(graph),
         _ => None,
     };
-    named.or(only).map(AsRef::as_ref)
+    preferred.or(only).map(AsRef::as_ref)
 }
 
 /// Returns the file names that the Hub uses for a graph in this precision.

@@ -37,10 +37,10 @@ pub fn prompt(
     }
     let encode = |words: &[&str]| encoder.encode_labels(words.iter().copied());
     let most = head.max_labels.unwrap_or(usize::MAX);
-    let encoded = encode(&words)?;
-    let fits = encoder.has_room(&encoded);
+    let prompt = encode(&words)?;
+    let fits = encoder.has_room(&prompt);
     if fits && words.len() <= most {
-        return Ok(encoded);
+        return Ok(prompt);
     }
     let (fitting, limit) = if fits {
         (most, format!("{most} labels"))

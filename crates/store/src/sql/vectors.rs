@@ -136,13 +136,13 @@ impl<DB: Dialect> SqlStore<DB> {
         let hashes = texts.iter().map(TextHash::as_bytes).collect();
         for row in self.rows_in(&select, hashes, WHAT).await? {
             let hash: Vec<u8> = row.try_get(0).context(WHAT)?;
-            let hypothesis: HypothesisId = row.try_get(1).context(WHAT)?;
+            let id: HypothesisId = row.try_get(1).context(WHAT)?;
             let logits = PairLogits {
                 entailment: row.try_get(2).context(WHAT)?,
                 contradiction: row.try_get(3).context(WHAT)?,
                 neutral: row.try_get(4).context(WHAT)?,
             };
-            stored[text_index[hash.as_slice()]][hypothesis_index[&hypothesis]] = Some(logits);
+            stored[text_index[hash.as_slice()]][hypothesis_index[&id]] = Some(logits);
         }
         Ok(stored)
     }
