@@ -166,7 +166,7 @@ pub fn fit_label_set(
         labels: label_figures(&set, texts, &held_out),
         scale: found.scale,
         strength: found.strength,
-        gain: found.gain(),
+        gain: found.gain,
         reaches: threshold.is_some(),
         crossed: cross_fitted(&set, texts, &found),
         set,
