@@ -12,7 +12,7 @@ use super::report::database_name;
 use super::{App, CliError, Exit};
 use crate::config::readable_by_others;
 use topicmill_pages::serve::{FitOutcome, Fitter, ReviewOptions, ServeOptions, Server};
-use topicmill_review::calibrate::Proportion;
+use topicmill_review::evaluate::Proportion;
 use topicmill_store::Access;
 
 #[derive(Debug, Args)]

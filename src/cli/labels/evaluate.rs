@@ -154,7 +154,7 @@ impl Evaluate {
         }
         let all = join_gold(store, &labellings, &gold.posts).await?;
         all.check(&gold.posts)?;
-        let sample = sample.map(|sample| all.restricted_to(&sample));
+        let sample = sample.map(|sample| all.filtered(|post| sample.contains(post)));
         let sample = sample.filter(|sample| !sample.posts.is_empty());
         let mut used = sample.as_ref().unwrap_or(&all).posts.iter();
         let is_random = used.all(|post| random.contains(&post.id) && !post.id.is_comment());
@@ -240,7 +240,7 @@ impl Evaluate {
             _ => None,
         };
         let estimates = estimates.as_ref();
-        let used = estimates.map_or(gold.used(), |estimates| &estimates.held);
+        let used = estimates.map_or(gold.used(), |estimates| &estimates.covered);
         let mut printout = self.quality(side, gold, used, estimates);
         if gold.is_sample {
             add_shares(side, estimates, &mut printout);

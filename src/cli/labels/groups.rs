@@ -8,7 +8,7 @@ use crate::cli::output::{self, counted};
 use topicmill_core::LabelSet;
 use topicmill_review::change::SIGNIFICANCE;
 use topicmill_review::evaluate::{
-    ENOUGH_ANSWERS, Estimate, GroupDifference, GroupShares, group_differences,
+    ENOUGH_ANSWERS, GroupDifference, GroupShare, GroupShares, group_differences,
 };
 use topicmill_store::Grouping;
 
@@ -18,9 +18,9 @@ const SHOWN: usize = 24;
 /// Adds a table of labels' shares in each group and, if two groups have enough answers, one of their differences.
 pub fn add_groups(set: &LabelSet, by: Grouping, groups: &[GroupShares], printout: &mut Printout) {
     let differences = group_differences(groups);
-    let share_json = |(label, (assigned, estimated)): (usize, &(f64, Option<Estimate>))| {
+    let share_json = |(label, share): (usize, &GroupShare)| {
         let label = slug(set, label);
-        json!({ "label": label, "assigned": assigned, "estimated": estimated })
+        json!({ "label": label, "assigned": share.assigned, "estimated": share.estimated })
     };
     let group_json = |group: &GroupShares| {
         let shares: Value = group.shares.iter().enumerate().map(share_json).collect();
@@ -42,15 +42,15 @@ pub fn add_groups(set: &LabelSet, by: Grouping, groups: &[GroupShares], printout
     });
     let rows = groups.iter().take(SHOWN).flat_map(|group| {
         let shares = group.shares.iter().enumerate();
-        let shown = shares.filter(|(_, (assigned, estimated))| {
-            *assigned > 0.0 || estimated.is_some_and(|share| share.value != Some(0.0))
+        let shown = shares.filter(|(_, share)| {
+            share.assigned > 0.0 || share.estimated.is_some_and(|one| one.value != Some(0.0))
         });
-        shown.map(|(label, (assigned, estimated))| {
-            let estimated = match estimated {
+        shown.map(|(label, share)| {
+            let estimated = match &share.estimated {
                 Some(estimated) => estimate(estimated),
                 None => json!("assigned only"),
             };
-            let assigned = format!("{assigned:.3}");
+            let assigned = format!("{:.3}", share.assigned);
             let (posts, answers, label) = (group.posts, group.answers, slug(set, label));
             json!([name(group), posts, answers, label, assigned, estimated])
         })
@@ -96,7 +96,8 @@ fn add_differences(
     let rows = shown.into_iter().take(SHOWN).map(|pair| -> Value {
         let in_group = |group: &GroupShares| {
             let name = name(group);
-            match group.shares[pair.label].1.and_then(|share| share.value) {
+            let estimated = group.shares[pair.label].estimated;
+            match estimated.and_then(|share| share.value) {
                 Some(share) => format!("{name} {share:.3}"),
                 None => name.to_owned(),
             }

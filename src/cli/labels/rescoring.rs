@@ -87,7 +87,7 @@ impl<'a> Rescoring<'_, 'a> {
         let mut found = join::gold_texts(self.store, known.as_ref(), gold.posts, random).await?;
         let scored = found.texts.len();
         if needs == NeededOutput::Vectors && matches!(self.folder.kind, ModelKind::Embedding(_)) {
-            found.texts.retain(|text| text.known.vector.is_some());
+            found.texts.retain(|text| text.vector.is_some());
         }
         let (unscored, without_vector) = (found.unscored, scored - found.texts.len());
         found.unscored += without_vector;

@@ -103,8 +103,8 @@ impl Groups {
     /// Returns true if a label has a share of any group.
     pub fn has_posts(&self, place: usize) -> bool {
         let mut shares = self.groups.iter().map(|group| group.shares[place]);
-        shares.any(|(assigned, estimated)| {
-            assigned > 0.0 || estimated.is_some_and(|one| one.value > Some(0.0))
+        shares.any(|share| {
+            share.assigned > 0.0 || share.estimated.is_some_and(|one| one.value > Some(0.0))
         })
     }
 }

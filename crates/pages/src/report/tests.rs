@@ -5,8 +5,7 @@ use topicmill_core::{Label, LabelSet, Mode};
 use super::build::{Context, build};
 use super::*;
 use topicmill_core::table;
-use topicmill_review::calibrate::Proportion;
-use topicmill_review::evaluate::{Estimate, LabelShare, NO_LABEL};
+use topicmill_review::evaluate::{Estimate, LabelShare, NO_LABEL, Proportion};
 use topicmill_review::quality::{LeftOutAnswers, MeasuredQuality, QualitySample};
 use topicmill_store::{
     Gap, LabelSetId, ModelId, PostOutcome, ReportCell, ReportSums, ScoreBin, TimeStep, TwoPeriods,

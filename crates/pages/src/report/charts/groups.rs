@@ -6,7 +6,7 @@ use crate::display::{interval, percent, single_line, thousands};
 use crate::report::Report;
 use crate::report::table::ChartTable;
 use topicmill_core::ThingKind;
-use topicmill_review::evaluate::{ENOUGH_ANSWERS, GroupShares};
+use topicmill_review::evaluate::{ENOUGH_ANSWERS, GroupShare, GroupShares};
 
 /// A column: the position of its share in a group, and its name.
 type Column = (usize, String);
@@ -70,18 +70,22 @@ fn name(group: &GroupShares) -> String {
 
 /// Returns the estimated share or, without an estimate, the assigned share.
 fn best_share(group: &GroupShares, place: usize) -> f64 {
-    let (assigned, estimated) = group.shares[place];
-    estimated.and_then(|share| share.value).unwrap_or(assigned)
+    let share = group.shares[place];
+    let estimated = share.estimated.and_then(|estimate| estimate.value);
+    estimated.unwrap_or(share.assigned)
 }
 
 fn table([by, things]: [&str; 2], groups: &[GroupShares], columns: &[&Column]) -> ChartTable {
     let rows = groups.iter().flat_map(|group| {
         let shown = columns.iter().filter(|(place, _)| {
-            let (assigned, estimated) = group.shares[*place];
-            assigned > 0.0 || estimated.is_some()
+            let share = group.shares[*place];
+            share.assigned > 0.0 || share.estimated.is_some()
         });
         shown.map(|(place, label)| {
-            let (assigned, estimated) = group.shares[*place];
+            let GroupShare {
+                assigned,
+                estimated,
+            } = group.shares[*place];
             let value = estimated.and_then(|share| share.value);
             vec![
                 name(group),
