@@ -202,8 +202,7 @@ pub async fn measure(
 
 /// Names the posts that an estimate speaks of if these are not all posts, and says if the sample is hardly random.
 fn scope(random: &RandomSample) -> String {
-    let posts = random.frame_in_words();
-    let posts = posts.map(|posts| format!(", of {posts}"));
+    let posts = random.frame_in_words().map(|posts| format!(", of {posts}"));
     let doubt = random.doubt().map(|doubt| format!("; {doubt}"));
     posts.into_iter().chain(doubt).collect()
 }

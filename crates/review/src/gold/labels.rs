@@ -112,12 +112,12 @@ impl GoldLabels {
     ) -> Result<Self, GoldError> {
         let mut answers = store.gold().answers().await?;
         retain_kind(&mut answers, kind, |stored| stored.answer.fullname.kind())?;
-        let annotators = answers.iter().map(|gold| gold.answer.annotator.as_str());
-        let annotators: BTreeSet<&str> = annotators.collect();
         if let Some(name) = decides
             && !answers.is_empty()
-            && !annotators.contains(name)
+            && answers.iter().all(|gold| gold.answer.annotator != name)
         {
+            let annotators = answers.iter().map(|gold| &*gold.answer.annotator);
+            let annotators: BTreeSet<&str> = annotators.collect();
             return Err(GoldError::Unusable(format!(
                 "--decides {name}: no gold label is from this annotator; the annotators are {}",
                 annotators.into_iter().collect::<Vec<_>>().join(", ")
