@@ -11,10 +11,9 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::Write;
 
-use topicmill_review::calibrate::Proportion;
 use topicmill_review::evaluate::{
-    Estimate, EvaluatedPost, GroupShares, SampledPart, Stratum, estimate_shares, group_differences,
-    mixes, stratified_share,
+    Estimate, EvaluatedPost, GroupShare, GroupShares, Proportion, SampledPart, Stratum,
+    estimate_shares, group_differences, mixes, stratified_share,
 };
 use topicmill_store::FrameCell;
 
@@ -296,7 +295,12 @@ fn groups(out: &mut impl Write) -> Outcome<()> {
                         group: Some(place.to_string()),
                         posts: posts.cells.len() as u64,
                         answers,
-                        shares: estimates.map(|one| (0.0, Some(one))).collect(),
+                        shares: estimates
+                            .map(|one| GroupShare {
+                                assigned: 0.0,
+                                estimated: Some(one),
+                            })
+                            .collect(),
                     }
                 };
                 let found = group_differences(&[0, 1].map(group));

@@ -14,7 +14,7 @@ use super::share::parse_share;
 use super::{App, CliError, Exit};
 use crate::config::readable_by_others;
 use topicmill_pages::serve::{FitOutcome, Fitter, ReviewOptions, ServeOptions, Server};
-use topicmill_review::calibrate::Proportion;
+use topicmill_review::evaluate::Proportion;
 use topicmill_store::Access;
 
 #[derive(Debug, Args)]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
-use topicmill_review::calibrate::Proportion;
+use topicmill_review::evaluate::Proportion;
 
 use crate::serve::{Served, names};
 use crate::support::golden::assert_golden;

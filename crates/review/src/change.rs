@@ -8,10 +8,10 @@ use serde::Serialize;
 use statrs::function::erf::erfc;
 
 use crate::as_f64;
-use crate::calibrate::Z95;
 use crate::evaluate::Estimate;
+use crate::evaluate::proportion::Z95;
 
-/// Changes with a corrected p-value below this are significant.
+/// A difference with a p-value below this is significant.
 pub const SIGNIFICANCE: f64 = 0.05;
 
 /// The posts of a stratum, such as a subreddit, in the first and in the second period.
@@ -59,8 +59,9 @@ impl ShareChange {
 /// (Biometrics 45, 1989), which is valid for few large and for many small strata. The p-value is that of the
 /// Cochran-Mantel-Haenszel test with a continuity correction.
 pub fn standardised_change(strata: &[PeriodCounts]) -> Option<ShareChange> {
-    let [mut weights, mut from, mut to, mut p, mut q] = [0.0; 5];
-    let [mut excess, mut variance] = [0.0; 2];
+    let [mut weights, mut from, mut to] = [0.0; 3];
+    // Sato's sums of P and Q, and the test's sums of observed minus expected posts and of their variance.
+    let [mut p, mut q, mut excess, mut variance] = [0.0; 4];
     for stratum in strata {
         let [x0, x1] = stratum.with.map(as_f64);
         let [n0, n1] = stratum.posts.map(as_f64);
@@ -161,7 +162,7 @@ fn both_tails(z: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calibrate::Proportion;
+    use crate::evaluate::Proportion;
 
     fn counts(rows: &[[u64; 4]]) -> Vec<PeriodCounts> {
         let one = |[x0, n0, x1, n1]: &[u64; 4]| PeriodCounts {

@@ -161,10 +161,10 @@ pub async fn compare(
         after = last.fullname.to_string();
         progress(posts.len() as u64);
         for (side, labels) in labels.iter().enumerate() {
-            if let Some(known) = &labels.rescorer {
+            if let Some(rescorer) = &labels.rescorer {
                 let unlabelled = posts.iter().filter(|post| post.labels[side].is_none());
                 let texts = unlabelled.map(|post| post.text_hash).collect();
-                let computed = known.labels(store, texts).await?;
+                let computed = rescorer.labels(store, texts).await?;
                 for post in &mut posts {
                     if post.labels[side].is_none() {
                         post.labels[side] = computed.get(&post.text_hash).cloned();
@@ -228,11 +228,22 @@ impl Comparison {
     }
 }
 
+/// The kind of a difference between the labels of two label sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the words say it")]
+pub enum ChangeKind {
+    Added,
+    Changed,
+    Moved,
+    Removed,
+}
+
 /// A difference between the labels of two label sets.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LabelChange<'a> {
-    /// `added`, `changed`, `moved` or `removed`.
-    pub change: &'static str,
+    /// The kind of the difference.
+    pub change: ChangeKind,
     /// The slug of the label, which is in both sets unless it was added or removed.
     pub slug: &'a str,
     /// The label in the first set.
@@ -246,7 +257,7 @@ pub fn label_changes<'a>(a: &'a LabelSet, b: &'a LabelSet) -> Vec<LabelChange<'a
     let find = |set: &'a LabelSet, slug: &str| set.labels.iter().find(|label| label.slug == slug);
     // The order breaks ties between equal scores. It is compared only among common labels, so that the labels after a
     // new label do not count as moved.
-    let place = |set: &'a LabelSet, other: &'a LabelSet, slug: &str| {
+    let position = |set: &'a LabelSet, other: &'a LabelSet, slug: &str| {
         let labels = set.labels.iter();
         let mut common = labels.filter(|label| find(other, &label.slug).is_some());
         common.position(|label| label.slug == slug)
@@ -255,9 +266,9 @@ pub fn label_changes<'a>(a: &'a LabelSet, b: &'a LabelSet) -> Vec<LabelChange<'a
     for label in &b.labels {
         let (slug, before) = (label.slug.as_str(), find(a, &label.slug));
         let change = match before {
-            None => "added",
-            Some(before) if before != label => "changed",
-            Some(_) if place(a, b, slug) != place(b, a, slug) => "moved",
+            None => ChangeKind::Added,
+            Some(before) if before != label => ChangeKind::Changed,
+            Some(_) if position(a, b, slug) != position(b, a, slug) => ChangeKind::Moved,
             Some(_) => continue,
         };
         changes.push(LabelChange {
@@ -270,7 +281,7 @@ pub fn label_changes<'a>(a: &'a LabelSet, b: &'a LabelSet) -> Vec<LabelChange<'a
     for label in &a.labels {
         if find(b, &label.slug).is_none() {
             changes.push(LabelChange {
-                change: "removed",
+                change: ChangeKind::Removed,
                 slug: &label.slug,
                 a: Some(label),
                 b: None,
@@ -337,8 +348,9 @@ mod tests {
         ] {
             let b = set(b);
             let changes = label_changes(&a, &b).into_iter();
-            let described = changes.map(|label| format!("{} {}", label.change, label.slug));
-            assert_eq!(described.collect::<Vec<_>>().join(", "), expected);
+            let described = changes.map(|label| format!("{:?} {}", label.change, label.slug));
+            let described = described.collect::<Vec<_>>().join(", ");
+            assert_eq!(described.to_lowercase(), expected);
         }
     }
 

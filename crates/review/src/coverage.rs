@@ -14,7 +14,8 @@ use topicmill_store::{Gap, Store, StoreError, SubredditSpan, TwoPeriods, Waterma
 /// An end without posts may be due to chance if it is no longer than this number of mean intervals between posts: if
 /// posts are independent, a longer one has a probability of e⁻³ = 5 %.
 const MARGIN: f64 = 3.0;
-/// Maximum number of times at which periods may start, and at which they may end. Further ones are skipped.
+/// Maximum number of times, apart from the bounds, at which periods may start, and at which they may end. Of more, a
+/// selection is tried, so that the work grows in proportion to the number of subreddits.
 const MOST_ENDS: usize = 64;
 /// The shortest half of a period, in seconds. Halves of less than a day compare a night with a day.
 const SHORTEST_HALF: i64 = 86_400;
@@ -47,8 +48,11 @@ type Range = (i64, i64);
 /// The times in which a subreddit was read.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Coverage {
+    /// Ranges that do not overlap, ascending.
     ranges: Vec<Range>,
+    /// Number of stored posts from these times.
     posts: f64,
+    /// Seconds from the first to the last post of each source.
     seconds: f64,
 }
 
@@ -73,9 +77,9 @@ pub async fn comparable(
 /// Returns [`StoreError`] if the database cannot be read.
 pub async fn gaps_of(store: &Store, kind: ThingKind) -> Result<Vec<Gap>, StoreError> {
     let of_kind = |gap: Gap| {
-        let (name, of) = subreddit_of_path(&gap.subreddit);
+        let (name, kind_of_path) = subreddit_of_path(&gap.subreddit);
         let subreddit = name.to_owned();
-        (of == kind).then_some(Gap { subreddit, ..gap })
+        (kind_of_path == kind).then_some(Gap { subreddit, ..gap })
     };
     let gaps = store.posts().gaps().await?;
     Ok(gaps.into_iter().filter_map(of_kind).collect())
@@ -121,8 +125,8 @@ fn read_range(kind: ThingKind, span: &SubredditSpan, watermarks: &[Watermark]) -
     let subreddit = span.subreddit.to_lowercase();
     let of_source = watermarks.iter().filter(|mark| mark.source == span.source);
     let of_subreddit = of_source.clone().filter(|mark| {
-        let (name, of) = subreddit_of_path(&mark.subreddit);
-        of == kind && name.to_lowercase() == subreddit
+        let (name, kind_of_path) = subreddit_of_path(&mark.subreddit);
+        kind_of_path == kind && name.to_lowercase() == subreddit
     });
     let read_from = of_subreddit.clone().filter_map(|mark| mark.read_from).min();
     // The watermark of a post's comments has the path of its page.
@@ -169,56 +173,57 @@ fn merged(mut ranges: Vec<Range>) -> Vec<Range> {
 /// posts.
 fn choose(all: &BTreeMap<String, Coverage>, bounds: &Bounds) -> Option<Covered> {
     let (lowest, highest) = (seconds(bounds.from), seconds(bounds.until));
-    let ends = |end_of: fn(&Range) -> i64, bound: i64| {
-        let ranges = all.values().flat_map(|coverage| &coverage.ranges);
-        let inside = ranges
-            .map(end_of)
-            .filter(|end| lowest < *end && *end < highest);
-        let mut ends: Vec<i64> = inside.chain([bound]).collect();
-        ends.sort_unstable();
-        ends.dedup();
-        let every = ends.len().div_ceil(MOST_ENDS);
-        ends.into_iter().step_by(every).collect::<Vec<_>>()
-    };
-    let starts = ends(|range| range.0, lowest);
-    let stops = ends(|range| range.1, highest);
-    let mut best: Option<(f64, Range, i64)> = None;
-    for from in &starts {
-        for until in &stops {
-            let split = match bounds.split {
-                Some(split) => seconds(split),
-                None if until - from < 2 * SHORTEST_HALF => continue,
-                None => from + (until - from) / 2,
-            };
-            if !(*from < split && split < *until) {
+    let ranges = || all.values().flat_map(|coverage| &coverage.ranges);
+    let is_inside = |time: &i64| lowest < *time && *time < highest;
+    let starts = times_to_try(lowest, ranges().map(|range| range.0).filter(is_inside));
+    let ends = times_to_try(highest, ranges().map(|range| range.1).filter(is_inside));
+    let mut best: Option<(f64, [i64; 3])> = None;
+    for from in starts {
+        for until in &ends {
+            let range = (from, *until);
+            let Some(split) = split_of(bounds, range) else {
                 continue;
-            }
-            let rate: f64 = all
-                .values()
-                .filter(|coverage| coverage.contains((*from, *until)))
-                .map(|coverage| coverage.posts / coverage.seconds)
-                .sum();
+            };
+            let covered = all.values().filter(|coverage| coverage.contains(range));
+            let rates = covered.map(|coverage| coverage.posts / coverage.seconds);
+            let rate: f64 = rates.sum();
             let [a, b] = [split - from, until - split].map(|length| rate * length as f64);
-            let value = a * b / (a + b);
-            if value > best.map_or(0.0, |(value, ..)| value) {
-                best = Some((value, (*from, *until), split));
+            let information = a * b / (a + b);
+            if information > best.map_or(0.0, |(most, _)| most) {
+                best = Some((information, [from, split, *until]));
             }
         }
     }
-    let (_, (from, until), split) = best?;
-    let covered = all
-        .iter()
-        .filter(|(_, coverage)| coverage.contains((from, until)));
-    let time = |seconds| Timestamp::from_epoch_secs(seconds);
+    let (_, [from, split, until]) = best?;
+    let range = (from, until);
+    let covered = all.iter().filter(|(_, one)| one.contains(range));
     Some(Covered {
         periods: TwoPeriods {
-            from: time(from)?,
-            split: time(split)?,
-            until: time(until)?,
+            from: Timestamp::from_epoch_secs(from)?,
+            split: Timestamp::from_epoch_secs(split)?,
+            until: Timestamp::from_epoch_secs(until)?,
         },
         subreddits: covered.map(|(subreddit, _)| subreddit.clone()).collect(),
         all_subreddits: all.len(),
     })
+}
+
+/// Returns a bound and the times of ranges inside the bounds, ascending.
+fn times_to_try(bound: i64, inside: impl Iterator<Item = i64>) -> Vec<i64> {
+    let inside: BTreeSet<i64> = inside.collect();
+    let every = inside.len().div_ceil(MOST_ENDS).max(1);
+    let mut times: Vec<i64> = inside.into_iter().step_by(every).chain([bound]).collect();
+    times.sort_unstable();
+    times
+}
+
+/// Returns the start of the second period: the given time or, if there is none, the middle. `None` if a period would be
+/// empty, or if a half would be too short.
+fn split_of(bounds: &Bounds, (from, until): Range) -> Option<i64> {
+    match bounds.split.map(seconds) {
+        Some(split) => (from < split && split < until).then_some(split),
+        None => (until - from >= 2 * SHORTEST_HALF).then_some(from + (until - from) / 2),
+    }
 }
 
 impl Coverage {
@@ -230,6 +235,7 @@ impl Coverage {
         self.ranges = parts.filter(|(start, end)| start < end).collect();
     }
 
+    /// Returns true if the subreddit was read in a whole range.
     fn contains(&self, (from, until): Range) -> bool {
         let mut ranges = self.ranges.iter();
         ranges.any(|(start, end)| *start <= from && until <= *end)

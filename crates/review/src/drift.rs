@@ -6,6 +6,8 @@ use crate::as_f64;
 
 /// Added to each count, so that a label without posts in one period does not make the index infinite.
 const HALF: f64 = 0.5;
+/// The 95th percentile of the standard normal distribution.
+const NORMAL_95: f64 = 1.6449;
 
 /// The difference between two distributions of labels.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,7 +44,7 @@ impl Drift {
         // <https://doi.org/10.21314/JRMV.2020.227>). Wilson and Hilferty's formula approximates its 95th percentile.
         let degrees = kinds - 1.0;
         let ninth = 2.0 / (9.0 * degrees);
-        let chi = degrees * (1.0 - ninth + 1.6449 * ninth.sqrt()).powi(3);
+        let chi = degrees * (1.0 - ninth + NORMAL_95 * ninth.sqrt()).powi(3);
         Some(Self {
             index: index.sum(),
             chance: chi * (1.0 / as_f64(before) + 1.0 / as_f64(after)),

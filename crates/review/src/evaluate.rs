@@ -7,10 +7,14 @@
 //! A post is *in scope* if one of the labels fits it. Otherwise it is *out of scope*, and the correct outcome is no
 //! label. `tools/evaluate_reference.py` computes the same figures with scikit-learn.
 
+mod confusion;
+mod difference;
 mod frame;
 pub(crate) mod intervals;
 mod mix;
 mod posts;
+pub(crate) mod proportion;
+mod reliability;
 mod sample;
 mod strata;
 
@@ -19,17 +23,31 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+pub use self::confusion::Confusion;
+use self::confusion::{Cell, LabelWeights, confusion};
+pub use self::difference::{Difference, difference};
 pub use self::frame::{
-    Counted, ENOUGH_ANSWERS, Frame, FrameSize, GroupDifference, GroupShares, group_differences,
+    Counted, ENOUGH_ANSWERS, Frame, FrameSize, GroupDifference, GroupShare, GroupShares,
+    LabelShare, NO_LABEL, group_differences,
 };
-use self::intervals::{mcnemar, paired_difference, resampled};
+use self::intervals::bootstrap;
 pub use self::mix::{Mix, UNLIKELY, mixes};
 pub use self::posts::{DifferingPost, RightRun, WrongPost};
-pub use self::sample::{LabelShare, NO_LABEL, RandomSample, groups_of};
-pub use self::strata::{Stratum, stratified_share};
-use super::calibrate::{Proportion, ReliabilityBin, reliability};
-use crate::float;
+pub use self::proportion::Proportion;
+pub(crate) use self::reliability::Reliability;
+pub use self::reliability::ReliabilityBin;
+pub use self::sample::{RandomSample, groups_of};
+pub use self::strata::{SampledPart, Stratum, estimate_shares, stratified_share};
 use topicmill_core::LabelSet;
+
+/// A bound of a proportion that is open because annotators disagree about some posts and none decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bound {
+    /// A post counts if all of its answers say so.
+    Lower,
+    /// A post counts if one of its answers says so.
+    Upper,
+}
 
 /// A post's gold labels and prediction.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,6 +78,14 @@ impl EvaluatedPost {
         self.answers().all(|answer| self.agrees(answer))
     }
 
+    /// Returns true if the outcome is correct by all answers or, for the upper bound, by any.
+    pub(crate) fn is_right_at(&self, bound: Bound) -> bool {
+        match bound {
+            Bound::Lower => self.is_right(),
+            Bound::Upper => self.answers().any(|answer| self.agrees(answer)),
+        }
+    }
+
     fn answers(&self) -> impl Iterator<Item = &Vec<usize>> {
         std::iter::once(&self.right).chain(&self.ties)
     }
@@ -71,28 +97,41 @@ impl EvaluatedPost {
         }
     }
 
-    /// Returns the post with one answer: the first that agrees with the outcome or, if not `is_best`, that does not.
-    fn decided(&self, is_best: bool) -> Self {
-        let wanted = self.answers().find(|answer| self.agrees(answer) == is_best);
+    /// Returns true if a label is right, by at least one answer.
+    pub(crate) fn is_in_scope(&self) -> bool {
+        self.answers().any(|answer| !answer.is_empty())
+    }
+
+    /// Returns true if the post gets a label.
+    pub(crate) fn is_labelled(&self) -> bool {
+        !self.abstained
+    }
+
+    /// Returns the post with one of its answers. For the lower bound of accuracy, this is the first that contradicts
+    /// the outcome, and for the upper bound, the first that agrees with it, if there is such an answer.
+    fn decided(&self, bound: Bound) -> Self {
+        let is_wanted = |answer: &&Vec<usize>| self.agrees(answer) == (bound == Bound::Upper);
+        let decisive = self.answers().find(is_wanted);
         Self {
-            right: wanted.unwrap_or(&self.right).clone(),
+            right: decisive.unwrap_or(&self.right).clone(),
             ties: Vec::new(),
             ..*self
         }
     }
 
-    /// Returns the cell of the confusion matrix (gold, predicted); an index equal to the number of labels means no
-    /// label. Of several gold labels, the predicted one counts, or the first if none was predicted.
+    /// Returns the cell of the confusion matrix. Of several gold labels, the predicted one counts, or the first if none
+    /// was predicted.
     fn cell(&self, labels: usize) -> Cell {
         let given = self.given();
-        let right = given.filter(|given| self.right.contains(given));
-        let right = right.or_else(|| self.right.first().copied());
-        (right.unwrap_or(labels), given.unwrap_or(labels))
+        let gold = given.filter(|given| self.right.contains(given));
+        let gold = gold.or_else(|| self.right.first().copied());
+        Cell {
+            gold: gold.unwrap_or(labels),
+            given: given.unwrap_or(labels),
+            weight: self.weight,
+        }
     }
 }
-
-/// A cell of the confusion matrix: (gold, predicted).
-type Cell = (usize, usize);
 
 /// An estimate with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -126,17 +165,6 @@ impl LabelQuality {
     pub fn given(&self) -> usize {
         self.precision.all
     }
-}
-
-/// A nonzero cell of the confusion matrix. A position equal to the number of labels means no label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Confusion {
-    /// Position of the gold label.
-    pub gold: usize,
-    /// Position of the predicted label.
-    pub given: usize,
-    /// Number of posts.
-    pub posts: usize,
 }
 
 /// The quality of a label run.
@@ -192,274 +220,104 @@ impl Evaluation {
 
 /// Evaluates predictions against gold labels; `labels` is the size of the label set.
 pub fn evaluate(rows: &[EvaluatedPost], labels: usize) -> Evaluation {
-    let decided =
-        |is_best| -> Vec<EvaluatedPost> { rows.iter().map(|row| row.decided(is_best)).collect() };
-    let found = evaluate_decided(&decided(false), labels);
+    let evaluate_bound = |bound| {
+        let decided: Vec<EvaluatedPost> = rows.iter().map(|row| row.decided(bound)).collect();
+        evaluate_decided(&decided, labels)
+    };
+    let lower = evaluate_bound(Bound::Lower);
     if rows.iter().all(|row| row.ties.is_empty()) {
-        return found;
+        return lower;
     }
-    let upper = evaluate_decided(&decided(true), labels);
-    let each = found.labels.iter().zip(&upper.labels);
-    let each = each.map(|(label, upper)| LabelQuality {
-        precision: label.precision.between(upper.precision),
-        recall: label.recall.between(upper.recall),
-        ..*label
+    let upper = evaluate_bound(Bound::Upper);
+    let pairs = lower.labels.iter().zip(&upper.labels);
+    let labels = pairs.map(|(lower, upper)| LabelQuality {
+        precision: lower.precision.between(upper.precision),
+        recall: lower.recall.between(upper.recall),
+        ..*lower
     });
     Evaluation {
-        outcome: found.outcome.between(upper.outcome),
-        in_scope: found.in_scope.between(upper.in_scope),
-        in_scope_labelled: found.in_scope_labelled.between(upper.in_scope_labelled),
-        out_of_scope: found.out_of_scope.between(upper.out_of_scope),
-        precision: found.precision.between(upper.precision),
-        precision_in_scope: found.precision_in_scope.between(upper.precision_in_scope),
-        labels: each.collect(),
-        ..found
+        outcome: lower.outcome.between(upper.outcome),
+        in_scope: lower.in_scope.between(upper.in_scope),
+        in_scope_labelled: lower.in_scope_labelled.between(upper.in_scope_labelled),
+        out_of_scope: lower.out_of_scope.between(upper.out_of_scope),
+        precision: lower.precision.between(upper.precision),
+        precision_in_scope: lower.precision_in_scope.between(upper.precision_in_scope),
+        labels: labels.collect(),
+        ..lower
     }
 }
 
 /// Returns the share of posts with the correct outcome, and the precision of the assigned labels.
-pub(crate) fn accuracy(rows: &[EvaluatedPost]) -> (Proportion, Proportion) {
-    let of = |rows: &[&EvaluatedPost]| {
-        let least = rows.iter().filter(|row| row.is_right()).count();
-        let most = rows.iter().filter(|row| row.decided(true).is_right());
-        let bound = |right| Proportion::new(right, rows.len());
-        bound(least).between(bound(most.count()))
-    };
-    let given = rows.iter().filter(|row| row.given().is_some());
-    let given: Vec<&EvaluatedPost> = given.collect();
-    (of(&rows.iter().collect::<Vec<_>>()), of(&given))
+pub(crate) fn accuracy<'r>(
+    rows: impl Iterator<Item = &'r EvaluatedPost> + Clone,
+) -> (Proportion, Proportion) {
+    let labelled = rows.clone().filter(|row| row.is_labelled());
+    (share_right(rows), share_right(labelled))
 }
 
+/// Returns the weighted share of posts with the correct outcome, with bounds if annotators disagree.
+fn share_right<'r>(rows: impl Iterator<Item = &'r EvaluatedPost> + Clone) -> Proportion {
+    let bound = |bound| share(rows.clone(), |row| row.is_right_at(bound));
+    bound(Bound::Lower).between(bound(Bound::Upper))
+}
+
+/// Evaluates posts with one answer each.
 fn evaluate_decided(rows: &[EvaluatedPost], labels: usize) -> Evaluation {
-    type Is = fn(&EvaluatedPost) -> bool;
-    let share = |of: Is, all: Is| {
-        let rows = rows.iter().filter(|row| all(row));
-        Proportion::weighted(rows.map(|row| (of(row), row.weight)))
-    };
-    let is_given: Is = |row| !row.abstained;
-    let is_in_scope: Is = |row| !row.right.is_empty();
+    let in_scope = || rows.iter().filter(|row| row.is_in_scope());
+    let out_of_scope = rows.iter().filter(|row| !row.is_in_scope());
+    let labelled = || rows.iter().filter(|row| row.is_labelled());
+    let labelled_in_scope = labelled().filter(|row| row.is_in_scope());
     let cells: Vec<Cell> = rows.iter().map(|row| row.cell(labels)).collect();
-    let given = rows.iter().filter(|row| is_given(row));
-    let (error, bins) = reliability(given.map(|row| (row.score, row.is_right(), row.weight)));
-    let macro_f1 = |places: &[usize]| Tally::of(&cells, rows, places, labels).macro_f1();
-    let all: Vec<usize> = (0..cells.len()).collect();
-    let (low, high) = resampled(&waves(rows), &macro_f1);
-    let tally = Tally::of(&cells, rows, &all, labels);
-    let label = |label: usize| {
-        let share = |is_of: &dyn Fn(&Cell) -> bool| {
-            let rows = cells.iter().zip(rows).filter(|(cell, _)| is_of(cell));
-            Proportion::weighted(rows.map(|(cell, row)| (cell.0 == cell.1, row.weight)))
-        };
-        LabelQuality {
-            precision: share(&|cell| cell.1 == label),
-            recall: share(&|cell| cell.0 == label),
-            f1: tally.f1(label),
-        }
-    };
+    let macro_f1 = |positions: &[usize]| LabelWeights::of(&cells, positions, labels).macro_f1();
+    let reliability = Reliability::of(labelled());
     Evaluation {
-        outcome: share(EvaluatedPost::is_right, |_| true),
-        in_scope: share(|row| !row.abstained && row.is_right(), is_in_scope),
-        in_scope_labelled: share(is_given, is_in_scope),
-        coverage: share(is_given, |_| true),
-        out_of_scope: share(|row| row.abstained, |row| row.right.is_empty()),
-        precision: share(EvaluatedPost::is_right, is_given),
-        precision_in_scope: share(EvaluatedPost::is_right, |row| {
-            !row.abstained && !row.right.is_empty()
-        }),
-        macro_f1: Estimate {
-            value: tally.macro_f1(),
-            low,
-            high,
-        },
-        calibration_error: rows.iter().any(is_given).then_some(error),
-        reliability: bins,
-        labels: (0..labels).map(label).collect(),
+        outcome: share(rows.iter(), EvaluatedPost::is_right),
+        in_scope: share(in_scope(), |row| row.is_labelled() && row.is_right()),
+        in_scope_labelled: share(in_scope(), EvaluatedPost::is_labelled),
+        coverage: share(rows.iter(), EvaluatedPost::is_labelled),
+        out_of_scope: share(out_of_scope, |row| row.abstained),
+        precision: share(labelled(), EvaluatedPost::is_right),
+        precision_in_scope: share(labelled_in_scope, EvaluatedPost::is_right),
+        macro_f1: bootstrap(&waves(rows), &macro_f1),
+        calibration_error: labelled().next().map(|_| reliability.calibration_error),
+        reliability: reliability.bins,
+        labels: label_qualities(&cells, labels),
         confusion: confusion(&cells),
     }
+}
+
+/// Returns the weighted share of posts with a property.
+pub(crate) fn share<'r>(
+    rows: impl Iterator<Item = &'r EvaluatedPost>,
+    has_property: impl Fn(&EvaluatedPost) -> bool,
+) -> Proportion {
+    Proportion::weighted(rows.map(|row| (has_property(row), row.weight)))
+}
+
+fn label_qualities(cells: &[Cell], labels: usize) -> Vec<LabelQuality> {
+    let all: Vec<usize> = (0..cells.len()).collect();
+    let weights = LabelWeights::of(cells, &all, labels);
+    let quality = |label: usize| LabelQuality {
+        precision: share_of_matches(cells.iter().filter(|cell| cell.given == label)),
+        recall: share_of_matches(cells.iter().filter(|cell| cell.gold == label)),
+        f1: weights.f1(label),
+    };
+    (0..labels).map(quality).collect()
+}
+
+/// Returns the share of the predictions that match the gold label.
+fn share_of_matches<'c>(cells: impl Iterator<Item = &'c Cell>) -> Proportion {
+    Proportion::weighted(cells.map(|cell| (cell.gold == cell.given, cell.weight)))
 }
 
 /// Returns the positions of the posts of each wave, which stand for equally many posts each.
 fn waves(rows: &[EvaluatedPost]) -> Vec<Vec<usize>> {
     let mut waves: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
-    for (place, row) in rows.iter().enumerate() {
-        waves.entry(row.weight.to_bits()).or_default().push(place);
+    for (position, row) in rows.iter().enumerate() {
+        let wave = waves.entry(row.weight.to_bits()).or_default();
+        wave.push(position);
     }
     waves.into_values().collect()
-}
-
-/// A part of the posts, and the random sample from it.
-#[derive(Debug, Clone)]
-pub struct SampledPart<'r> {
-    /// The part's share of all posts.
-    pub share: f64,
-    /// The shares of the part's posts with each assigned label, then without one.
-    pub assigned: Vec<f64>,
-    /// The sampled posts.
-    pub rows: Vec<&'r EvaluatedPost>,
-}
-
-impl SampledPart<'_> {
-    /// Returns the stratum of the posts with a label or, unless `is_given`, of the others. `accuracy` is assumed if none
-    /// of the posts with the label is sampled.
-    fn stratum(&self, label: usize, is_given: bool, accuracy: f64) -> Stratum {
-        let no_label = self.assigned.len() - 1;
-        let has_label = |row: &EvaluatedPost| row.given().unwrap_or(no_label) == label;
-        let rows = self.rows.iter().filter(|row| has_label(row) == is_given);
-        let names_label = |answer: &Vec<usize>| {
-            answer.contains(&label) || (label == no_label && answer.is_empty())
-        };
-        let least = rows.clone().filter(|row| row.answers().all(names_label));
-        let most = rows.clone().filter(|row| row.answers().any(names_label));
-        let assigned = self.assigned[label];
-        Stratum {
-            weight: self.share * if is_given { assigned } else { 1.0 - assigned },
-            sampled: rows.count(),
-            least: least.count(),
-            most: most.count(),
-            assumed: if is_given { accuracy } else { 0.0 },
-        }
-    }
-}
-
-/// Estimates the share of each gold label among all posts, then the share that is out of scope, from a random sample of
-/// each part of the posts.
-///
-/// For each label, the posts that it is assigned to and the other posts are strata of known size (post-stratification),
-/// which is more precise than the share in the sample if labels are often right.
-pub fn estimate_shares(parts: &[SampledPart<'_>]) -> Vec<Estimate> {
-    let outcomes = parts.first().map_or(0, |part| part.assigned.len());
-    let rows = parts.iter().flat_map(|part| &part.rows);
-    let right = rows.clone().filter(|row| row.is_right()).count();
-    let accuracy = float(right) / float(rows.count()).max(1.0);
-    let estimate = |label| {
-        let strata = parts
-            .iter()
-            .flat_map(|part| [true, false].map(|is_given| part.stratum(label, is_given, accuracy)));
-        stratified_share(&strata.collect::<Vec<_>>())
-    };
-    (0..outcomes).map(estimate).collect()
-}
-
-/// Significance level of the comparison.
-const SIGNIFICANCE: f64 = 0.05;
-
-/// The difference between two label runs on the same posts.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Difference {
-    /// Posts with different outcomes.
-    pub differ: usize,
-    /// Posts that are correct only in the first run.
-    pub only_first: usize,
-    /// Posts that are correct only in the second run.
-    pub only_second: usize,
-    /// Accuracy of the second run minus accuracy of the first.
-    pub outcome: Estimate,
-    /// Macro F1 of the second run minus macro F1 of the first.
-    pub macro_f1: Estimate,
-    /// p-value of McNemar's exact test.
-    pub p: f64,
-}
-
-impl Difference {
-    /// Returns true if the second run is significantly more accurate.
-    pub fn is_better(&self) -> bool {
-        self.only_second > self.only_first && self.p < SIGNIFICANCE
-    }
-}
-
-/// Compares two label runs on the same posts, in the same order. Each run is passed with the size of its label set; the
-/// sets may differ. `differ` is the number of posts with different outcomes.
-///
-/// # Panics
-/// Panics if the runs have different numbers of posts.
-pub fn difference(
-    first: (&[EvaluatedPost], usize),
-    second: (&[EvaluatedPost], usize),
-    differ: usize,
-) -> Difference {
-    assert_eq!(first.0.len(), second.0.len(), "the same posts");
-    let posts = first.0.len();
-    let pairs = || first.0.iter().zip(second.0);
-    let only = |a: bool, b: bool| {
-        pairs()
-            .filter(|(x, y)| x.is_right() == a && y.is_right() == b)
-            .count()
-    };
-    let (only_first, only_second) = (only(true, false), only(false, true));
-    let cells = |(rows, labels): (&[EvaluatedPost], usize)| -> Vec<Cell> {
-        let rows = rows.iter().map(|row| row.decided(false));
-        rows.map(|row| row.cell(labels)).collect()
-    };
-    let (a, b) = (cells(first), cells(second));
-    let gain = |places: &[usize]| {
-        let before = Tally::of(&a, first.0, places, first.1).macro_f1()?;
-        let after = Tally::of(&b, second.0, places, second.1).macro_f1()?;
-        Some(after - before)
-    };
-    let all: Vec<usize> = (0..posts).collect();
-    // Each answer counts once, as in the other figures of a comparison.
-    let (low, high) = resampled(std::slice::from_ref(&all), &gain);
-    Difference {
-        differ,
-        only_first,
-        only_second,
-        outcome: paired_difference(only_first, only_second, posts),
-        macro_f1: Estimate {
-            value: gain(&all),
-            low,
-            high,
-        },
-        p: mcnemar(only_first, only_second),
-    }
-}
-
-fn confusion(cells: &[Cell]) -> Vec<Confusion> {
-    let mut counts: BTreeMap<Cell, usize> = BTreeMap::new();
-    for cell in cells {
-        *counts.entry(*cell).or_default() += 1;
-    }
-    let rows = counts.into_iter();
-    rows.map(|((gold, given), posts)| Confusion { gold, given, posts })
-        .collect()
-}
-
-/// The weights of posts by gold label, by assigned label, and where these are the same.
-struct Tally {
-    right: Vec<f64>,
-    given: Vec<f64>,
-    both: Vec<f64>,
-}
-
-impl Tally {
-    /// Adds the cells at these positions, with repetition.
-    fn of(cells: &[Cell], rows: &[EvaluatedPost], places: &[usize], labels: usize) -> Self {
-        // The last position means no label.
-        let zeros = || vec![0.0; labels + 1];
-        let (mut right, mut given, mut both) = (zeros(), zeros(), zeros());
-        for place in places {
-            let ((gold, got), weight) = (cells[*place], rows[*place].weight);
-            right[gold] += weight;
-            given[got] += weight;
-            both[gold] += if gold == got { weight } else { 0.0 };
-        }
-        Self { right, given, both }
-    }
-
-    fn f1(&self, label: usize) -> Option<f64> {
-        let all = self.right[label] + self.given[label];
-        (all > 0.0).then(|| 2.0 * self.both[label] / all)
-    }
-
-    /// Returns the mean F1 of labels with at least one gold post.
-    fn macro_f1(&self) -> Option<f64> {
-        let labels = self.right.len() - 1;
-        // The recall of a label without gold posts is undefined.
-        let some = (0..labels).filter(|label| self.right[*label] > 0.0);
-        let (sum, n) = some
-            .filter_map(|label| self.f1(label))
-            .fold((0.0, 0), |(sum, n), f1| (sum + f1, n + 1));
-        (n > 0).then(|| sum / float(n))
-    }
 }
 
 #[cfg(test)]

@@ -19,7 +19,8 @@ use topicmill_store::StoreError;
 use topicmill_tables::TableError;
 
 pub use self::agreement::{Alpha, PairAgreement, agreement, alpha};
-pub use self::consensus::{Consensus, consensus, partly_offered, remove_partly_offered};
+pub(crate) use self::consensus::remove_partly_offered;
+pub use self::consensus::{Consensus, consensus, partly_offered};
 pub use self::labels::{GoldLabels, TOPIC};
 pub use self::resolve::resolve;
 pub use self::table::read_rows;

@@ -22,14 +22,13 @@ pub async fn used_only_by(
     let mut own = keys(&store.labels().unfitted_label_set(label_set).await?);
     for row in store.labels().label_sets().await? {
         if row.id != label_set {
-            for key in keys(&store.labels().unfitted_label_set(row.id).await?) {
-                own.remove(&key);
-            }
+            let others = keys(&store.labels().unfitted_label_set(row.id).await?);
+            own.retain(|key| !others.contains(key));
         }
     }
     let own: Vec<String> = own.into_iter().collect();
-    let found = store.labels().find_hypotheses(&own).await?;
-    Ok(found.into_iter().flatten().collect())
+    let hypotheses = store.labels().find_hypotheses(&own).await?;
+    Ok(hypotheses.into_iter().flatten().collect())
 }
 
 /// Returns a label set's hypothesis keys for every kind of model, including keys of learned label vectors. Keys depend

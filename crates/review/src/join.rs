@@ -7,15 +7,14 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 
+use super::calibrate::GoldEvidence;
 use super::evaluate::EvaluatedPost;
-use super::gold::{GoldError, GoldPost, GoldRow, NONE_OF_THESE};
+use super::gold::{GoldError, GoldPost, NONE_OF_THESE};
 use super::rescore::{Rescorer, TextEvidence};
 use crate::REVIEW_COMMAND;
-use topicmill_core::{Fullname, LabelSet, TextHash};
+use topicmill_core::{Fullname, LabelSet, TextHash, TextVector};
 use topicmill_store::{LabelState, PostLabel, Prediction, Store, StoreError, Target};
 
-/// Posts per page of a query.
-const WINDOW: u32 = 10_000;
 /// Maximum number of fullnames of missing posts in [`LeftOut::examples`].
 const EXAMPLES: usize = 5;
 /// With fewer posts, confidence intervals are too wide to rely on a figure.
@@ -81,30 +80,26 @@ impl JoinedGold {
     pub fn check(&self, gold: &[GoldPost]) -> Result<(), GoldError> {
         let out = &self.left_out;
         if self.posts.is_empty() {
+            let advice = if out.without_text == gold.len() {
+                format!("answer posts that still have their text with `{REVIEW_COMMAND}`")
+            } else {
+                "check the ids, or label the posts with `topicmill classify` or `labels evaluate --compute`".to_owned()
+            };
             return Err(GoldError::Unusable(format!(
                 "none of the {} gold posts can be evaluated: {} are not in the database ({} of them purged), {} have \
                  neither text nor label, {} were edited after they were labelled, {} have no label of this model and \
-                 label set; {}",
+                 label set; {advice}",
                 gold.len(),
                 out.unknown,
                 out.purged,
                 out.without_text,
                 out.edited,
                 out.unlabelled,
-                if out.without_text == gold.len() {
-                    format!("answer posts that still have their text with `{REVIEW_COMMAND}`")
-                } else {
-                    "check the ids, or label the posts with `topicmill classify` or `labels evaluate --compute`"
-                        .to_owned()
-                }
             )));
         }
         if out.unknown > 0 {
-            let more = if out.unknown > out.examples.len() {
-                ", …"
-            } else {
-                ""
-            };
+            let shown = out.examples.len();
+            let more = if out.unknown > shown { ", …" } else { "" };
             tracing::warn!(
                 posts = out.unknown,
                 purged = out.purged,
@@ -134,26 +129,48 @@ impl JoinedGold {
         Ok(())
     }
 
-    /// Returns a copy with only the `wanted` posts.
-    #[must_use]
-    pub fn restricted_to(&self, wanted: &BTreeSet<Fullname>) -> Self {
-        self.filtered(|post| wanted.contains(post))
+    /// Adds a stored post with its label in each run, or counts it as left out.
+    fn add(&mut self, post: &GoldPost, labellings: &[Labelling<'_>], labels: &[&PostLabel]) {
+        let predictions = labels.iter().map(|label| match &label.state {
+            LabelState::Labelled(prediction) => Ok(prediction),
+            state => Err(state),
+        });
+        let predictions = match predictions.collect::<Result<Vec<&Prediction>, &LabelState>>() {
+            Ok(predictions) => predictions,
+            Err(state) => {
+                let left_out = match state {
+                    LabelState::WithoutText => &mut self.left_out.without_text,
+                    LabelState::Outdated => &mut self.left_out.edited,
+                    _ => &mut self.left_out.unlabelled,
+                };
+                *left_out += 1;
+                return;
+            }
+        };
+        self.posts.push(JoinedPost {
+            id: post.id.clone(),
+            title: labels[0].title.clone(),
+            gold: words_of(post),
+        });
+        for (run, prediction) in predictions.into_iter().enumerate() {
+            let row = evaluated_post(labellings[run].set, prediction, post, run);
+            self.rows[run].push(row);
+        }
     }
 
     /// Returns a copy with only some of the posts.
     #[must_use]
     pub fn filtered(&self, is_wanted: impl Fn(&Fullname) -> bool) -> Self {
-        let places: Vec<usize> = (0..self.posts.len())
-            .filter(|place| is_wanted(&self.posts[*place].id))
-            .collect();
-        let of =
-            |rows: &Vec<EvaluatedPost>| places.iter().map(|place| rows[*place].clone()).collect();
+        let mut wanted: Vec<usize> = (0..self.posts.len()).collect();
+        wanted.retain(|position| is_wanted(&self.posts[*position].id));
+        let posts = wanted.iter().map(|position| self.posts[*position].clone());
+        let rows = self.rows.iter().map(|rows| {
+            let rows = wanted.iter().map(|position| rows[*position].clone());
+            rows.collect()
+        });
         Self {
-            posts: places
-                .iter()
-                .map(|place| self.posts[*place].clone())
-                .collect(),
-            rows: self.rows.iter().map(of).collect(),
+            posts: posts.collect(),
+            rows: rows.collect(),
             left_out: self.left_out.clone(),
         }
     }
@@ -170,9 +187,9 @@ pub async fn join_gold(
     gold: &[GoldPost],
 ) -> Result<JoinedGold, StoreError> {
     let names: Vec<Fullname> = gold.iter().map(|post| post.id.clone()).collect();
-    let mut sides: Vec<HashMap<Fullname, PostLabel>> = Vec::new();
+    let mut runs: Vec<HashMap<Fullname, PostLabel>> = Vec::new();
     for labelling in labellings {
-        sides.push(label_states(store, labelling, &names).await?);
+        runs.push(label_states(store, labelling, &names).await?);
     }
     let mut joined = JoinedGold {
         rows: vec![Vec::with_capacity(gold.len()); labellings.len()],
@@ -180,33 +197,10 @@ pub async fn join_gold(
     };
     let mut unknown = Vec::new();
     for post in gold {
-        let found: Option<Vec<&PostLabel>> = sides.iter().map(|side| side.get(&post.id)).collect();
-        let Some(found) = found else {
-            unknown.push(post.id.clone());
-            continue;
-        };
-        let predictions: Result<Vec<&Prediction>, &LabelState> = found
-            .iter()
-            .map(|label| match &label.state {
-                LabelState::Labelled(prediction) => Ok(prediction),
-                state => Err(state),
-            })
-            .collect();
-        match predictions {
-            Err(LabelState::WithoutText) => joined.left_out.without_text += 1,
-            Err(LabelState::Outdated) => joined.left_out.edited += 1,
-            Err(_) => joined.left_out.unlabelled += 1,
-            Ok(predictions) => {
-                joined.posts.push(JoinedPost {
-                    id: post.id.clone(),
-                    title: found[0].title.clone(),
-                    gold: words_of(post),
-                });
-                for (side, prediction) in predictions.into_iter().enumerate() {
-                    let row = evaluated_post(labellings[side].set, prediction, post, side);
-                    joined.rows[side].push(row);
-                }
-            }
+        let labels = runs.iter().map(|run| run.get(&post.id));
+        match labels.collect::<Option<Vec<&PostLabel>>>() {
+            Some(labels) => joined.add(post, labellings, &labels),
+            None => unknown.push(post.id.clone()),
         }
     }
     joined.left_out.unknown = unknown.len();
@@ -221,23 +215,12 @@ pub async fn join_gold(
 pub struct GoldText {
     /// Fullname of the post.
     pub post: Fullname,
-    /// Hash of the text; equal texts are held out together.
-    pub text_hash: TextHash,
-    /// The output for the text, under the label set to calibrate or fit.
-    pub known: TextEvidence,
-    /// Positions of the gold labels in the label set; empty for "none of these".
-    pub right: Vec<usize>,
-    /// The other answers if annotators disagree and none decides.
-    pub ties: Vec<Vec<usize>>,
+    /// The gold labels, and the logits under the label set to calibrate or fit.
+    pub gold: GoldEvidence,
+    /// The text's vector, if the model is an embedding model.
+    pub vector: Option<TextVector>,
     /// True if the post was sampled at random, or counts as such.
     pub is_random: bool,
-}
-
-impl GoldText {
-    /// Returns the answers: one, or several if annotators disagree and none decides.
-    pub fn answers(&self) -> impl Iterator<Item = &Vec<usize>> + Clone {
-        std::iter::once(&self.right).chain(&self.ties)
-    }
 }
 
 /// Gold posts with the stored output of a model.
@@ -265,23 +248,25 @@ pub async fn gold_texts(
     let names: Vec<Fullname> = gold.iter().map(|post| post.id.clone()).collect();
     let hashes = store.posts().text_hashes(&names).await?;
     let hashes: HashMap<Fullname, TextHash> = hashes.into_iter().collect();
-    let evidence = match known {
-        Some(known) => {
-            known
-                .zero_shot(store, hashes.values().copied().collect())
-                .await?
-        }
+    let texts: Vec<TextHash> = hashes.values().copied().collect();
+    let known = match known {
+        Some(known) => known.zero_shot(store, texts).await?,
         None => HashMap::new(),
     };
     let text = |post: GoldPost| {
         let text_hash = *hashes.get(&post.id)?;
+        let TextEvidence { evidence, vector } = known.get(&text_hash)?.clone();
         Some(GoldText {
-            post: post.id.clone(),
-            text_hash,
-            known: evidence.get(&text_hash)?.clone(),
+            gold: GoldEvidence {
+                text_hash,
+                evidence,
+                ties: post.ties_in(0),
+                right: post.right.into_iter().next()?,
+                weight: 1.0,
+            },
+            vector,
             is_random: random.is_none_or(|random| random.contains(&post.id)),
-            ties: post.ties_in(0),
-            right: post.right.into_iter().next()?,
+            post: post.id,
         })
     };
     let texts: Vec<GoldText> = gold.into_iter().filter_map(text).collect();
@@ -304,7 +289,8 @@ fn words_of(post: &GoldPost) -> String {
     words.collect::<Vec<_>>().join(" or ")
 }
 
-/// Returns the label of each post, computed if no current label is stored.
+/// Returns the label of each post: the held-out one, the stored one, or the computed one, in this order. Only a post
+/// with one of the others has a held-out label.
 async fn label_states(
     store: &Store,
     labelling: &Labelling<'_>,
@@ -312,15 +298,14 @@ async fn label_states(
 ) -> Result<HashMap<Fullname, PostLabel>, StoreError> {
     let mut posts = store.labels().label_states(labelling.stored, names).await?;
     for post in &mut posts {
-        if !matches!(post.state, LabelState::Labelled(_))
-            && let Some(made) = labelling.computed.get(&post.fullname)
-        {
-            post.state = LabelState::Labelled(made.clone());
-        }
-        if matches!(post.state, LabelState::Labelled(_))
-            && let Some(held_out) = labelling.held_out.get(&post.fullname)
-        {
-            post.state = LabelState::Labelled(held_out.clone());
+        let computed = match post.state {
+            LabelState::Labelled(_) => None,
+            _ => labelling.computed.get(&post.fullname),
+        };
+        let is_labelled = computed.is_some() || matches!(post.state, LabelState::Labelled(_));
+        let held_out = labelling.held_out.get(&post.fullname);
+        if let Some(prediction) = held_out.filter(|_| is_labelled).or(computed) {
+            post.state = LabelState::Labelled(prediction.clone());
         }
     }
     let posts = posts.into_iter();
@@ -332,35 +317,16 @@ fn evaluated_post(
     set: &LabelSet,
     prediction: &Prediction,
     post: &GoldPost,
-    side: usize,
+    run: usize,
 ) -> EvaluatedPost {
     let mut labels = set.labels.iter();
     let best = labels.position(|label| label.slug == prediction.label);
     EvaluatedPost {
-        right: post.right[side].clone(),
-        ties: post.ties_in(side),
+        right: post.right[run].clone(),
+        ties: post.ties_in(run),
         best: best.unwrap_or_default(),
         score: prediction.score,
         abstained: prediction.abstained || best.is_none(),
         weight: 1.0,
-    }
-}
-
-/// Returns a gold row for each collected post; the label is the topic that the post was collected for.
-///
-/// # Errors
-/// Returns [`StoreError`] if the database cannot be read.
-pub async fn topics_as_gold(store: &Store) -> Result<Vec<GoldRow>, StoreError> {
-    let mut rows: Vec<GoldRow> = Vec::new();
-    let mut after = String::new();
-    loop {
-        let posts = store.posts().collection_topics(&after, WINDOW).await?;
-        let Some((last, _)) = posts.last() else {
-            return Ok(rows);
-        };
-        after = last.to_string();
-        for (id, label) in posts {
-            rows.push(GoldRow::new(rows.len() as u64 + 1, id, label));
-        }
     }
 }

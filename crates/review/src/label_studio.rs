@@ -30,7 +30,7 @@ pub struct Tasks<'a> {
 
 impl Tasks<'_> {
     /// Returns the display name of a label: its text, or its slug if another label has the same text.
-    fn shown<'a>(&self, label: &'a Label) -> &'a str {
+    fn display_name<'a>(&self, label: &'a Label) -> &'a str {
         let same = |other: &&Label| other.label.eq_ignore_ascii_case(&label.label);
         if self.set.labels.iter().filter(same).count() > 1 {
             &label.slug
@@ -43,7 +43,7 @@ impl Tasks<'_> {
     fn suggested(&self, post: &ReviewPost) -> &str {
         let mut labels = self.set.labels.iter();
         let label = labels.find(|label| label.slug == post.label && !post.abstained);
-        label.map_or(NONE_OF_THESE, |label| self.shown(label))
+        label.map_or(NONE_OF_THESE, |label| self.display_name(label))
     }
 
     /// Returns the model and the label set's version; Label Studio uses them to distinguish predictions.
@@ -74,7 +74,7 @@ impl Tasks<'_> {
 
     /// Returns the labelling interface as XML, for the project settings in Label Studio.
     pub fn labeling_config(&self) -> String {
-        let labels = self.set.labels.iter().map(|label| self.shown(label));
+        let labels = self.set.labels.iter().map(|label| self.display_name(label));
         let keys = KEYS
             .chars()
             .skip(1)
@@ -108,16 +108,9 @@ fn link(post: &ReviewPost) -> Option<String> {
 
 /// Escapes a string for an XML attribute and replaces control characters with spaces.
 fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c if c.is_control() => out.push(' '),
-            c => out.push(c),
-        }
-    }
-    out
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace(char::is_control, " ")
 }

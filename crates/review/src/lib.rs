@@ -40,3 +40,13 @@ pub fn as_f64(count: u64) -> f64 {
 fn float(length: usize) -> f64 {
     length as f64
 }
+
+/// Rounds a float down to a length.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "callers pass small numbers that are not negative"
+)]
+fn floor(length: f64) -> usize {
+    length as usize
+}

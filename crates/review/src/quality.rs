@@ -8,8 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 
-use crate::calibrate::Proportion;
-use crate::evaluate::{self, Counted, FrameSize, LabelShare, RandomSample};
+use crate::evaluate::{self, Counted, FrameSize, LabelShare, Proportion, RandomSample};
 use crate::gold::{self, GoldPost};
 use crate::join::{self, JoinedPost, Labelling};
 use topicmill_core::{Fullname, LabelSet, ThingKind, Timestamp};
@@ -141,13 +140,6 @@ pub async fn measure(
     used.retain(|post| !held_out.contains_key(post));
     answers.retain(|gold| !used.contains(&gold.answer.fullname));
     let usable = usable_gold(store, set, answers.clone()).await?;
-    let (random, is_selective) = (usable.random, usable.is_selective);
-    let mut left_out = LeftOutAnswers {
-        used_in_fit: used.len(),
-        edited: answered - used.len() - usable.answered,
-        other_labels: usable.answered - usable.posts.len(),
-        ..LeftOutAnswers::default()
-    };
     let labelling = Labelling {
         set,
         stored: Some(target),
@@ -155,35 +147,45 @@ pub async fn measure(
         held_out,
     };
     let all = join::join_gold(store, std::slice::from_ref(&labelling), &usable.posts).await?;
-    let drawn = all.restricted_to(&random);
-    let random = if !is_selective && !drawn.posts.is_empty() {
-        Some(RandomSample::find(store, target, &answers, &drawn, counted).await?)
-    } else {
+    let drawn = all.filtered(|post| usable.random.contains(post));
+    let random = if drawn.posts.is_empty() || usable.is_selective {
         None
+    } else {
+        Some(RandomSample::find(store, target, &answers, &drawn, counted).await?)
     };
-    let (sample, judged) = match &random {
-        Some(random) => (QualitySample::Random, &random.held),
-        None if drawn.posts.is_empty() => (QualitySample::Selected, &all),
-        None => (QualitySample::Selected, &drawn),
+    let judged = match &random {
+        Some(random) => &random.covered,
+        None if drawn.posts.is_empty() => &all,
+        None => &drawn,
     };
-    let (outcome, precision) = match &random {
-        Some(random) => random.accuracy(),
-        None => evaluate::accuracy(&judged.rows[0]),
+    let mut left_out = LeftOutAnswers {
+        used_in_fit: used.len(),
+        edited: answered - used.len() - usable.answered + all.left_out.edited,
+        other_labels: usable.answered - usable.posts.len(),
+        unlabelled: all.left_out.unlabelled,
+        without_text: all.left_out.without_text,
+        ..LeftOutAnswers::default()
     };
-    left_out.edited += all.left_out.edited;
-    left_out.unlabelled = all.left_out.unlabelled;
-    left_out.without_text = all.left_out.without_text;
     if !drawn.posts.is_empty() {
         left_out.not_random = all.posts.len() - drawn.posts.len();
         left_out.later = drawn.posts.len() - judged.posts.len();
     }
-    let is_crossed = |post: &&JoinedPost| labelling.held_out.contains_key(&post.id);
-    let doubt = random.as_ref().and_then(RandomSample::doubt);
-    let size = random.as_ref().and_then(RandomSample::size);
+    let (sample, (outcome, precision), scope) = match &random {
+        Some(random) => (QualitySample::Random, random.accuracy(), scope(random)),
+        None => (
+            QualitySample::Selected,
+            evaluate::accuracy(judged.rows[0].iter()),
+            without_estimate(kind, usable.is_selective),
+        ),
+    };
     let shares = match &random {
-        Some(random) if counted != Counted::IfWaves && doubt.is_none() => random.shares(set),
+        Some(random) if counted != Counted::IfWaves && random.doubt().is_none() => {
+            random.shares(set)
+        }
         _ => None,
     };
+    let size = random.as_ref().and_then(RandomSample::size);
+    let is_crossed = |post: &&JoinedPost| labelling.held_out.contains_key(&post.id);
     let mut quality = MeasuredQuality {
         sentence: String::new(),
         sample: (outcome.all > 0).then_some(sample),
@@ -194,15 +196,15 @@ pub async fn measure(
         frame: size.filter(|size| size.not_covered > 0 || size.waves > 1),
         shares: shares.unwrap_or_default(),
     };
-    let mut frame = match &random {
-        Some(random) => random.frame_in_words(),
-        None => without_estimate(kind, is_selective),
-    };
-    if let Some(doubt) = doubt {
-        frame.extend(["; ", &doubt]);
-    }
-    quality.sentence = sentence(&quality, kind, &frame, answered);
+    quality.sentence = sentence(&quality, kind, &scope, answered);
     Ok((quality, random))
+}
+
+/// Names the posts that an estimate speaks of if these are not all posts, and says if the sample is hardly random.
+fn scope(random: &RandomSample) -> String {
+    let posts = random.frame_in_words().map(|posts| format!(", of {posts}"));
+    let doubt = random.doubt().map(|doubt| format!("; {doubt}"));
+    posts.into_iter().chain(doubt).collect()
 }
 
 /// Says why there is no estimate for all posts, with a leading space.
@@ -233,23 +235,24 @@ async fn usable_gold(
     set: &LabelSet,
     answers: Vec<StoredGold>,
 ) -> Result<UsableGold, StoreError> {
-    let mut found = gold::consensus(answers, None);
+    let mut consensus = gold::consensus(answers, None);
     // A random sample is one of posts.
-    found.random.retain(|post| !post.is_comment());
-    gold::remove_partly_offered(store, &mut found.rows, &found.offered, &[set]).await?;
+    consensus.random.retain(|post| !post.is_comment());
+    let (rows, offered) = (&mut consensus.rows, &consensus.offered);
+    gold::remove_partly_offered(store, rows, offered, &[set]).await?;
     // Answers given for a different label set count if `set` contains their label.
     let has = |slug: &str| slug.is_empty() || set.labels.iter().any(|label| label.slug == slug);
-    let foreign = found.rows.iter().filter(|row| !has(&row.label));
+    let foreign = consensus.rows.iter().filter(|row| !has(&row.label));
     let foreign: BTreeSet<Fullname> = foreign.map(|row| row.id.clone()).collect();
-    found.rows.retain(|row| !foreign.contains(&row.id));
+    consensus.rows.retain(|row| !foreign.contains(&row.id));
     // The only possible error is a lack of rows, because unknown labels are allowed and each post has one decision.
-    let gold = gold::resolve(found.rows, &[set], true).unwrap_or_default();
+    let gold = gold::resolve(consensus.rows, &[set], true).unwrap_or_default();
     let usable: BTreeSet<&Fullname> = gold.posts.iter().map(|post| &post.id).collect();
     Ok(UsableGold {
-        answered: found.posts,
-        is_selective: found.random.iter().any(|post| !usable.contains(post)),
+        answered: consensus.posts,
+        is_selective: consensus.random.iter().any(|post| !usable.contains(post)),
         posts: gold.posts,
-        random: found.random,
+        random: consensus.random,
     })
 }
 
@@ -271,12 +274,12 @@ pub async fn of_current_labels(
 /// Returns the posts whose answers a label set may have been fitted to: the posts answered before the fit. Fits do not
 /// learn from comments.
 pub fn used_in_fit(set: &LabelSet, answers: &[StoredGold]) -> BTreeSet<Fullname> {
-    let Some(at) = fitted_at(set) else {
+    let Some(fitted_at) = fitted_at(set) else {
         return BTreeSet::new();
     };
     let answers = answers.iter().map(|gold| &gold.answer);
     answers
-        .filter(|answer| answer.answered_at <= at && !answer.fullname.is_comment())
+        .filter(|answer| answer.answered_at <= fitted_at && !answer.fullname.is_comment())
         .map(|answer| answer.fullname.clone())
         .collect()
 }
@@ -288,8 +291,9 @@ fn fitted_at(set: &LabelSet) -> Option<Timestamp> {
     Some(time.to_utc().into())
 }
 
-/// Describes the quality. `frame` describes the posts that the figures speak of, with a leading space or comma.
-fn sentence(quality: &MeasuredQuality, kind: ThingKind, frame: &str, answered: usize) -> String {
+/// Describes the quality. `scope` describes the posts that the figures speak of, with a leading space or comma.
+/// `answered` is the number of posts with an answer.
+fn sentence(quality: &MeasuredQuality, kind: ThingKind, scope: &str, answered: usize) -> String {
     let (outcome, precision) = (&quality.outcome, &quality.precision);
     let left_out = quality.left_out.in_words(kind);
     let Some(sample) = quality.sample else {
@@ -300,42 +304,36 @@ fn sentence(quality: &MeasuredQuality, kind: ThingKind, frame: &str, answered: u
         // With 100 answers, the interval is about 20 points wide.
         return format!("{state}; answering 100 {} takes 10 minutes", kind.plural());
     };
-    let answers = if outcome.all == 1 {
-        "answer"
-    } else {
-        "answers"
-    };
-    let crossed = if quality.cross_fitted > 0 {
-        " (cross-fitted)"
-    } else {
-        ""
-    };
     let random = match sample {
         QualitySample::Random => "random ",
         QualitySample::Selected => "",
     };
-    let of = format!("from {} {random}{answers}{crossed}{frame}", outcome.all);
+    let answers = match outcome.all {
+        1 => format!("1 {random}answer"),
+        all => format!("{all} {random}answers"),
+    };
+    let crossed = match quality.cross_fitted {
+        0 => "",
+        _ => " (cross-fitted)",
+    };
     let labels = match (precision.share, precision.all) {
-        (Some(_), 1) => format!(
-            "{} % of 1 assigned label is correct",
-            percentages(precision)
-        ),
+        (None, _) => format!("none of these {} got a label", kind.plural()),
+        (Some(_), 1) => format!("{} % of 1 assigned label is correct", range(precision)),
         (Some(_), all) => format!(
             "{} % of {all} assigned labels are correct",
-            percentages(precision)
+            range(precision)
         ),
-        (None, _) => format!("none of these {} got a label", kind.plural()),
     };
     format!(
-        "{} % correct (95 % interval {} to {}), {of}; {labels}{left_out}",
-        percentages(outcome),
+        "{} % correct (95 % interval {} to {}), from {answers}{crossed}{scope}; {labels}{left_out}",
+        range(outcome),
         percent(outcome.low),
         percent(outcome.high)
     )
 }
 
-/// Formats a proportion, or its bounds if annotators disagree about posts.
-fn percentages(share: &Proportion) -> String {
+/// Formats a proportion as a percentage, or its bounds if annotators disagree about posts.
+fn range(share: &Proportion) -> String {
     let least = percent(share.share.unwrap_or_default());
     match share.share_if_right {
         Some(most) => format!("{least} to {}", percent(most)),

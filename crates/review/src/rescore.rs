@@ -31,8 +31,17 @@ pub struct Rescorer<'a> {
     /// Keys of the hypotheses; `None` if one of them is not stored.
     hypotheses: Option<Vec<HypothesisId>>,
     /// Stored label sets with the same logits, whose scores serve for texts without other output: retention deletes
-    /// vectors but not scores. Each with its temperature and the difference of the backgrounds' priors.
-    alike: Vec<(Target, f64, f64)>,
+    /// vectors but not scores.
+    alike: Vec<AlikeSet>,
+}
+
+/// A stored label set with the same logits as another.
+#[derive(Debug, Clone)]
+struct AlikeSet {
+    target: Target,
+    temperature: f64,
+    /// The background's prior in the other label set minus that in this one.
+    shift: f64,
 }
 
 impl<'a> Rescorer<'a> {
@@ -47,10 +56,8 @@ impl<'a> Rescorer<'a> {
         set: &'a LabelSet,
         vectors: Option<Vec<LabelVector>>,
     ) -> Result<Self, StoreError> {
-        let hypotheses = store
-            .labels()
-            .find_hypotheses(&hypothesis::keys(kind, set))
-            .await?;
+        let keys = hypothesis::keys(kind, set);
+        let hypotheses = store.labels().find_hypotheses(&keys).await?;
         let mut alike = Vec::new();
         for row in store.labels().label_sets().await? {
             let other = match store.labels().label_set(row.id).await {
@@ -61,8 +68,11 @@ impl<'a> Rescorer<'a> {
             if other.has_same_logits(set) {
                 let label_set = row.id;
                 let priors = set.prior_for(kind).zip(other.prior_for(kind));
-                let shift = priors.map_or(0.0, |(prior, before)| prior - before);
-                alike.push((Target { model, label_set }, other.temperature, shift));
+                alike.push(AlikeSet {
+                    target: Target { model, label_set },
+                    temperature: other.temperature,
+                    shift: priors.map_or(0.0, |(prior, other)| prior - other),
+                });
             }
         }
         Ok(Self {
@@ -83,22 +93,21 @@ impl<'a> Rescorer<'a> {
     pub async fn evidence(
         &self,
         store: &Store,
-        texts: Vec<TextHash>,
+        mut texts: Vec<TextHash>,
     ) -> Result<HashMap<TextHash, Evidence>, StoreError> {
-        let found = self.zero_shot(store, texts.clone()).await?.into_iter();
+        let known = self.zero_shot(store, texts.clone()).await?.into_iter();
         let Some(fitted) = &self.set.fitted else {
-            return Ok(found.map(|(text, known)| (text, known.evidence)).collect());
+            return Ok(known.map(|(text, known)| (text, known.evidence)).collect());
         };
         let all: Vec<usize> = (0..self.set.labels.len()).collect();
         let corrected = |(text, known): (TextHash, TextEvidence)| {
             let vector = known.vector.as_ref();
             Some((text, known.evidence.fitted(fitted, &all, vector)?))
         };
-        let mut found: HashMap<TextHash, Evidence> = found.filter_map(corrected).collect();
-        let missing = texts.into_iter().filter(|text| !found.contains_key(text));
-        let of_scores = self.evidence_of_scores(store, missing.collect()).await?;
-        found.extend(of_scores);
-        Ok(found)
+        let mut evidence: HashMap<TextHash, Evidence> = known.filter_map(corrected).collect();
+        texts.retain(|text| !evidence.contains_key(text));
+        evidence.extend(self.evidence_of_scores(store, texts).await?);
+        Ok(evidence)
     }
 
     /// Returns the evidence that the stored scores of texts contain, with the fit applied if there is one.
@@ -107,26 +116,25 @@ impl<'a> Rescorer<'a> {
         store: &Store,
         mut texts: Vec<TextHash>,
     ) -> Result<HashMap<TextHash, Evidence>, StoreError> {
-        let mut found = HashMap::new();
-        let has_background = self.set.prior_for(self.kind).is_some();
-        for (target, temperature, shift) in &self.alike {
-            let scores = store.computed().text_scores(*target, &texts).await?;
+        let mut evidence = HashMap::new();
+        let (mode, has_background) = (self.set.mode, self.set.prior_for(self.kind).is_some());
+        for alike in &self.alike {
+            let scores = store.computed().text_scores(alike.target, &texts).await?;
+            let of_scores = |scores: Vec<f64>| {
+                // `db check` reports a row with a score too many or too few.
+                if scores.len() != self.set.labels.len() {
+                    return None;
+                }
+                let temperature = alike.temperature;
+                Evidence::of_scores(self.kind, mode, &scores, has_background, temperature)
+            };
             for (text, scores) in texts.iter().zip(scores) {
-                let of_scores = |scores: Vec<f64>| {
-                    // `db check` reports a row with a score too many or too few.
-                    if scores.len() != self.set.labels.len() {
-                        return None;
-                    }
-                    let mode = self.set.mode;
-                    let found =
-                        Evidence::of_scores(self.kind, mode, &scores, has_background, *temperature);
-                    Some(found?.shifted(*shift))
-                };
-                found.extend(scores.and_then(of_scores).map(|evidence| (*text, evidence)));
+                let stored = scores.and_then(of_scores);
+                evidence.extend(stored.map(|stored| (*text, stored.shifted(alike.shift))));
             }
-            texts.retain(|text| !found.contains_key(text));
+            texts.retain(|text| !evidence.contains_key(text));
         }
-        Ok(found)
+        Ok(evidence)
     }
 
     /// Returns each text's zero-shot logits and vector if all logits are stored or can be computed. No fit is applied.
@@ -141,31 +149,31 @@ impl<'a> Rescorer<'a> {
         // Crossposts have the same text.
         texts.sort_unstable();
         texts.dedup();
-        let mut found: HashMap<TextHash, Vec<PairLogits>> = HashMap::with_capacity(texts.len());
+        let mut logits: HashMap<TextHash, Vec<PairLogits>> = HashMap::with_capacity(texts.len());
         if let Some(vectors) = &self.vectors {
-            let logits = vector_logits(store, self.model, vectors, &texts).await?;
-            let whole = texts.iter().zip(logits);
-            found.extend(whole.filter_map(|(text, logits)| Some((*text, logits?))));
-            texts.retain(|text| !found.contains_key(text));
+            let of_vectors = vector_logits(store, self.model, vectors, &texts).await?;
+            let complete = texts.iter().zip(of_vectors);
+            logits.extend(complete.filter_map(|(text, logits)| Some((*text, logits?))));
+            texts.retain(|text| !logits.contains_key(text));
         }
         // A text without a stored vector may still have stored logits of pairs.
         if let Some(hypotheses) = &self.hypotheses
             && !texts.is_empty()
         {
-            let logits = stored_logits(store, self.model, hypotheses, &texts).await?;
-            let whole = texts.iter().zip(logits);
-            found.extend(whole.filter_map(|(text, logits)| {
-                let logits: Option<Vec<PairLogits>> = logits.into_iter().collect();
-                Some((*text, logits?))
+            let stored = stored_logits(store, self.model, hypotheses, &texts).await?;
+            let complete = texts.iter().zip(stored);
+            logits.extend(complete.filter_map(|(text, of_pairs)| {
+                let of_pairs: Option<Vec<PairLogits>> = of_pairs.into_iter().collect();
+                Some((*text, of_pairs?))
             }));
-            texts.retain(|text| !found.contains_key(text));
+            texts.retain(|text| !logits.contains_key(text));
         }
         let of_scores = match &self.set.fitted {
             None => self.evidence_of_scores(store, texts).await?,
             // These scores include the fit.
             Some(_) => HashMap::new(),
         };
-        let (texts, logits): (Vec<TextHash>, Vec<_>) = found.into_iter().unzip();
+        let (texts, logits): (Vec<TextHash>, Vec<_>) = logits.into_iter().unzip();
         let vectors = match self.kind {
             ModelKind::Embedding(_) => store.computed().text_vectors(self.model, &texts).await?,
             _ => vec![None; texts.len()],
@@ -239,15 +247,12 @@ pub async fn vector_logits(
     labels: &[LabelVector],
     texts: &[TextHash],
 ) -> Result<Vec<Option<Vec<PairLogits>>>, StoreError> {
-    let vectors = store
-        .computed()
-        .text_vectors(model, texts)
-        .await?
-        .into_iter();
+    let vectors = store.computed().text_vectors(model, texts).await?;
     let logits = |vector: TextVector| {
         let cosines = vector.cosines(labels)?;
         Some(cosines.into_iter().map(PairLogits::single).collect())
     };
+    let vectors = vectors.into_iter();
     Ok(vectors.map(|vector| vector.and_then(logits)).collect())
 }
 
@@ -262,13 +267,14 @@ pub async fn stored_logits(
     hypotheses: &[HypothesisId],
     texts: &[TextHash],
 ) -> Result<Vec<Vec<Option<PairLogits>>>, StoreError> {
-    let labels = store.computed().label_vectors(model, hypotheses).await?;
+    let computed = store.computed();
+    let labels = computed.label_vectors(model, hypotheses).await?;
     let (places, labels): (Vec<usize>, Vec<LabelVector>) = (0..)
         .zip(labels)
         .filter_map(|(place, label)| Some((place, label?)))
         .unzip();
     if labels.is_empty() {
-        return store.computed().pair_logits(model, hypotheses, texts).await;
+        return computed.pair_logits(model, hypotheses, texts).await;
     }
     let of_vectors = vector_logits(store, model, &labels, texts).await?;
     let without = texts.iter().zip(&of_vectors);
@@ -277,10 +283,7 @@ pub async fn stored_logits(
         .map(|(text, _)| *text)
         .collect();
     // A text without a stored vector may still have stored logits of pairs.
-    let of_pairs = store
-        .computed()
-        .pair_logits(model, hypotheses, &without)
-        .await?;
+    let of_pairs = computed.pair_logits(model, hypotheses, &without).await?;
     let mut of_pairs = of_pairs.into_iter();
     let logits = |of_vector: Option<Vec<PairLogits>>| match of_vector {
         Some(of_vector) => {

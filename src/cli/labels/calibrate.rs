@@ -234,10 +234,7 @@ impl Calibrate {
         let weight = |post: &Fullname| frame.as_ref().map_or(1.0, |frame| frame.weight(post));
         let gold = texts.into_iter().map(|text| GoldEvidence {
             weight: weight(&text.post),
-            text_hash: text.text_hash,
-            evidence: text.known.evidence,
-            right: text.right,
-            ties: text.ties,
+            ..text.gold
         });
         Ok((gold.collect(), frame))
     }
@@ -346,10 +343,10 @@ fn printout(set: &LabelSet, fitted: &Calibration, frame: Option<&Frame>) -> Prin
         None => QualitySample::Selected,
     });
     json["frame"] = json!(frame.and_then(Frame::size));
-    let scope = match frame.map(Frame::in_words) {
-        Some(words) => format!(
+    let scope = match frame {
+        Some(frame) => format!(
             "The posts were drawn at random, so the figures are estimates for {}. ",
-            words.strip_prefix(", of ").unwrap_or("all posts")
+            frame.in_words().unwrap_or_else(|| "all posts".to_owned())
         ),
         None => "The posts are not known to be drawn at random, so the figures, coverage included, are no estimates for \
                  all posts. "

@@ -11,8 +11,8 @@ use topicmill_review::evaluate::{ENOUGH_ANSWERS, RandomSample};
 /// Describes the frame, and says if the sample is hardly random.
 pub fn notes(sample: &RandomSample) -> String {
     let mut notes = Vec::new();
-    if let Some(frame) = sample.frame_in_words().strip_prefix(", of the ") {
-        notes.push(format!("The figures are estimates for the {frame}."));
+    if let Some(posts) = sample.frame_in_words() {
+        notes.push(format!("The figures are estimates for {posts}."));
     }
     if let Some(size) = sample.size()
         && size.waves > 1
@@ -30,7 +30,7 @@ pub fn notes(sample: &RandomSample) -> String {
 
 /// Adds a table of the labels' shares of all labelled posts: as assigned, and estimated from a random sample.
 pub fn add_shares(side: &Side, sample: Option<&RandomSample>, printout: &mut Printout) {
-    let random = sample.map_or(0, |sample| sample.held.posts.len());
+    let random = sample.map_or(0, |sample| sample.covered.posts.len());
     let shares = sample.and_then(|sample| Some((sample.size()?.posts, sample.shares(&side.set)?)));
     let Some((posts, shares)) = shares else {
         printout.add_note(&format!(

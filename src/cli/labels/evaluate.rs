@@ -149,7 +149,7 @@ impl Evaluate {
         }
         let all = join_gold(store, &labellings, &gold.posts).await?;
         all.check(&gold.posts)?;
-        let sample = for_estimates.map(|posts| all.restricted_to(&posts));
+        let sample = for_estimates.map(|posts| all.filtered(|post| posts.contains(post)));
         let sample = sample.filter(|sample| !sample.posts.is_empty());
         let mut used = sample.as_ref().unwrap_or(&all).posts.iter();
         let is_random = used.all(|post| drawn.contains(&post.id) && !post.id.is_comment());
@@ -237,7 +237,7 @@ impl Evaluate {
             _ => None,
         };
         let estimates = estimates.as_ref();
-        let used = estimates.map_or(gold.used(), |estimates| &estimates.held);
+        let used = estimates.map_or(gold.used(), |estimates| &estimates.covered);
         let mut printout = self.quality(side, gold, used, estimates);
         if gold.is_sample {
             add_shares(side, estimates, &mut printout);
@@ -295,8 +295,8 @@ impl Evaluate {
         }
         if !wrong.is_empty() {
             let rows = wrong.iter().map(|post| {
-                let (gold, label) = (or_none(Some(&post.gold)), or_none(post.label.as_deref()));
-                json!([post.id, gold, label, post.score, post.title])
+                let gold = or_none(Some(&post.gold));
+                json!([post.id, gold, post.label, post.score, post.title])
             });
             let table = output::table(["post", "gold", "label", "score", "title"], rows);
             printout.add("Wrong labels with the highest scores", table);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::figures::{estimate, share, slug};
 use crate::cli::output;
 use topicmill_core::LabelSet;
-use topicmill_review::calibrate::Proportion;
+use topicmill_review::evaluate::Proportion;
 use topicmill_review::evaluate::{Difference, Estimate, Evaluation};
 use topicmill_store::Table;
 

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::NONE;
 use crate::cli::output;
 use topicmill_core::LabelSet;
-use topicmill_review::calibrate::{Proportion, Quality};
-use topicmill_review::evaluate::{Estimate, LabelQuality};
+use topicmill_review::calibrate::Quality;
+use topicmill_review::evaluate::{Estimate, LabelQuality, Proportion};
 use topicmill_store::Table;
 
 /// Formats a p-value.

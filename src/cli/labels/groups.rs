@@ -10,8 +10,8 @@ use crate::cli::output::{self, counted};
 use topicmill_core::{LabelSet, ThingKind};
 use topicmill_review::change::SIGNIFICANCE;
 use topicmill_review::evaluate::{
-    Counted, ENOUGH_ANSWERS, GroupDifference, GroupShares, RandomSample, group_differences,
-    groups_of,
+    Counted, ENOUGH_ANSWERS, GroupDifference, GroupShare, GroupShares, RandomSample,
+    group_differences, groups_of,
 };
 use topicmill_store::{Grouping, Store};
 
@@ -66,8 +66,9 @@ pub async fn add_groups(
 fn group_json(set: &LabelSet, group: &GroupShares) -> Value {
     let labels = group.shares.iter().enumerate();
     let shares: Vec<Value> = labels
-        .map(|(label, (assigned, estimated))| {
-            json!({ "label": slug(set, label), "assigned": assigned, "estimated": estimated })
+        .map(|(label, share)| {
+            let label = slug(set, label);
+            json!({ "label": label, "assigned": share.assigned, "estimated": share.estimated })
         })
         .collect();
     json!({
@@ -86,7 +87,11 @@ fn difference_json(set: &LabelSet, groups: &[GroupShares], difference: &GroupDif
 /// Returns a row for each label that posts of a group have, or may have by the estimate.
 fn share_rows(set: &LabelSet, group: &GroupShares) -> Vec<Value> {
     let mut rows = Vec::new();
-    for (label, (assigned, estimated)) in group.shares.iter().enumerate() {
+    for (label, share) in group.shares.iter().enumerate() {
+        let GroupShare {
+            assigned,
+            estimated,
+        } = share;
         if *assigned == 0.0 && estimated.is_none_or(|share| share.value == Some(0.0)) {
             continue;
         }
@@ -127,7 +132,8 @@ fn add_differences(
     let rows = shown.into_iter().take(SHOWN).map(|pair| -> Value {
         let in_group = |group: &GroupShares| {
             let name = name(group);
-            match group.shares[pair.label].1.and_then(|share| share.value) {
+            let estimated = group.shares[pair.label].estimated;
+            match estimated.and_then(|share| share.value) {
                 Some(share) => format!("{name} {share:.3}"),
                 None => name.to_owned(),
             }

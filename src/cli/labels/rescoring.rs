@@ -88,7 +88,7 @@ impl<'a> Rescoring<'_, 'a> {
             join::gold_texts(self.store, rescorer.as_ref(), gold.posts, random).await?;
         let scored = joined.texts.len();
         if needs == NeededOutput::Vectors && matches!(self.folder.kind, ModelKind::Embedding(_)) {
-            joined.texts.retain(|text| text.known.vector.is_some());
+            joined.texts.retain(|text| text.vector.is_some());
         }
         let (unscored, without_vector) = (joined.unscored, scored - joined.texts.len());
         joined.unscored += without_vector;

@@ -31,7 +31,7 @@ impl NotCompared {
         match self {
             Self::TooShort => "no subreddit was read without gaps for two days",
             Self::NotCovered => "no subreddit was read without gaps in both periods",
-            Self::TooFewPosts => "a period has too few scored posts",
+            Self::TooFewPosts => "a period has too few scored texts",
         }
     }
 }
@@ -108,8 +108,8 @@ impl Groups {
     /// Returns true if a label has a share of any group.
     pub fn has_posts(&self, place: usize) -> bool {
         let mut shares = self.groups.iter().map(|group| group.shares[place]);
-        shares.any(|(assigned, estimated)| {
-            assigned > 0.0 || estimated.is_some_and(|one| one.value > Some(0.0))
+        shares.any(|share| {
+            share.assigned > 0.0 || share.estimated.is_some_and(|one| one.value > Some(0.0))
         })
     }
 }

@@ -97,7 +97,7 @@ async fn estimate(
         None => None,
     };
     Ok(build::Estimates {
-        sampled: sample.map_or(0, |sample| sample.held.posts.len()),
+        sampled: sample.map_or(0, |sample| sample.covered.posts.len()),
         quality: Some(quality),
         groups,
     })

@@ -4,9 +4,8 @@ use topicmill_core::{Label, LabelSet, Mode, table};
 
 use super::build::{Context, build};
 use super::*;
-use topicmill_review::calibrate::Proportion;
 use topicmill_review::coverage::Covered;
-use topicmill_review::evaluate::{Estimate, LabelShare, NO_LABEL};
+use topicmill_review::evaluate::{Estimate, LabelShare, NO_LABEL, Proportion};
 use topicmill_review::quality::{LeftOutAnswers, MeasuredQuality, QualitySample};
 use topicmill_store::{
     Gap, LabelSetId, ModelId, PeriodCell, PostOutcome, ReportCell, ReportSums, ScoreBin, TimeStep,

@@ -2,25 +2,24 @@
 //!
 //! A random sample represents the posts that were stored when it was drawn. Posts that were stored later form further
 //! *waves*. A wave is covered once it has about as many random answers as its size calls for; the estimate then weights
-//! each wave by its number of posts. Otherwise it speaks only of the covered waves. Posts whose text retention had deleted
-//! before the draw could not be drawn, so they are never covered.
+//! each wave by its number of posts. Otherwise it speaks only of the covered waves. Posts whose text retention had
+//! deleted before the draw could not be drawn, so they are never covered.
 
+mod draws;
+mod estimates;
 mod groups;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use chrono::TimeDelta;
 use serde::Serialize;
 
-pub use self::groups::{GroupDifference, GroupShares, group_differences};
+use self::draws::{a_second_after, cuts_of_imports, late_posts, latest_draw};
+pub(crate) use self::estimates::SampledPost;
+pub use self::estimates::{LabelShare, NO_LABEL};
+pub use self::groups::{GroupDifference, GroupShare, GroupShares, group_differences};
 use super::mix::{Mix, mixes};
-use super::strata::{Stratum, stratified_share};
-use super::{Estimate, EvaluatedPost, SampledPart, accuracy, estimate_shares};
-use crate::calibrate::Proportion;
-use crate::{as_f64, float};
-use topicmill_core::{
-    Fullname, GoldSource, LabelSet, SampleReason, TextHash, ThingKind, Timestamp, thousands,
-};
+use crate::{as_f64, float, floor};
+use topicmill_core::{Fullname, ThingKind, Timestamp, counted, thousands};
 use topicmill_store::{FrameCell, FrameQuery, Grouping, Store, StoreError, StoredGold, Target};
 
 /// With fewer random answers, intervals are so wide that no share of all posts or of a group is estimated. With as
@@ -37,6 +36,16 @@ pub enum Counted {
     All,
     /// The posts created from the first time until before the second. Answers about other posts do not count either.
     Created(Timestamp, Timestamp),
+}
+
+impl Counted {
+    /// Returns the period in which the posts were created; `None` if it is unlimited.
+    fn period(self) -> Option<(Timestamp, Timestamp)> {
+        match self {
+            Self::IfWaves | Self::All => None,
+            Self::Created(since, until) => Some((since, until)),
+        }
+    }
 }
 
 /// The posts that an estimate speaks of.
@@ -71,7 +80,8 @@ pub struct FrameSize {
     pub not_covered: u64,
     /// The posts among them whose text retention had deleted before the draw.
     pub without_text: u64,
-    /// The time until which the covered posts were stored; `None` if all posts are covered.
+    /// The time until which the covered posts were stored; `None` if no post was stored later, or if some covered posts
+    /// were.
     pub until: Option<Timestamp>,
     /// Number of random answers that would cover the others.
     pub answers_needed: usize,
@@ -92,49 +102,41 @@ impl Frame {
     ) -> Result<Self, StoreError> {
         let random = answers
             .iter()
-            .filter(|one| one.in_random_sample && one.is_of_present_text);
+            .filter(|gold| gold.in_random_sample && gold.is_of_present_text);
         let random: Vec<&StoredGold> = random.collect();
-        let is_counted = |one: &&&StoredGold| match counted {
-            Counted::IfWaves | Counted::All => true,
-            Counted::Created(since, until) => since <= one.created_at && one.created_at < until,
+        let period = counted.period();
+        let is_counted = |gold: &&&StoredGold| {
+            period.is_none_or(|(since, until)| since <= gold.created_at && gold.created_at < until)
         };
         let stored_at: HashMap<&Fullname, Timestamp> = random
             .iter()
             .filter(is_counted)
-            .map(|one| (&one.answer.fullname, one.collected_at))
+            .map(|gold| (&gold.answer.fullname, gold.collected_at))
             .collect();
+        let late = late_posts(store, target, &random).await?;
         let mut frame = Self {
+            counted,
             stored_at: sampled
                 .filter_map(|post| Some((post.clone(), *stored_at.get(post)?)))
                 .collect(),
-            cuts: imports(&random),
-            counted,
+            cuts: cuts_of_imports(&random),
             ..Self::default()
         };
-        let late = late_posts(store, target, &random).await?;
         frame.cuts.extend(late.iter().min());
         frame.cuts.sort_unstable();
         frame.cuts.dedup();
-        let drawn_at = |wave: usize| {
-            let answers = random
-                .iter()
-                .filter(|one| frame.wave(one.collected_at) == wave);
-            // The draw also passed posts that were answered before it began, so these answers do not show its time.
-            let times = answers.map(|one| {
-                let is_passed = one.answer.chosen != SampleReason::Random;
-                (is_passed, latest_draw(one))
-            });
-            times.min().map(|(_, time)| time)
+        let draw_of = |wave: usize| {
+            let answers = random.iter().copied();
+            latest_draw(answers.filter(|gold| frame.wave(gold.collected_at) == wave))
         };
-        frame.drawn = (0..=frame.cuts.len()).map(drawn_at).collect();
+        frame.drawn = (0..=frame.cuts.len()).map(draw_of).collect();
         let some_without_text = match frame.drawn.iter().flatten().min() {
             Some(first) => store.gold().is_text_deleted_before(*first).await?,
             None => false,
         };
         if counted != Counted::IfWaves || !frame.cuts.is_empty() || some_without_text {
-            frame.cells = frame
-                .count(store, (target, ThingKind::Post), None, None)
-                .await?;
+            let things = (target, ThingKind::Post);
+            frame.cells = frame.count(store, things, None, None).await?;
         }
         frame.cover(late.len());
         Ok(frame)
@@ -151,28 +153,22 @@ impl Frame {
         let waves = self.cuts.len() + 1;
         let sampled = self.sampled();
         let posts: Vec<u64> = (0..waves).map(|wave| self.posts_in(wave)).collect();
-        let most = (0..waves).max_by_key(|wave| sampled[*wave]).unwrap_or(0);
+        let largest = (0..waves).max_by_key(|wave| sampled[*wave]).unwrap_or(0);
         let wanted = |wave: usize| {
-            let proportional = share(posts[wave], posts[most]) * float(sampled[most]);
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "at most the number of answers times a ratio of posts, and limited"
-            )]
-            let answers = proportional.min(1e6).ceil() as usize;
-            answers.clamp(1, ENOUGH_ANSWERS)
+            let proportional = share(posts[wave], posts[largest]) * float(sampled[largest]);
+            floor(proportional.ceil()).clamp(1, ENOUGH_ANSWERS)
         };
-        self.covered = (0..waves)
-            .map(|wave| wave == most || posts[wave] == 0 || sampled[wave] >= wanted(wave))
-            .chain([false])
-            .collect();
-        let missing = (0..waves).filter(|wave| !self.covered[*wave]);
-        let missing: usize = missing.map(|wave| wanted(wave) - sampled[wave]).sum();
+        let is_covered =
+            |wave: usize| wave == largest || posts[wave] == 0 || sampled[wave] >= wanted(wave);
+        let uncovered = (0..waves).filter(|wave| !is_covered(*wave));
+        let missing: usize = uncovered.map(|wave| wanted(wave) - sampled[wave]).sum();
         // Posts that the review page draws in its order are covered once it has caught up.
         self.needed = if late > 0 { missing.min(late) } else { missing };
-        let per_answer = |wave: usize| share(posts[wave], 1) / float(sampled[wave]).max(1.0);
-        if posts[most] > 0 {
-            let relative = |wave: usize| per_answer(wave) / per_answer(most);
+        // Posts without text are never covered.
+        self.covered = (0..waves).map(is_covered).chain([false]).collect();
+        let per_answer = |wave: usize| as_f64(posts[wave]) / float(sampled[wave]).max(1.0);
+        if posts[largest] > 0 {
+            let relative = |wave: usize| per_answer(wave) / per_answer(largest);
             self.weights = (0..waves).map(relative).collect();
         }
     }
@@ -192,9 +188,7 @@ impl Frame {
 
     /// Returns the wave of a sampled post.
     fn wave_of(&self, post: &Fullname) -> Option<usize> {
-        self.stored_at
-            .get(post)
-            .map(|stored_at| self.wave(*stored_at))
+        Some(self.wave(*self.stored_at.get(post)?))
     }
 
     fn posts_in(&self, wave: usize) -> u64 {
@@ -205,6 +199,11 @@ impl Frame {
     /// Returns the covered waves.
     fn waves(&self) -> impl Iterator<Item = usize> {
         (0..self.covered.len()).filter(|wave| self.covered[*wave])
+    }
+
+    /// Returns the covered waves that have posts.
+    fn waves_with_posts(&self) -> impl Iterator<Item = usize> {
+        self.waves().filter(move |wave| self.posts_in(*wave) > 0)
     }
 
     /// Returns true if the estimate speaks of a sampled post's wave.
@@ -225,167 +224,52 @@ impl Frame {
         }
         let all: u64 = self.cells.iter().map(|cell| cell.posts).sum();
         let posts = self.waves().map(|wave| self.posts_in(wave)).sum();
-        let with_posts = self.waves().filter(|wave| self.posts_in(*wave) > 0);
         let first_missing = self.covered.iter().position(|covered| !covered);
+        let last_covered = self.waves_with_posts().max().unwrap_or(0);
+        let cut = first_missing.filter(|missing| last_covered < *missing);
         Some(FrameSize {
             posts,
-            waves: with_posts.count(),
+            waves: self.waves_with_posts().count(),
             not_covered: all - posts,
             without_text: self.posts_in(self.cuts.len() + 1),
-            until: first_missing.and_then(|wave| self.cuts.get(wave.checked_sub(1)?).copied()),
+            until: cut.and_then(|missing| self.cuts.get(missing - 1).copied()),
             answers_needed: self.needed,
         })
     }
 
-    /// Describes the frame, with a leading comma; empty if the estimate speaks of all posts.
-    pub fn in_words(&self) -> String {
-        let Some(size) = self.size().filter(|size| size.not_covered > 0) else {
-            return String::new();
-        };
+    /// Names the posts that the estimate speaks of, and the others; `None` if it speaks of all posts.
+    pub fn in_words(&self) -> Option<String> {
+        let size = self.size().filter(|size| size.not_covered > 0)?;
         let until = size.until.map_or_else(String::new, |until| {
-            format!(
-                " stored until {}",
-                until.as_datetime().format("%-d %B %Y, %H:%M UTC")
-            )
+            let until = until.as_datetime().format("%-d %B %Y, %H:%M UTC");
+            format!(" stored until {until}")
         });
-        let answers = match size.answers_needed {
-            0 => String::new(),
-            1 => "; 1 random answer would cover them".to_owned(),
-            n => format!("; {n} random answers would cover them"),
-        };
-        let later = match size.not_covered - size.without_text {
-            0 => None,
-            1 => Some(format!("1 later post is not covered{answers}")),
-            n => Some(format!(
-                "{} later posts are not covered{answers}",
-                thousands(n)
-            )),
-        };
-        let without_text = (size.without_text > 0).then(|| {
-            let posts = topicmill_core::counted(size.without_text, "post");
-            format!("{posts} had no text any more when the sample was drawn")
-        });
-        let left_out: Vec<String> = without_text.into_iter().chain(later).collect();
-        let left_out = left_out.join("; ");
-        format!(
-            ", of the {} posts{until} ({left_out})",
-            thousands(size.posts)
-        )
-    }
-
-    /// Estimates accuracy, and the precision of the assigned labels, of the sampled posts in the frame: of the sample
-    /// as it is or, if there are several waves, weighted by wave.
-    pub fn accuracy(
-        &self,
-        posts: &[&Fullname],
-        rows: &[EvaluatedPost],
-    ) -> (Proportion, Proportion) {
-        let (outcome, precision) = accuracy(rows);
-        if self.waves().filter(|wave| self.posts_in(*wave) > 0).count() < 2 {
-            return (outcome, precision);
+        let mut left_out = Vec::new();
+        if size.without_text > 0 {
+            let posts = counted(size.without_text, "post");
+            left_out.push(format!(
+                "{posts} had no text any more when the sample was drawn"
+            ));
         }
-        let with_wave = posts.iter().zip(rows);
-        let with_wave = with_wave.filter_map(|(post, row)| Some((self.wave_of(post)?, row)));
-        let all: Vec<(usize, &EvaluatedPost)> = with_wave.collect();
-        let mut labelled = all.clone();
-        labelled.retain(|(_, row)| row.given().is_some());
-        (
-            self.weighted_by_wave(outcome, &all, |_| true),
-            self.weighted_by_wave(precision, &labelled, |cell| cell.label.is_some()),
-        )
-    }
-
-    /// Weights the share of correct outcomes by wave. `plain` is the share in the sample as it is; `sample` contains each
-    /// row with its wave; `is_counted` selects the posts whose number is the weight of a wave.
-    fn weighted_by_wave(
-        &self,
-        plain: Proportion,
-        sample: &[(usize, &EvaluatedPost)],
-        is_counted: fn(&FrameCell) -> bool,
-    ) -> Proportion {
-        let bound = |counts_ties: bool| {
-            let stratum = |wave: usize| {
-                let rows = sample.iter().filter(|(of_row, _)| *of_row == wave);
-                let right = rows.clone();
-                let right = right.filter(|(_, row)| row.decided(counts_ties).is_right());
-                let right = right.count();
-                Stratum {
-                    weight: self.share_of(wave, is_counted),
-                    sampled: rows.count(),
-                    least: right,
-                    most: right,
-                    assumed: plain.share.unwrap_or(0.0),
-                }
-            };
-            let strata: Vec<Stratum> = self.waves().map(stratum).collect();
-            let estimate = stratified_share(&strata);
-            Proportion {
-                share: estimate.value,
-                share_if_right: None,
-                low: estimate.low,
-                high: estimate.high,
-                ..plain
+        let with_text = size.not_covered - size.without_text;
+        if with_text > 0 {
+            let thing = size.until.map_or("other post", |_| "later post");
+            let are = if with_text == 1 { "is" } else { "are" };
+            left_out.push(format!("{} {are} not covered", counted(with_text, thing)));
+            if size.answers_needed > 0 {
+                let answers = counted(size.answers_needed as u64, "random answer");
+                left_out.push(format!("{answers} would cover them"));
             }
-        };
-        bound(false).between(bound(true))
-    }
-
-    /// Returns a wave's share of the covered posts that `is_counted` selects.
-    fn share_of(&self, wave: usize, is_counted: impl Fn(&FrameCell) -> bool) -> f64 {
-        let count = |of: &dyn Fn(&FrameCell) -> bool| -> u64 {
-            let cells = self
-                .cells
-                .iter()
-                .filter(|cell| is_counted(cell) && of(cell));
-            cells.map(|cell| cell.posts).sum()
-        };
-        let covered = count(&|cell| self.covered[cell.wave]);
-        share(count(&|cell| cell.wave == wave), covered)
-    }
-
-    /// Returns the assigned share, among the covered posts, of each label and of no label, and the estimated share.
-    pub fn label_shares(
-        &self,
-        set: &LabelSet,
-        posts: &[&Fullname],
-        rows: &[EvaluatedPost],
-    ) -> Vec<(f64, Estimate)> {
-        let labels = set.labels.len();
-        let place = |cell: &FrameCell| {
-            let slug = cell.label.as_deref();
-            let place = set
-                .labels
-                .iter()
-                .position(|label| Some(label.slug.as_str()) == slug);
-            place.unwrap_or(labels)
-        };
-        let part = |wave: usize| {
-            let assigned = (0..=labels).map(|label| {
-                let is_label = |cell: &&FrameCell| cell.wave == wave && place(cell) == label;
-                let posts = self.cells.iter().filter(is_label).map(|cell| cell.posts);
-                share(posts.sum(), self.posts_in(wave))
-            });
-            let sample = posts.iter().zip(rows);
-            let sample = sample.filter(|(post, _)| self.wave_of(post) == Some(wave));
-            SampledPart {
-                share: self.share_of(wave, |_| true),
-                assigned: assigned.collect(),
-                rows: sample.map(|(_, row)| row).collect(),
-            }
-        };
-        let parts: Vec<SampledPart<'_>> = self.waves().map(part).collect();
-        let assigned = (0..=labels).map(|label| {
-            let parts = parts.iter();
-            parts.map(|part| part.share * part.assigned[label]).sum()
-        });
-        assigned.zip(estimate_shares(&parts)).collect()
+        }
+        let (posts, left_out) = (thousands(size.posts), left_out.join("; "));
+        Some(format!("the {posts} posts{until} ({left_out})"))
     }
 
     /// Tests whether the mix of the sampled posts is likely for a random sample of its waves.
     ///
     /// # Errors
     /// Returns [`StoreError`] if the database cannot be read.
-    pub async fn mixes(
+    pub(crate) async fn mixes(
         &self,
         store: &Store,
         target: Target,
@@ -412,10 +296,12 @@ impl Frame {
     ) -> Result<Vec<Mix>, StoreError> {
         let (answers, none) = (store.gold().answers().await?, std::iter::empty());
         let earlier = Self::find(store, target, &answers, none, Counted::IfWaves).await?;
-        let end = (first.as_datetime() + TimeDelta::seconds(1)).into();
+        let end = a_second_after(first);
         let mut cuts = earlier.cuts;
         cuts.retain(|cut| *cut < end);
         cuts.push(end);
+        // The posts that were stored after the draw are the last wave, which is not covered; nor are those without
+        // text.
         let waves = cuts.len();
         let mut frame = Self {
             drawn: vec![Some(first); waves + 1],
@@ -423,10 +309,8 @@ impl Frame {
             cuts,
             ..Self::default()
         };
-        let kind = ThingKind::Post;
-        let sample = frame
-            .count(store, (target, kind), None, Some(posts))
-            .await?;
+        let things = (target, ThingKind::Post);
+        let sample = frame.count(store, things, None, Some(posts)).await?;
         if sample.iter().any(|cell| cell.wave > waves) {
             // The sample was drawn before some of its texts were deleted.
             frame.drawn.fill(None);
@@ -445,10 +329,6 @@ impl Frame {
         by: Option<Grouping>,
         posts: Option<&[Fullname]>,
     ) -> Result<Vec<FrameCell>, StoreError> {
-        let period = match self.counted {
-            Counted::IfWaves | Counted::All => None,
-            Counted::Created(since, until) => Some((since, until)),
-        };
         let query = FrameQuery {
             kind,
             target,
@@ -456,75 +336,10 @@ impl Frame {
             drawn: &self.drawn,
             by,
             posts,
-            period,
+            period: self.counted.period(),
         };
         store.gold().frame(&query).await
     }
-}
-
-/// Returns the times that separate waves for samples that were imported: the first and the last answer of each session.
-/// A post that was stored after the first one was drawn only if a later file of the session contains posts like it.
-/// Answers more than a day apart are of different sessions.
-fn imports(drawn: &[&StoredGold]) -> Vec<Timestamp> {
-    let imported = drawn.iter().filter(|one| !is_of_page(one));
-    let mut times: Vec<(Timestamp, Timestamp)> = imported
-        .map(|one| (one.answer.answered_at, latest_draw(one)))
-        .collect();
-    times.sort_unstable();
-    let sessions = times.chunk_by(|(time, _), (next, _)| {
-        next.as_datetime() - time.as_datetime() <= TimeDelta::days(1)
-    });
-    // A post that was stored in the second of an answer may have been drawn.
-    let after = |time: Timestamp| (time.as_datetime() + TimeDelta::seconds(1)).into();
-    let ends = sessions.flat_map(|session| {
-        let first = session.iter().map(|(_, drawn)| *drawn).min();
-        [first, session.last().map(|(last, _)| *last)]
-    });
-    ends.flatten().map(after).collect()
-}
-
-/// Returns the time before which the post of an answer was drawn: when it was answered or, if the answer was imported
-/// later, when its text was deleted.
-fn latest_draw(one: &StoredGold) -> Timestamp {
-    let answered_at = one.answer.answered_at;
-    one.text_purged_at
-        .map_or(answered_at, |deleted| deleted.min(answered_at))
-}
-
-/// Returns true for an answer about a post that topicmill drew, in the order of text hashes, or that this draw passed.
-fn is_of_page(one: &StoredGold) -> bool {
-    one.answer.chosen != SampleReason::Random || one.answer.source != GoldSource::Import
-}
-
-/// Returns the storage times of posts that were stored after topicmill's draw had passed their hash. Other posts below
-/// the last hash are those that annotators skipped.
-async fn late_posts(
-    store: &Store,
-    target: Target,
-    drawn: &[&StoredGold],
-) -> Result<Vec<Timestamp>, StoreError> {
-    let by_page = drawn.iter().filter(|one| {
-        one.answer.chosen == SampleReason::Random && one.answer.source != GoldSource::Import
-    });
-    let mut passed: BTreeMap<TextHash, Timestamp> = BTreeMap::new();
-    for answer in by_page.map(|one| &one.answer) {
-        let Some(hash) = answer.text_hash else {
-            continue;
-        };
-        let last = passed.entry(hash).or_insert(answer.answered_at);
-        *last = (*last).max(answer.answered_at);
-    }
-    let Some((highest, _)) = passed.last_key_value() else {
-        return Ok(Vec::new());
-    };
-    let first = passed.values().min().copied().unwrap_or(Timestamp::EPOCH);
-    let undrawn = store.gold().undrawn_posts(target, highest, first).await?;
-    let is_late = |(hash, stored_at): &(TextHash, Timestamp)| {
-        let last = passed.range(*hash..).map(|(_, time)| time).max();
-        last.is_some_and(|last| stored_at > last)
-    };
-    let late = undrawn.into_iter().filter(is_late);
-    Ok(late.map(|(_, stored_at)| stored_at).collect())
 }
 
 fn share(part: u64, all: u64) -> f64 {
@@ -538,6 +353,7 @@ fn share(part: u64, all: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::evaluate::EvaluatedPost;
 
     fn at(day: i64) -> Timestamp {
         Timestamp::from_epoch_secs(day * 86_400).unwrap()
@@ -594,10 +410,11 @@ mod tests {
         };
         assert_eq!(size(&uncovered), expected);
         assert!(uncovered.contains(&post(0)) && !uncovered.contains(&post(122)));
-        assert!(uncovered.in_words().contains("6,704") && uncovered.in_words().contains("21"));
+        let words = uncovered.in_words().unwrap();
+        assert!(words.contains("6,704") && words.contains("21"), "{words}");
         let covered = frame(122, 24);
         assert_eq!((size(&covered).posts, size(&covered).waves), (8_018, 2));
-        assert!(covered.contains(&post(122)) && covered.in_words().is_empty());
+        assert!(covered.contains(&post(122)) && covered.in_words().is_none());
         // Many early answers do not ask for as many later ones.
         assert_eq!(size(&frame(1_000, 30)).not_covered, 0);
     }
@@ -607,17 +424,20 @@ mod tests {
         // All early posts are right and all later ones wrong. The later ones have twice as many answers per post.
         let frame = frame(100, 40);
         let posts: Vec<Fullname> = (0..140).map(post).collect();
-        let posts: Vec<&Fullname> = posts.iter().collect();
         let row = |id: usize| EvaluatedPost {
             right: vec![usize::from(id >= 100)],
             ties: Vec::new(),
             best: 0,
             score: 0.5,
             abstained: false,
-            weight: frame.weight(posts[id]),
+            weight: frame.weight(&posts[id]),
         };
         let rows: Vec<EvaluatedPost> = (0..140).map(row).collect();
-        let (outcome, precision) = frame.accuracy(&posts, &rows);
+        let pairs = posts.iter().zip(&rows);
+        let sample: Vec<_> = pairs
+            .map(|(fullname, row)| SampledPost { fullname, row })
+            .collect();
+        let (outcome, precision) = frame.accuracy(&sample);
         let close = |found: Option<f64>, expected: f64| (found.unwrap() - expected).abs() < 1e-12;
         assert!(close(outcome.share, 6_704.0 / 8_018.0), "{outcome:?}");
         assert!(outcome.low < 6_704.0 / 8_018.0 && 6_704.0 / 8_018.0 < outcome.high);

@@ -1,9 +1,9 @@
-//! Computes 95 % confidence intervals and significance tests. Results are deterministic, because random numbers come
-//! from a fixed seed.
+//! Computes bootstrap intervals, and the interval and the test of a difference between paired proportions. Results are
+//! deterministic, because random numbers come from a fixed seed.
 
 use super::Estimate;
-use crate::calibrate::Z95;
-use crate::float;
+use super::proportion::Z95;
+use crate::{float, floor};
 
 /// Number of bootstrap resamples (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, recommend 1,000).
 const RESAMPLES: usize = 1_000;
@@ -15,53 +15,47 @@ const MOST_DRAWS: usize = 100_000_000;
 /// An arbitrary seed, shared with `tools/evaluate_reference.py`.
 const SEED: u64 = 13;
 
-/// Returns the percentile bootstrap interval of a statistic, which is called with the positions of each resample: as
-/// many as in the sample from each of its strata. Resamples with an undefined statistic are ignored.
-pub(crate) fn resampled(
+/// Estimates a statistic with its percentile bootstrap interval. `statistic` is called with the positions of the sample
+/// and of each resample, which has as many posts from each of the `strata` as the sample; resamples for which it is
+/// undefined are ignored.
+pub(crate) fn bootstrap(
     strata: &[Vec<usize>],
     statistic: &dyn Fn(&[usize]) -> Option<f64>,
-) -> (f64, f64) {
-    let posts: usize = strata.iter().map(Vec::len).sum();
-    if posts == 0 {
-        return (0.0, 1.0);
-    }
+) -> Estimate {
+    let mut positions = strata.concat();
+    let Some(value) = statistic(&positions) else {
+        let (value, low, high) = (None, 0.0, 1.0);
+        return Estimate { value, low, high };
+    };
     let mut random = SplitMix(SEED);
-    let resamples = (MOST_DRAWS / posts).clamp(FEWEST, RESAMPLES);
-    let mut places = Vec::with_capacity(posts);
-    let mut values: Vec<f64> = (0..resamples)
-        .filter_map(|_| {
-            places.clear();
-            for stratum in strata {
-                places.extend(stratum.iter().map(|_| stratum[random.below(stratum.len())]));
-            }
-            statistic(&places)
-        })
-        .collect();
-    if values.is_empty() {
-        return (0.0, 1.0);
+    let resamples = (MOST_DRAWS / positions.len().max(1)).clamp(FEWEST, RESAMPLES);
+    let mut values: Vec<f64> = Vec::with_capacity(resamples);
+    for _ in 0..resamples {
+        positions.clear();
+        for stratum in strata {
+            positions.extend(stratum.iter().map(|_| stratum[random.below(stratum.len())]));
+        }
+        values.extend(statistic(&positions));
     }
     values.sort_by(f64::total_cmp);
-    (quantile(&values, 0.025), quantile(&values, 0.975))
+    Estimate {
+        value: Some(value),
+        low: quantile(&values, 0.025).unwrap_or(0.0),
+        high: quantile(&values, 0.975).unwrap_or(1.0),
+    }
 }
 
-/// Returns a quantile with linear interpolation, like NumPy.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let Some(last) = sorted.len().checked_sub(1) else {
-        return 0.0;
-    };
-    interpolated(sorted, share * float(last))
+/// Returns a quantile with linear interpolation, like NumPy; `None` without values.
+fn quantile(sorted: &[f64], level: f64) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    Some(interpolated(sorted, level * float(last)))
 }
 
-/// Returns the value at a place between two indices of a list, by linear interpolation.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "an index of the list"
-)]
-pub(super) fn interpolated(sorted: &[f64], place: f64) -> f64 {
-    let below = place.floor() as usize;
+/// Returns the value at a position between two indices of a list, by linear interpolation.
+pub(super) fn interpolated(sorted: &[f64], position: f64) -> f64 {
+    let below = floor(position);
     let above = (below + 1).min(sorted.len() - 1);
-    sorted[below] + (sorted[above] - sorted[below]) * (place - float(below))
+    sorted[below] + (sorted[above] - sorted[below]) * (position - float(below))
 }
 
 /// The `SplitMix64` generator (Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, 2014): short, and
@@ -91,7 +85,7 @@ pub(super) fn paired_difference(only_first: usize, only_second: usize, posts: us
         let (value, low, high) = (None, -1.0, 1.0);
         return Estimate { value, low, high };
     }
-    // One count is added to each side (Agresti and Min), so that the interval has a width even without differences.
+    // One count is added to each side, so that the interval has a width even without differences.
     let n = float(posts) + 2.0;
     let (a, b) = (
         (float(only_first) + 1.0) / n,

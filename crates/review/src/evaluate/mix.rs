@@ -5,19 +5,23 @@
 
 use std::collections::BTreeMap;
 
-use crate::as_f64;
+use crate::{as_f64, float};
 use topicmill_store::FrameCell;
 
 /// Number of simulated samples. The lowest p-value is one in this number plus one.
 const SAMPLES: usize = 9_999;
 /// Maximum number of simulated posts, so that a sample of many thousands takes seconds.
 const MOST_DRAWS: usize = 20_000_000;
-/// The fewest simulated samples, which still allow a p-value below [`UNLIKELY`].
-const FEWEST: usize = 3_999;
+/// The fewest simulated samples. Their lowest p-value, 1/5,000, is still [unlikely](Mix::is_unlikely).
+const FEWEST: usize = 4_999;
 /// An arbitrary seed: the same sample has the same p-value.
 const SEED: u64 = 13;
-/// A sample with a lower p-value is hardly random.
+/// A sample with a lower p-value, corrected for the number of properties, is hardly random.
 pub const UNLIKELY: f64 = 0.001;
+/// Number of tested properties.
+const PROPERTIES: usize = 4;
+/// Tolerance for the rounding of equal sums.
+const ROUNDING: f64 = 1e-9;
 
 /// The test of a property's mix.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,19 +33,20 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// Returns true if a random sample hardly has this mix, even as the least likely of its four (Bonferroni).
+    /// Returns true if a random sample hardly has this mix, even as the least likely of its mixes (Bonferroni).
     pub fn is_unlikely(&self) -> bool {
-        4.0 * self.p < UNLIKELY
+        float(PROPERTIES) * self.p < UNLIKELY
     }
 }
 
 /// Counts by wave and category: of all posts, and of the sample.
 type Counts<'a> = BTreeMap<(usize, Option<&'a str>), (u64, u64)>;
 
-/// Tests the mix of a sample, given the number of sampled posts in each wave. The groups are days.
+/// Tests the mix of a sample, given the number of sampled posts in each wave. `frame` counts all posts, and `sample`
+/// the sampled ones; their groups are days.
 pub fn mixes(frame: &[FrameCell], sample: &[FrameCell]) -> Vec<Mix> {
     type Category = fn(&FrameCell) -> Option<&str>;
-    let properties: [(&str, Category); 4] = [
+    let properties: [(&str, Category); PROPERTIES] = [
         ("subreddits", |cell| Some(&cell.subreddit)),
         ("topics", |cell| cell.topic.as_deref()),
         ("labels", |cell| cell.label.as_deref()),
@@ -78,6 +83,16 @@ impl Wave {
         let categories = &self.cumulative;
         categories[categories.partition_point(|(posts, _)| *posts <= post)].1
     }
+
+    /// Adds the counts by category of a random sample of the same size.
+    fn simulate(&self, random: &mut fastrand::Rng, counts: &mut [f64]) {
+        if self.posts == 0 {
+            return;
+        }
+        for _ in 0..self.sampled {
+            counts[self.category_of(random.u64(..self.posts))] += 1.0;
+        }
+    }
 }
 
 /// Returns the Monte Carlo p-value of the chi-square statistic.
@@ -85,48 +100,46 @@ fn p_value(counts: &Counts<'_>) -> f64 {
     let mut categories: Vec<Option<&str>> = counts.keys().map(|(_, category)| *category).collect();
     categories.sort_unstable();
     categories.dedup();
-    let zeros = vec![0.0; categories.len()];
-    let (mut expected, mut observed, mut simulated) = (zeros.clone(), zeros.clone(), zeros);
+    let place_of = |category| {
+        let place = categories.binary_search(category);
+        place.expect("a category from the counts")
+    };
     let mut waves: BTreeMap<usize, Wave> = BTreeMap::new();
     for ((wave, category), (posts, sampled)) in counts {
-        let place = categories.binary_search(category);
-        let place = place.expect("a category from the counts");
         let wave = waves.entry(*wave).or_default();
         wave.posts += posts;
         wave.sampled += sampled;
-        wave.cumulative.push((wave.posts, place));
+        wave.cumulative.push((wave.posts, place_of(category)));
+    }
+    let mut expected = vec![0.0; categories.len()];
+    let mut observed = expected.clone();
+    for ((wave, category), (posts, sampled)) in counts {
+        let (wave, place) = (&waves[wave], place_of(category));
+        expected[place] += as_f64(*posts) * as_f64(wave.sampled) / as_f64(wave.posts).max(1.0);
         observed[place] += as_f64(*sampled);
     }
-    for wave in waves.values() {
-        let mut before = 0;
-        for (posts, place) in &wave.cumulative {
-            let of_category = as_f64(posts - before);
-            expected[*place] += of_category * as_f64(wave.sampled) / as_f64(wave.posts).max(1.0);
-            before = *posts;
-        }
-    }
-    let chi_square = |observed: &[f64]| -> f64 {
-        let pairs = observed.iter().zip(&expected);
-        let pairs = pairs.filter(|(_, expected)| **expected > 0.0);
-        pairs
-            .map(|(observed, expected)| (observed - expected).powi(2) / expected)
-            .sum()
-    };
-    let found = chi_square(&observed);
+    let of_sample = chi_square(&observed, &expected);
     let draws: u64 = waves.values().map(|wave| wave.sampled).sum();
     let draws = usize::try_from(draws).unwrap_or(usize::MAX).max(1);
     let samples = (MOST_DRAWS / draws).clamp(FEWEST, SAMPLES);
     let mut random = fastrand::Rng::with_seed(SEED);
     let as_unlikely = (0..samples).filter(|_| {
-        simulated.fill(0.0);
-        for wave in waves.values().filter(|wave| wave.posts > 0) {
-            for _ in 0..wave.sampled {
-                simulated[wave.category_of(random.u64(..wave.posts))] += 1.0;
-            }
+        observed.fill(0.0);
+        for wave in waves.values() {
+            wave.simulate(&mut random, &mut observed);
         }
-        chi_square(&simulated) >= found - 1e-9
+        chi_square(&observed, &expected) >= of_sample - ROUNDING
     });
     as_f64(as_unlikely.count() as u64 + 1) / as_f64(samples as u64 + 1)
+}
+
+/// Returns the sum of the squared differences, each divided by the expected count.
+fn chi_square(observed: &[f64], expected: &[f64]) -> f64 {
+    let pairs = observed.iter().zip(expected);
+    let pairs = pairs.filter(|(_, expected)| **expected > 0.0);
+    pairs
+        .map(|(observed, expected)| (observed - expected).powi(2) / expected)
+        .sum()
 }
 
 #[cfg(test)]
@@ -143,6 +156,12 @@ mod tests {
             posts: *posts,
         };
         counts.iter().map(cell).collect()
+    }
+
+    #[test]
+    fn the_fewest_simulated_samples_can_reject_a_sample() {
+        let (property, p) = ("labels", 1.0 / float(FEWEST + 1));
+        assert!(Mix { property, p }.is_unlikely());
     }
 
     #[test]

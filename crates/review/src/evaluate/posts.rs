@@ -16,7 +16,7 @@ pub struct WrongPost {
     /// Gold labels of the post as written.
     pub gold: String,
     /// Slug of the assigned label.
-    pub label: Option<String>,
+    pub label: String,
     /// Score of the label.
     pub score: f64,
 }
@@ -43,7 +43,7 @@ pub struct DifferingPost {
 }
 
 /// The runs with the correct outcome for a post.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RightRun {
     /// Only the first.
@@ -56,56 +56,64 @@ pub enum RightRun {
     Neither,
 }
 
-impl JoinedGold {
-    /// Returns the slug of the label that a run assigned to a post; `None` for an abstention.
-    fn slug(&self, run: usize, set: &LabelSet, place: usize) -> Option<String> {
-        let given = self.rows[run][place].given()?;
-        Some(set.labels[given].slug.clone())
-    }
+/// Returns the slug of the label that a run assigned to a post; `None` for an abstention.
+fn assigned_slug(row: &EvaluatedPost, set: &LabelSet) -> Option<String> {
+    Some(set.labels[row.given()?].slug.clone())
+}
 
+impl JoinedGold {
     /// Returns up to `limit` posts that the first run labels wrongly, highest scores first.
     pub fn wrong_posts(&self, set: &LabelSet, limit: usize) -> Vec<WrongPost> {
-        let rows = self.rows[0].iter().zip(&self.posts).enumerate();
-        let wrong = rows.filter(|(_, (row, _))| row.given().is_some() && !row.is_right());
-        let mut wrong: Vec<WrongPost> = wrong
-            .map(|(place, (row, post))| WrongPost {
-                id: post.id.clone(),
-                title: post.title.clone(),
-                gold: post.gold.clone(),
-                label: self.slug(0, set, place),
-                score: row.score,
-            })
-            .collect();
+        let mut wrong = Vec::new();
+        for (post, row) in self.posts.iter().zip(&self.rows[0]) {
+            if let (Some(label), false) = (assigned_slug(row, set), row.is_right()) {
+                wrong.push(WrongPost {
+                    id: post.id.clone(),
+                    title: post.title.clone(),
+                    gold: post.gold.clone(),
+                    label,
+                    score: row.score,
+                });
+            }
+        }
         wrong.sort_by(|a, b| b.score.total_cmp(&a.score));
         wrong.truncate(limit);
         wrong
     }
 
-    /// Returns the posts that the two runs label differently, starting with those that only one labels correctly.
+    /// Returns the posts that the two runs label differently: those that only the first labels correctly, then those
+    /// that only the second does, then the others.
     pub fn differing_posts(&self, sets: [&LabelSet; 2]) -> Vec<DifferingPost> {
-        let differing = self.posts.iter().enumerate().filter_map(|(place, post)| {
-            let [a, b] = [0, 1].map(|run| self.slug(run, sets[run], place));
-            let rows = [0, 1].map(|run| &self.rows[run][place]);
-            (a != b).then(|| DifferingPost {
+        let rows = self.rows[0].iter().zip(&self.rows[1]);
+        let mut differing = Vec::new();
+        for (post, (first, second)) in self.posts.iter().zip(rows) {
+            let (a, b) = (
+                assigned_slug(first, sets[0]),
+                assigned_slug(second, sets[1]),
+            );
+            if a == b {
+                continue;
+            }
+            differing.push(DifferingPost {
                 id: post.id.clone(),
                 title: post.title.clone(),
                 gold: post.gold.clone(),
                 a,
                 b,
-                score_a: rows[0].score,
-                score_b: rows[1].score,
-                right: match rows.map(EvaluatedPost::is_right) {
-                    [true, true] => RightRun::Both,
-                    [true, false] => RightRun::First,
-                    [false, true] => RightRun::Second,
-                    [false, false] => RightRun::Neither,
+                score_a: first.score,
+                score_b: second.score,
+                right: match (first.is_right(), second.is_right()) {
+                    (true, true) => RightRun::Both,
+                    (true, false) => RightRun::First,
+                    (false, true) => RightRun::Second,
+                    (false, false) => RightRun::Neither,
                 },
-            })
-        });
-        let mut differing: Vec<DifferingPost> = differing.collect();
+            });
+        }
         differing.sort_by_key(|post| match post.right {
-            RightRun::Neither => RightRun::Both,
-            right => right,
+            RightRun::First => 0,
+            RightRun::Second => 1,
+            RightRun::Both | RightRun::Neither => 2,
         });
         differing
     }

@@ -1,34 +1,21 @@
-//! A random sample of answers, and what it says of all posts: the estimates that every view shows.
+//! Describes a random sample of answers, and estimates figures of all posts from it. All views show these estimates.
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Counted, ENOUGH_ANSWERS, Estimate, Frame, FrameSize, GroupShares, Mix, UNLIKELY};
-use crate::calibrate::Proportion;
+use super::frame::SampledPost;
+use super::{
+    Counted, ENOUGH_ANSWERS, Frame, FrameSize, GroupShares, LabelShare, Mix, Proportion, UNLIKELY,
+};
 use crate::join::JoinedGold;
 use topicmill_core::{Fullname, LabelSet, ThingKind, Timestamp};
 use topicmill_store::{Grouping, Store, StoreError, StoredGold, Target};
-
-/// The name of the outcome without a label, in figures.
-pub const NO_LABEL: &str = "(none of these)";
-
-/// The shares of a label in the posts of a frame.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct LabelShare {
-    /// Slug of the label, or [`NO_LABEL`].
-    pub label: String,
-    /// The assigned share: that of the posts with the label.
-    pub assigned: f64,
-    /// The estimated share: that of the posts whose right label it is.
-    pub estimated: Estimate,
-}
 
 /// A random sample, and the posts that it represents.
 #[derive(Debug)]
 pub struct RandomSample {
     frame: Frame,
     /// The sampled posts that the frame covers.
-    pub held: JoinedGold,
+    pub covered: JoinedGold,
     mixes: Vec<Mix>,
 }
 
@@ -47,18 +34,23 @@ impl RandomSample {
     ) -> Result<Self, StoreError> {
         let posts = drawn.posts.iter().map(|post| &post.id);
         let frame = Frame::find(store, target, answers, posts, counted).await?;
-        let mut held = drawn.filtered(|post| frame.contains(post));
-        for rows in &mut held.rows {
-            for (row, post) in rows.iter_mut().zip(&held.posts) {
+        let mut covered = drawn.filtered(|post| frame.contains(post));
+        for rows in &mut covered.rows {
+            for (row, post) in rows.iter_mut().zip(&covered.posts) {
                 row.weight = frame.weight(&post.id);
             }
         }
         let mut mixes = Vec::new();
         if counted == Counted::All {
-            let posts: Vec<Fullname> = held.posts.iter().map(|post| post.id.clone()).collect();
+            let posts = covered.posts.iter().map(|post| post.id.clone());
+            let posts: Vec<Fullname> = posts.collect();
             mixes = frame.mixes(store, target, &posts).await?;
         }
-        Ok(Self { frame, held, mixes })
+        Ok(Self {
+            frame,
+            covered,
+            mixes,
+        })
     }
 
     /// Returns the part of the sample that was created in a period, which is a random sample of the period.
@@ -73,11 +65,18 @@ impl RandomSample {
     ) -> Result<Self, StoreError> {
         let answers = store.gold().answers().await?;
         let counted = Counted::Created(since, until);
-        Self::find(store, target, &answers, &self.held, counted).await
+        Self::find(store, target, &answers, &self.covered, counted).await
     }
 
-    fn posts(&self) -> Vec<&Fullname> {
-        self.held.posts.iter().map(|post| &post.id).collect()
+    /// Returns the posts of the sample, each with its prediction in the first label run.
+    fn posts(&self) -> Vec<SampledPost<'_>> {
+        let posts = self.covered.posts.iter().zip(&self.covered.rows[0]);
+        posts
+            .map(|(post, row)| SampledPost {
+                fullname: &post.id,
+                row,
+            })
+            .collect()
     }
 
     /// Returns the size of the frame; `None` if it is all labelled posts, which were not counted.
@@ -87,28 +86,17 @@ impl RandomSample {
 
     /// Returns the share of posts whose label is right, and the share of labels that are.
     pub fn accuracy(&self) -> (Proportion, Proportion) {
-        self.frame.accuracy(&self.posts(), &self.held.rows[0])
+        self.frame.accuracy(&self.posts())
     }
 
     /// Returns the shares of each label and of no label; `None` with too few answers.
     pub fn shares(&self, set: &LabelSet) -> Option<Vec<LabelShare>> {
-        if self.held.posts.len() < ENOUGH_ANSWERS {
-            return None;
-        }
-        let shares = self
-            .frame
-            .label_shares(set, &self.posts(), &self.held.rows[0]);
-        let names = set.labels.iter().map(|label| label.slug.as_str());
-        let share = |(name, (assigned, estimated)): (&str, (f64, Estimate))| LabelShare {
-            label: name.to_owned(),
-            assigned,
-            estimated,
-        };
-        Some(names.chain([NO_LABEL]).zip(shares).map(share).collect())
+        let is_enough = self.covered.posts.len() >= ENOUGH_ANSWERS;
+        is_enough.then(|| self.frame.label_shares(set, &self.posts()))
     }
 
-    /// Describes the frame, with a leading comma; empty if it is all labelled posts.
-    pub fn frame_in_words(&self) -> String {
+    /// Names the posts of the frame, and those that it does not cover; `None` if it is all labelled posts.
+    pub fn frame_in_words(&self) -> Option<String> {
         self.frame.in_words()
     }
 
@@ -143,17 +131,15 @@ impl RandomSample {
 /// Returns [`StoreError`] if the database cannot be read.
 pub async fn groups_of(
     store: &Store,
-    of: (Target, &LabelSet),
+    labels: (Target, &LabelSet),
     (by, kind): (Grouping, ThingKind),
     sample: Option<&RandomSample>,
     counted: Counted,
 ) -> Result<Vec<GroupShares>, StoreError> {
-    let Some(RandomSample { frame, held, .. }) = sample else {
-        let frame = Frame::find(store, of.0, &[], std::iter::empty(), counted).await?;
-        return frame.groups(store, of, (by, kind), (&[], &[])).await;
-    };
-    let posts: Vec<Fullname> = held.posts.iter().map(|post| post.id.clone()).collect();
-    frame
-        .groups(store, of, (by, kind), (&posts, &held.rows[0]))
-        .await
+    if let Some(sample) = sample {
+        let posts = sample.posts();
+        return sample.frame.groups(store, labels, (by, kind), &posts).await;
+    }
+    let frame = Frame::find(store, labels.0, &[], std::iter::empty(), counted).await?;
+    frame.groups(store, labels, (by, kind), &[]).await
 }

@@ -110,17 +110,36 @@ fn figures_match_scikit_learn() {
         [found.differ, found.only_first, found.only_second],
         ["differ", "only_first", "only_second"].map(|what| number(&expected[what]))
     );
-    estimate_is(
-        &found.outcome,
-        &expected["outcome"],
-        "difference of outcomes",
-    );
-    estimate_is(
-        &found.macro_f1,
-        &expected["macro_f1"],
-        "difference of macro-F1",
-    );
+    estimate_is(&found.outcome, &expected["outcome"], "outcome");
+    estimate_is(&found.macro_f1, &expected["macro_f1"], "macro_f1");
     close(found.p, &expected["p"], "p");
+}
+
+fn bounds_are(found: &Proportion, expected: [f64; 2]) {
+    for (found, expected) in [found.low, found.high].into_iter().zip(expected) {
+        assert!((found - expected).abs() < 1e-4, "{found} is not {expected}");
+    }
+}
+
+#[test]
+fn proportions_have_wilson_intervals() {
+    let share = Proportion::new(8, 10);
+    assert_eq!(share.share, Some(0.8));
+    bounds_are(&share, [0.490_16, 0.943_32]);
+    bounds_are(&Proportion::new(10, 10), [0.722_47, 1.0]);
+    let none = Proportion::new(0, 0);
+    assert_eq!((none.share, none.low, none.high), (None, 0.0, 1.0));
+}
+
+#[test]
+fn weights_count_as_posts() {
+    let share = |rows: &[(bool, f64)]| Proportion::weighted(rows.iter().copied());
+    let weighted = share(&[(true, 2.0), (false, 1.0), (true, 1.0)]);
+    assert_eq!((weighted.of, weighted.all), (2, 3));
+    assert_eq!(weighted.share, Some(0.75));
+    // Wilson with p = 3/4 and n = (2 + 1 + 1)² / (2² + 1 + 1) = 8/3.
+    bounds_are(&weighted, [0.2385, 0.9664]);
+    assert_eq!(share(&[(true, 3.0), (false, 3.0)]), Proportion::new(1, 2));
 }
 
 fn row(right: &[usize], best: usize) -> EvaluatedPost {
@@ -138,10 +157,8 @@ fn row(right: &[usize], best: usize) -> EvaluatedPost {
 fn undefined_figures_are_none() {
     let nothing = evaluate(&[], 2);
     assert_eq!(nothing.outcome.share, None);
-    assert_eq!(
-        (nothing.macro_f1.value, nothing.calibration_error),
-        (None, None)
-    );
+    assert_eq!(nothing.macro_f1.value, None);
+    assert_eq!(nothing.calibration_error, None);
     // No in-scope posts, and no labels assigned.
     let silent = [0, 1].map(|best| EvaluatedPost {
         abstained: true,
@@ -149,10 +166,8 @@ fn undefined_figures_are_none() {
     });
     let silent = evaluate(&silent, 2);
     assert_eq!(silent.outcome.share, Some(1.0));
-    assert_eq!(
-        (silent.in_scope.share, silent.precision.share),
-        (None, None)
-    );
+    assert_eq!(silent.in_scope.share, None);
+    assert_eq!(silent.precision.share, None);
     assert_eq!(silent.labels[0].f1, None);
     assert_eq!(silent.macro_f1.value, None);
     assert!((difference((&[], 2), (&[], 2), 0).p - 1.0).abs() < 1e-12);
@@ -268,10 +283,8 @@ fn a_post_on_which_annotators_disagree_widens_the_bounds_and_stays_in_the_sample
     assert_eq!(bounds, [least.low, most.high].map(f64::to_bits));
     assert_eq!(json!(found.coverage).get("share_if_right"), None);
     let recall = found.labels[0].recall;
-    assert_eq!(
-        (recall.share, recall.share_if_right),
-        (Some(30.0 / 35.0), Some(50.0 / 55.0))
-    );
+    assert_eq!(recall.share, Some(30.0 / 35.0));
+    assert_eq!(recall.share_if_right, Some(50.0 / 55.0));
     // Of 25 undecided posts, label 0 or label 1 is right for each.
     let assigned = vec![50.0 / 85.0, 30.0 / 85.0, 5.0 / 85.0, 0.0];
     let shares = estimate_shares(&whole(assigned, &posts));
@@ -359,7 +372,7 @@ fn intervals_of_simulated_waves_and_disagreements_cover_the_truth() {
                 row.ties = vec![vec![1 - row.right[0]]];
             }
         }
-        let found = accuracy(&rows).0;
+        let found = accuracy(rows.iter()).0;
         let truth = f64::midpoint(0.65, 0.2);
         bounded += usize::from(found.low <= truth && truth <= found.high);
     }

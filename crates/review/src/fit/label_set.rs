@@ -1,15 +1,14 @@
-//! Fits a label set to posts with gold labels.
+//! Fits a label set to posts with gold labels, chooses its threshold, and measures it on held-out answers.
 
-use ndarray::ArrayView1;
 use serde::Serialize;
 
 use super::{Answer, Fit, FitError, Link, fit};
-use crate::calibrate::{GoldEvidence, Quality, Setting, fit_threshold, judge};
+use crate::calibrate::{FOLDS, GoldEvidence, Quality, Setting, fit_threshold, fold_of, judge};
 use crate::evaluate::{EvaluatedPost, LabelQuality, evaluate};
 use crate::join::GoldText;
 use crate::rescore::prediction;
-use topicmill_core::score::Evidence;
-use topicmill_core::score::{LabelOutcome, log_sum_exp};
+use crate::{float, floor};
+use topicmill_core::score::log_sum_exp;
 use topicmill_core::{FitTarget, Fitted, FittedClass, LabelSet, Mode, Provenance, TextVector};
 use topicmill_store::CrossFitted;
 
@@ -53,7 +52,7 @@ pub struct FittedSet {
     pub judged: usize,
     /// Quality of the zero-shot labels.
     pub before: Quality,
-    /// Cross-validated quality of the fitted labels.
+    /// Cross-validated quality of the fitted labels, whose threshold is chosen by cross-validation too.
     pub held_out: Quality,
     /// Cross-validated quality of each label, in the order of the label set.
     pub labels: Vec<FittedLabel>,
@@ -76,19 +75,18 @@ impl FittedSet {
 
     /// Returns a sentence about the threshold and its target, with a leading space; empty without a target.
     pub fn threshold_in_words(&self) -> String {
-        let threshold = self.set.threshold;
-        self.target()
-            .filter(|_| self.reaches)
-            .map_or_else(String::new, |target| {
+        match (self.set.threshold, self.target()) {
+            (threshold, Some(target)) if self.reaches => {
                 format!(" The threshold {threshold:.3} is chosen for {target}.")
-            })
+            }
+            _ => String::new(),
+        }
     }
 
     /// Returns the labels with too few answers to learn from.
     pub fn with_few_answers(&self) -> impl Iterator<Item = &FittedLabel> {
-        self.labels
-            .iter()
-            .filter(|label| label.answers < FEW_ANSWERS)
+        let labels = self.labels.iter();
+        labels.filter(|label| label.answers < FEW_ANSWERS)
     }
 
     /// Returns the labels that get less than half of their share in the held-out answers.
@@ -104,6 +102,9 @@ impl FittedSet {
     }
 }
 
+/// A row, and the setting under which it is judged.
+type JudgedRow<'r> = (&'r GoldEvidence, Setting);
+
 /// Fits a label set. `model` is the model's manifest hash. Quality is measured on random posts only. Without a target
 /// in `provenance`, the label set keeps its threshold; the counts in `provenance` are filled in.
 ///
@@ -115,198 +116,174 @@ pub fn fit_label_set(
     texts: &[GoldText],
     provenance: Provenance,
 ) -> Result<FittedSet, FitError> {
-    let (found, none_below) = fit_texts(base, texts)?;
-    let labels = base.labels.len();
+    let (fit, none_below) = fit_texts(base, texts)?;
     let held_out: Vec<GoldEvidence> = texts
         .iter()
-        .zip(found.held_out.rows())
-        .filter(|(text, _)| text.is_random)
-        .map(|(text, row)| held_out_scores(text, &row.to_vec(), labels))
+        .zip(fit.held_out.rows())
+        .map(|(text, logits)| held_out_evidence(text, &logits.to_vec(), base.labels.len()))
         .collect();
-    let before: Vec<GoldEvidence> = texts
-        .iter()
-        .filter(|text| text.is_random)
-        .map(|text| scores_of(text, text.known.evidence.clone()))
-        .collect();
-    let rows: Vec<&GoldEvidence> = held_out.iter().collect();
-    let threshold = match provenance.target {
-        None => Some(base.threshold),
-        Some(FitTarget::Precision(share)) => fit_threshold(&rows, (1.0, 0.0), share),
-        Some(FitTarget::Recall(share)) => threshold_for_recall(&rows, share),
+    let random = texts.iter().zip(&held_out);
+    let random = random.filter(|(text, _)| text.is_random);
+    let random: Vec<&GoldEvidence> = random.map(|(_, row)| row).collect();
+    let target = provenance.target;
+    let threshold = threshold_for(target, base, &random);
+    let is_none = |text: &&GoldText| text.gold.right.is_empty();
+    let none = texts.iter().filter(is_none).count();
+    let provenance = Provenance {
+        answers: texts.len() as u64,
+        none: none as u64,
+        ..provenance
     };
-    let none = texts.iter().filter(|text| text.right.is_empty()).count();
     let set = LabelSet {
         temperature: 1.0,
         threshold: threshold.unwrap_or(base.threshold),
-        fitted: Some(corrections(
-            base,
-            model,
-            &found,
-            none_below,
-            Provenance {
-                answers: texts.len() as u64,
-                none: none as u64,
-                ..provenance
-            },
-        )),
+        fitted: Some(corrections(base, model, &fit, none_below, provenance)),
         ..base.clone()
     };
-    let setting = |temperature, threshold| Setting {
-        temperature,
-        threshold,
+    // A row is judged at a threshold that other rows choose, because at their own, rows always reach the target.
+    let setting_of_fold = |fold: usize| {
+        let mut others = random.clone();
+        others.retain(|row| fold_of(&row.text_hash) != fold);
+        Setting {
+            threshold: threshold_for(target, base, &others).unwrap_or(set.threshold),
+            ..Setting::UNCHANGED
+        }
+    };
+    let settings: Vec<Setting> = (0..FOLDS).map(setting_of_fold).collect();
+    let setting = |row: &GoldEvidence| settings[fold_of(&row.text_hash)];
+    let judged: Vec<JudgedRow<'_>> = random.iter().map(|row| (*row, setting(row))).collect();
+    let before = texts.iter().filter(|text| text.is_random);
+    let before_fit = Setting {
+        temperature: base.temperature,
+        threshold: base.threshold,
         shift: 0.0,
     };
-    let judge_all = |rows: &[GoldEvidence], setting| judge(rows.iter().map(|row| (row, setting)));
     Ok(FittedSet {
         answers: texts.len(),
         none,
-        judged: held_out.len(),
-        before: judge_all(&before, setting(base.temperature, base.threshold)),
-        held_out: judge_all(&held_out, setting(1.0, set.threshold)),
-        labels: label_figures(&set, texts, &held_out),
-        scale: found.scale,
-        strength: found.strength,
-        gain: found.gain(),
+        judged: judged.len(),
+        before: judge(before.map(|text| (&text.gold, before_fit))),
+        held_out: judge(judged.iter().copied()),
+        labels: label_figures(&set, texts, &judged),
+        scale: fit.scale,
+        strength: fit.strength,
+        gain: fit.gain,
         reaches: threshold.is_some(),
-        crossed: cross_fitted(&set, texts, &found),
+        crossed: texts
+            .iter()
+            .zip(&held_out)
+            .map(|(text, row)| cross_fitted(&set, text, (row, setting(row))))
+            .collect(),
         set,
     })
 }
 
-/// Returns the figures of each label. `held_out` contains the texts that quality is measured on.
-fn label_figures(
-    set: &LabelSet,
-    texts: &[GoldText],
-    held_out: &[GoldEvidence],
-) -> Vec<FittedLabel> {
-    let post = |row: &GoldEvidence| {
-        let scores = row.evidence.scores(1.0, set.threshold);
-        EvaluatedPost {
-            right: row.right.clone(),
-            ties: row.ties.clone(),
-            best: scores.best,
-            score: scores.scores[scores.best],
-            abstained: scores.is_abstention(),
-            weight: row.weight,
-        }
-    };
-    let posts: Vec<EvaluatedPost> = held_out.iter().map(post).collect();
-    let labels = evaluate(&posts, set.labels.len()).labels;
-    let figures = |(place, quality): (usize, LabelQuality)| FittedLabel {
-        slug: set.labels[place].slug.clone(),
-        answers: texts
-            .iter()
-            .filter(|text| text.answers().any(|answer| answer.contains(&place)))
-            .count(),
-        gold: quality.support(),
-        given: quality.given(),
-        quality,
-    };
-    labels.into_iter().enumerate().map(figures).collect()
+/// Returns the threshold for a target that rows choose, or the label set's without a target. `None` if no threshold
+/// reaches the target.
+fn threshold_for(
+    target: Option<FitTarget>,
+    base: &LabelSet,
+    rows: &[&GoldEvidence],
+) -> Option<f64> {
+    match target {
+        None => Some(base.threshold),
+        Some(FitTarget::Precision(share)) => fit_threshold(rows, Setting::UNCHANGED, share),
+        Some(FitTarget::Recall(share)) => threshold_for_recall(rows, share),
+    }
 }
 
-/// Returns the label of each text by a fit without it. Unlike the fitted labels, these can be compared with the
-/// answers.
-fn cross_fitted(set: &LabelSet, texts: &[GoldText], found: &Fit) -> Vec<CrossFitted> {
-    let label = |(text, row): (&GoldText, ArrayView1<'_, f64>)| {
-        let held_out = held_out_scores(text, &row.to_vec(), set.labels.len());
-        CrossFitted {
-            fullname: text.post.clone(),
-            text_hash: text.text_hash,
-            prediction: prediction(set, &held_out.evidence.scores(1.0, set.threshold)),
-        }
-    };
-    texts.iter().zip(found.held_out.rows()).map(label).collect()
+/// Returns the figures of each label on the rows that quality is measured on.
+fn label_figures(set: &LabelSet, texts: &[GoldText], rows: &[JudgedRow<'_>]) -> Vec<FittedLabel> {
+    let posts = rows.iter().map(|(row, setting)| row.evaluated(*setting));
+    let posts: Vec<EvaluatedPost> = posts.collect();
+    let qualities = evaluate(&posts, set.labels.len()).labels;
+    let labels = set.labels.iter().zip(qualities).enumerate();
+    labels
+        .map(|(position, (label, quality))| FittedLabel {
+            slug: label.slug.clone(),
+            answers: texts
+                .iter()
+                .filter(|text| text.gold.answers().any(|answer| answer.contains(&position)))
+                .count(),
+            gold: quality.support(),
+            given: quality.given(),
+            quality,
+        })
+        .collect()
+}
+
+/// Returns the label of a text by a fit without it. Unlike the fitted label, it can be compared with the answer.
+fn cross_fitted(set: &LabelSet, text: &GoldText, (row, setting): JudgedRow<'_>) -> CrossFitted {
+    let scores = row.evidence.scores(setting.temperature, setting.threshold);
+    CrossFitted {
+        fullname: text.post.clone(),
+        text_hash: row.text_hash,
+        prediction: prediction(set, &scores),
+    }
 }
 
 /// Fits parameters to texts. Also returns the logit of "none of these" below the labels', if the label set has no
 /// background.
 fn fit_texts(base: &LabelSet, texts: &[GoldText]) -> Result<(Fit, Option<f64>), FitError> {
     let first = texts.first().ok_or(FitError::TooFew(0))?;
-    let link = if first.known.evidence.is_softmax() {
+    let link = if first.gold.evidence.is_softmax() {
         Link::Softmax
     } else {
         Link::Sigmoid
     };
-    let open = link == Link::Softmax && first.known.evidence.logits().1.is_none();
-    let none_below = open.then_some(NONE_BELOW);
-    let answers = texts
+    // A softmax without a background has no class for "none of these".
+    let lacks_none = link == Link::Softmax && first.gold.evidence.logits().1.is_none();
+    let none_below = lacks_none.then_some(NONE_BELOW);
+    let answers: Vec<Answer> = texts
         .iter()
-        .map(|text| answer(text, base.temperature, none_below));
-    let answers: Vec<Answer> = answers.collect();
+        .map(|text| answer(text, base.temperature, none_below))
+        .collect();
     Ok((fit(&answers, link)?, none_below))
 }
 
 /// Returns the largest threshold with at least this recall; `None` if no threshold reaches it.
 fn threshold_for_recall(rows: &[&GoldEvidence], share: f64) -> Option<f64> {
-    let mut scores: Vec<f64> = rows
-        .iter()
-        .filter(|row| row.is_in_scope())
-        .map(|row| {
-            let scores = row.evidence.scores(1.0, 0.0);
-            let is_found = scores.outcome != LabelOutcome::Other
-                && row.answers().all(|answer| answer.contains(&scores.best));
-            if is_found {
-                scores.scores[scores.best]
-            } else {
-                -1.0
-            }
-        })
-        .collect();
-    scores.sort_by(|a, b| b.total_cmp(a));
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a fraction of the row count"
-    )]
-    let needed = (share * scores.len() as f64).ceil() as usize;
-    let lowest = *scores.get(needed.max(1) - 1)?;
+    let in_scope = rows.iter().filter(|row| row.is_in_scope());
+    // A row with a wrong best label is not found at any threshold.
+    let score = |row: &&GoldEvidence| {
+        let post = row.evaluated(Setting::UNCHANGED);
+        (post.is_labelled() && post.is_right()).then_some(post.score)
+    };
+    let mut scores: Vec<Option<f64>> = in_scope.map(score).collect();
+    scores.sort_by(|a, b| b.unwrap_or(-1.0).total_cmp(&a.unwrap_or(-1.0)));
+    let needed = floor((share * float(scores.len())).ceil());
+    let lowest = (*scores.get(needed.max(1) - 1)?)?;
     // Round down, so that the row itself still gets its label.
-    (lowest >= 0.0).then(|| (lowest * 1e4).floor() / 1e4)
+    Some((lowest * 1e4).floor() / 1e4)
 }
 
+/// Converts a text to an answer with logits at the label set's temperature.
 fn answer(text: &GoldText, temperature: f64, none_below: Option<f64>) -> Answer {
-    let (labels, other) = text.known.evidence.logits();
+    let gold = &text.gold;
+    let (labels, other) = gold.evidence.logits();
     let none =
         other.or_else(|| Some(none_below? * temperature + log_sum_exp(labels.iter().copied())));
-    let logits = labels
-        .iter()
-        .copied()
-        .chain(none)
-        .map(|logit| logit / temperature);
+    let logits = labels.iter().copied().chain(none);
     let share = |is_named: &dyn Fn(&Vec<usize>) -> bool| {
-        let named = text.answers().filter(|answer| is_named(answer)).count();
-        named as f64 / text.answers().count() as f64
+        let named = gold.answers().filter(|answer| is_named(answer)).count();
+        float(named) / float(gold.answers().count())
     };
     let right = (0..labels.len()).map(|label| share(&|answer| answer.contains(&label)));
     Answer {
-        text_hash: text.text_hash,
-        logits: logits.collect(),
-        vector: text
-            .known
-            .vector
-            .as_ref()
-            .map_or_else(Vec::new, TextVector::numbers),
+        text_hash: gold.text_hash,
+        logits: logits.map(|logit| logit / temperature).collect(),
+        vector: (text.vector.as_ref()).map_or_else(Vec::new, TextVector::numbers),
         right: right.chain(none.map(|_| share(&Vec::is_empty))).collect(),
     }
 }
 
-fn held_out_scores(text: &GoldText, row: &[f64], labels: usize) -> GoldEvidence {
-    let (of_labels, none) = row.split_at(labels);
-    let evidence = text
-        .known
-        .evidence
-        .with_logits(of_labels.to_vec(), none.first().copied());
-    scores_of(text, evidence)
-}
-
-fn scores_of(text: &GoldText, evidence: Evidence) -> GoldEvidence {
+/// Returns a text's evidence from the logits of a fit without it.
+fn held_out_evidence(text: &GoldText, logits: &[f64], labels: usize) -> GoldEvidence {
+    let (of_labels, none) = logits.split_at(labels);
+    let evidence = &text.gold.evidence;
     GoldEvidence {
-        text_hash: text.text_hash,
-        evidence,
-        right: text.right.clone(),
-        ties: text.ties.clone(),
-        weight: 1.0,
+        evidence: evidence.with_logits(of_labels.to_vec(), none.first().copied()),
+        ..text.gold.clone()
     }
 }
 
@@ -320,15 +297,13 @@ fn corrections(
 ) -> Fitted {
     let parameters = &fit.parameters;
     #[expect(clippy::cast_possible_truncation, reason = "as exact as the vectors")]
-    let class = |class: usize| FittedClass {
-        scale: parameters.scale[class] / base.temperature,
-        bias: parameters.bias[class],
-        weights: parameters
-            .weights
-            .row(class)
-            .iter()
-            .map(|weight| *weight as f32)
-            .collect(),
+    let class = |class: usize| {
+        let weights = parameters.weights.row(class);
+        FittedClass {
+            scale: parameters.scale[class] / base.temperature,
+            bias: parameters.bias[class],
+            weights: weights.iter().map(|weight| *weight as f32).collect(),
+        }
     };
     let labels = base.labels.len();
     Fitted {

@@ -11,22 +11,22 @@ const SUFFICIENT: f64 = 1e-4;
 /// Maximum number of halvings of a step; a function that has still not decreased is flat to the last digit.
 const MOST_HALVINGS: usize = 40;
 
-/// Returns a point near the minimum. No component of the gradient there is larger than `tolerance`, unless the limit on
-/// steps or halvings is reached first.
+/// Moves a point to the minimum of a function. No component of the gradient there is larger than `tolerance`, unless
+/// the function is flat to the last digit. Returns false if the limit on steps is reached first.
 ///
 /// `function` returns the value at a point and writes the gradient into its second argument.
-pub fn minimise(
-    start: Vec<f64>,
+pub(super) fn minimise(
+    point: &mut [f64],
     tolerance: f64,
     function: impl Fn(&[f64], &mut [f64]) -> f64,
-) -> Vec<f64> {
-    let mut point = start;
+) -> bool {
+    let mut moved = point.to_vec();
     let mut gradient = vec![0.0; point.len()];
-    let mut value = function(&point, &mut gradient);
+    let mut value = function(point, &mut gradient);
     let mut memory: VecDeque<(Vec<f64>, Vec<f64>)> = VecDeque::with_capacity(MEMORY);
     for _ in 0..MOST_STEPS {
         if gradient.iter().all(|slope| slope.abs() <= tolerance) {
-            break;
+            return true;
         }
         let direction = direction(&gradient, &memory);
         let slope = dot(&gradient, &direction);
@@ -36,11 +36,10 @@ pub fn minimise(
         } else {
             1.0
         };
-        let mut moved = point.clone();
         let mut new_gradient = vec![0.0; point.len()];
         let mut halvings = 0;
         let new_value = loop {
-            for ((moved, x), d) in moved.iter_mut().zip(&point).zip(&direction) {
+            for ((moved, x), d) in moved.iter_mut().zip(&*point).zip(&direction) {
                 *moved = x + step * d;
             }
             let new_value = function(&moved, &mut new_gradient);
@@ -49,30 +48,22 @@ pub fn minimise(
             }
             halvings += 1;
             if halvings == MOST_HALVINGS {
-                return point;
+                return true;
             }
             step /= 2.0;
         };
-        let by: Vec<f64> = moved
-            .iter()
-            .zip(&point)
-            .map(|(new, old)| new - old)
-            .collect();
-        let bends: Vec<f64> = new_gradient
-            .iter()
-            .zip(&gradient)
-            .map(|(new, old)| new - old)
-            .collect();
+        let (moves, bends) = (minus(&moved, point), minus(&new_gradient, &gradient));
         // Rounding may leave a pair without curvature, and such a pair would make the direction point uphill.
-        if dot(&by, &bends) > f64::EPSILON * dot(&bends, &bends) {
+        if dot(&moves, &bends) > f64::EPSILON * dot(&bends, &bends) {
             if memory.len() == MEMORY {
                 memory.pop_front();
             }
-            memory.push_back((by, bends));
+            memory.push_back((moves, bends));
         }
-        (point, gradient, value) = (moved, new_gradient, new_value);
+        point.copy_from_slice(&moved);
+        (gradient, value) = (new_gradient, new_value);
     }
-    point
+    false
 }
 
 /// Returns the direction of the next step: minus the gradient, times the approximated inverse of the curvature.
@@ -101,6 +92,10 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
+fn minus(a: &[f64], b: &[f64]) -> Vec<f64> {
+    a.iter().zip(b).map(|(a, b)| a - b).collect()
+}
+
 /// Adds `factor` times `b` to `a`.
 fn add(a: &mut [f64], factor: f64, b: &[f64]) {
     a.iter_mut().zip(b).for_each(|(a, b)| *a += factor * b);
@@ -114,7 +109,8 @@ mod tests {
     fn the_minimum_of_a_narrow_valley_is_found() {
         // A quadratic function whose curvatures differ by a factor of 10,000, with its minimum at 1, 2, 3, 4.
         let curvatures = [1.0, 20.0, 500.0, 10_000.0];
-        let found = minimise(vec![-7.0; 4], 1e-9, |x, gradient| {
+        let mut point = [-7.0; 4];
+        let is_converged = minimise(&mut point, 1e-9, |x, gradient| {
             let mut value = 0.0;
             for ((n, x), curvature) in (1..).zip(x).zip(curvatures) {
                 let away = x - f64::from(n);
@@ -123,7 +119,8 @@ mod tests {
             }
             value
         });
-        for (n, x) in (1..).zip(found) {
+        assert!(is_converged);
+        for (n, x) in (1..).zip(point) {
             assert!((x - f64::from(n)).abs() < 1e-8, "{n}: {x}");
         }
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::compare::kappa;
-use crate::evaluate::intervals::resampled;
+use crate::evaluate::intervals::bootstrap;
 use crate::float;
 use topicmill_core::Fullname;
 use topicmill_store::StoredGold;
@@ -37,7 +37,7 @@ pub struct Alpha {
     pub posts: usize,
 }
 
-/// Labels of a post by annotator.
+/// The answers about a post: annotators and labels.
 type Answers<'a> = Vec<(&'a str, Option<&'a str>)>;
 
 /// Groups answers by post. Answers about an earlier version of a post's text are ignored.
@@ -54,49 +54,53 @@ fn by_post(answers: &[StoredGold]) -> Vec<Answers<'_>> {
 /// resampled posts.
 pub fn alpha(answers: &[StoredGold]) -> Option<Alpha> {
     let mut posts = by_post(answers);
-    posts.retain(|labels| labels.len() > 1);
-    let of = |places: &[usize]| {
-        let (mut totals, mut all) = (BTreeMap::<Option<&str>, f64>::new(), 0.0);
-        // The number of disagreeing pairs of a post is divided by the number of possible partners of an answer.
-        let mut disagreements = 0.0;
-        for labels in places.iter().map(|place| &posts[*place]) {
-            let partners = float(labels.len() - 1);
-            for (_, label) in labels {
-                *totals.entry(*label).or_default() += 1.0;
-                all += 1.0;
-                let others = labels.iter().filter(|(_, other)| other != label);
-                disagreements += float(others.count()) / partners;
-            }
-        }
-        let same: f64 = totals.values().map(|total| total * total).sum();
-        let by_chance = (all * all - same) / (all - 1.0);
-        (by_chance > 0.0).then(|| 1.0 - disagreements / by_chance)
-    };
+    posts.retain(|answers| answers.len() > 1);
     let all: Vec<usize> = (0..posts.len()).collect();
-    let value = of(&all)?;
-    let (low, high) = resampled(&[all], &of);
-    let posts = posts.len();
+    let alpha = bootstrap(&[all], &|positions| {
+        krippendorff(positions.iter().map(|position| &posts[*position]))
+    });
     Some(Alpha {
-        value,
-        low,
-        high,
-        posts,
+        value: alpha.value?,
+        low: alpha.low,
+        high: alpha.high,
+        posts: posts.len(),
     })
+}
+
+/// Returns alpha for posts with two or more answers: one minus the ratio of the observed to the expected number of
+/// disagreeing pairs. `None` if no disagreement is expected.
+fn krippendorff<'p>(posts: impl Iterator<Item = &'p Answers<'p>>) -> Option<f64> {
+    let (mut counts, mut all) = (BTreeMap::<Option<&str>, f64>::new(), 0.0);
+    let mut observed = 0.0;
+    for answers in posts {
+        // Each answer counts once, however many partners it has in the post.
+        let partners = float(answers.len() - 1);
+        for (_, label) in answers {
+            *counts.entry(*label).or_default() += 1.0;
+            all += 1.0;
+            let disagreeing = answers.iter().filter(|(_, other)| other != label);
+            observed += float(disagreeing.count()) / partners;
+        }
+    }
+    let squares: f64 = counts.values().map(|count| count * count).sum();
+    let expected = (all * all - squares) / (all - 1.0);
+    (expected > 0.0).then(|| 1.0 - observed / expected)
 }
 
 /// Returns the agreement between each pair of annotators with a common post, with the pairs with the most posts first.
 /// Answers about an earlier version of a post's text are ignored.
 pub fn agreement(answers: &[StoredGold]) -> Vec<PairAgreement> {
     let mut pairs: BTreeMap<[&str; 2], Vec<[Option<&str>; 2]>> = BTreeMap::new();
-    for mut labels in by_post(answers) {
-        labels.sort_unstable();
-        for (place, (a, of_a)) in labels.iter().enumerate() {
-            for (b, of_b) in &labels[place + 1..] {
-                pairs.entry([a, b]).or_default().push([*of_a, *of_b]);
+    for mut answers in by_post(answers) {
+        answers.sort_unstable();
+        for (position, (a, label_of_a)) in answers.iter().enumerate() {
+            for (b, label_of_b) in &answers[position + 1..] {
+                let labels = pairs.entry([a, b]).or_default();
+                labels.push([*label_of_a, *label_of_b]);
             }
         }
     }
-    let mut found: Vec<PairAgreement> = pairs
+    let mut agreements: Vec<PairAgreement> = pairs
         .into_iter()
         .map(|(names, labels)| PairAgreement {
             annotators: names.map(str::to_owned),
@@ -105,8 +109,8 @@ pub fn agreement(answers: &[StoredGold]) -> Vec<PairAgreement> {
             kappa: kappa(labels.iter().map(|[a, b]| (a, b, 1))),
         })
         .collect();
-    found.sort_by_key(|pair| std::cmp::Reverse(pair.posts));
-    found
+    agreements.sort_by_key(|pair| std::cmp::Reverse(pair.posts));
+    agreements
 }
 
 #[cfg(test)]
@@ -180,10 +184,8 @@ mod tests {
         let found = alpha(&answers(&table)).unwrap();
         assert!((found.value - 0.397_905_759_162).abs() < 1e-9, "{found:?}");
         assert_eq!(found.posts, 9);
-        assert!(
-            found.low < found.value && found.value < found.high,
-            "{found:?}"
-        );
+        let is_inside = found.low < found.value && found.value < found.high;
+        assert!(is_inside, "{found:?}");
         let two = alpha(&answers(&["xy", "xx", "yy", "xy", "yx", "xx"])).unwrap();
         assert!((two.value - 0.057_142_857_143).abs() < 1e-9, "{two:?}");
         // Nothing to compare, and only one label.

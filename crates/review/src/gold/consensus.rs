@@ -50,69 +50,71 @@ impl Consensus {
         let undecided = self.disagreements.iter().filter(|post| !post.is_decided);
         undecided.count()
     }
-}
 
-/// Combines answers, which must be ordered by post and time. If annotators disagree about a post, the answer of the
-/// annotator `decides` counts, or else the answer of more than half of them; or else all answers are kept.
-pub fn consensus(stored: Vec<StoredGold>, decides: Option<&str>) -> Consensus {
-    let mut found = Consensus::default();
-    let mut posts: BTreeMap<Fullname, Vec<StoredGold>> = BTreeMap::new();
-    for gold in stored {
-        if gold.is_of_present_text {
-            let post = posts.entry(gold.answer.fullname.clone()).or_default();
-            post.push(gold);
-        } else {
-            found.before_an_edit += 1;
-        }
-    }
-    found.posts = posts.len();
-    for (fullname, answers) in posts {
+    /// Adds the answers about a post's text.
+    fn add(&mut self, fullname: Fullname, answers: Vec<StoredGold>, decides: Option<&str>) {
         let labels = decided_labels(&answers, decides);
+        let is_selected = |gold: &StoredGold| {
+            let chosen = gold.answer.chosen;
+            matches!(chosen, SampleReason::Closest | SampleReason::Filter)
+        };
         if answers.iter().any(|gold| gold.in_random_sample) {
-            found.random.insert(fullname.clone());
-        } else if answers.iter().any(|gold| {
-            matches!(
-                gold.answer.chosen,
-                SampleReason::Closest | SampleReason::Filter
-            )
-        }) {
-            found.has_close_calls = true;
+            self.random.insert(fullname.clone());
+        } else if answers.iter().any(is_selected) {
+            self.has_close_calls = true;
         }
         if labels.contains(&None) {
             let none = answers.iter().filter(|gold| gold.answer.label.is_none());
             let sets = none.filter_map(|gold| gold.answer.label_set);
-            found.offered.insert(fullname.clone(), sets.collect());
+            self.offered.insert(fullname.clone(), sets.collect());
         }
-        let is_tied = labels.len() > 1;
+        let is_decided = labels.len() == 1;
         for label in labels {
-            let line = found.rows.len() as u64 + 1;
-            let row = GoldRow::new(line, fullname.clone(), label.unwrap_or_default());
-            found.rows.push(GoldRow { is_tied, ..row });
+            let line = self.rows.len() as u64 + 1;
+            let mut row = GoldRow::new(line, fullname.clone(), label.unwrap_or_default());
+            row.is_tied = !is_decided;
+            self.rows.push(row);
         }
-        let first = &answers[0].answer.label;
-        let is_disputed = answers.iter().any(|gold| gold.answer.label != *first);
-        let answers: Vec<_> = answers
+        let answers: Vec<(String, Option<String>)> = answers
             .into_iter()
             .map(|gold| (gold.answer.annotator, gold.answer.label))
             .collect();
-        let annotators = answers.iter().map(|(name, _)| name.clone());
-        found.annotators.extend(annotators);
-        if is_disputed {
-            let is_decided = !is_tied;
-            found.disagreements.push(Disagreement {
+        let annotators = answers.iter().map(|(annotator, _)| annotator.clone());
+        self.annotators.extend(annotators);
+        if answers.iter().any(|(_, label)| *label != answers[0].1) {
+            self.disagreements.push(Disagreement {
                 fullname,
                 answers,
                 is_decided,
             });
         }
     }
-    found
+}
+
+/// Combines answers, which must be ordered by post and time. If annotators disagree about a post, the answer of the
+/// annotator `decides` counts, or else the answer of more than half of them; or else all answers are kept.
+pub fn consensus(stored: Vec<StoredGold>, decides: Option<&str>) -> Consensus {
+    let mut consensus = Consensus::default();
+    let mut posts: BTreeMap<Fullname, Vec<StoredGold>> = BTreeMap::new();
+    for gold in stored {
+        if gold.is_of_present_text {
+            let post = posts.entry(gold.answer.fullname.clone()).or_default();
+            post.push(gold);
+        } else {
+            consensus.before_an_edit += 1;
+        }
+    }
+    consensus.posts = posts.len();
+    for (fullname, answers) in posts {
+        consensus.add(fullname, answers, decides);
+    }
+    consensus
 }
 
 /// Returns the label that counts for a post, or all different labels if none decides.
 fn decided_labels(answers: &[StoredGold], decides: Option<&str>) -> Vec<Option<String>> {
-    let named = |gold: &&StoredGold| Some(gold.answer.annotator.as_str()) == decides;
-    if let Some(gold) = answers.iter().find(named) {
+    let is_deciding = |gold: &&StoredGold| Some(gold.answer.annotator.as_str()) == decides;
+    if let Some(gold) = answers.iter().find(is_deciding) {
         return vec![gold.answer.label.clone()];
     }
     let mut counts: Vec<(&Option<String>, usize)> = Vec::new();
@@ -122,27 +124,25 @@ fn decided_labels(answers: &[StoredGold], decides: Option<&str>) -> Vec<Option<S
             None => counts.push((&answer.label, 1)),
         }
     }
-    let majority = counts
-        .iter()
-        .position(|(_, count)| 2 * count > answers.len());
-    let kept = match majority {
-        Some(place) => &counts[place..=place],
-        None => &counts,
-    };
-    kept.iter().map(|(label, _)| (*label).clone()).collect()
+    let majority = counts.iter().find(|(_, count)| 2 * count > answers.len());
+    match majority {
+        Some((label, _)) => vec![(*label).clone()],
+        None => counts.into_iter().map(|(label, _)| label.clone()).collect(),
+    }
 }
 
-/// Removes out-of-scope posts whose annotators were not offered all labels of `sets` (see [`Consensus::offered`]).
-/// Returns the removed posts. If any of them was drawn at random, the other posts are no longer a random sample.
+/// Removes rows of out-of-scope posts whose annotators were not offered all labels of `sets` (see
+/// [`Consensus::offered`]), and returns their posts. If any of them was drawn at random, the other posts are no longer
+/// a random sample.
 ///
 /// # Errors
 /// Returns [`StoreError`] if the database cannot be read.
-pub async fn remove_partly_offered(
+pub(crate) async fn remove_partly_offered(
     store: &Store,
     rows: &mut Vec<GoldRow>,
     offered: &BTreeMap<Fullname, Vec<LabelSetId>>,
     sets: &[&LabelSet],
-) -> Result<Vec<Fullname>, StoreError> {
+) -> Result<BTreeSet<Fullname>, StoreError> {
     let partial = partial_sets(store, offered.values().flatten(), sets).await?;
     let is_partly_offered = |row: &mut GoldRow| {
         let sets = offered.get(&row.id);

@@ -5,10 +5,9 @@ use std::path::Path;
 
 use super::{GoldError, GoldRow, ResolvedGold};
 use crate::REVIEW_COMMAND;
-use crate::join;
-use crate::quality;
+use crate::quality::used_in_fit;
 use topicmill_core::{Fullname, LabelSet, ThingKind};
-use topicmill_store::{LabelSetId, Store};
+use topicmill_store::{LabelSetId, Store, StoreError};
 
 /// `--gold topic`: the topics that posts were collected for.
 pub const TOPIC: &str = "topic";
@@ -16,6 +15,8 @@ pub const TOPIC: &str = "topic";
 const DB: &str = "db";
 /// The number of unknown labels that a warning lists.
 const NAMED: usize = 5;
+/// Posts per page of a query.
+const WINDOW: u32 = 10_000;
 
 /// The gold labels that `--gold` names, without those that one of the label sets was fitted to.
 #[derive(Debug, Default)]
@@ -36,22 +37,22 @@ pub struct GoldLabels {
 }
 
 impl GoldLabels {
-    /// Reads gold labels of posts or of comments for `sets` from `topic`, `db` or a file. An existing file called `db`
-    /// takes precedence. If annotators disagree about a post in the database, the answer of the annotator `decides` counts.
-    /// Leaves out the posts that one of the sets was fitted to, except those that are `kept` for the set at this
-    /// position.
+    /// Reads gold labels of posts or of comments for `sets` from a source: `topic`, `db` or a file. An existing file
+    /// called `db` takes precedence. If annotators disagree about a post in the database, the answer of the annotator
+    /// `decides` counts. Leaves out the posts that one of the sets was fitted to, except those that are `kept` for the
+    /// set at this position.
     ///
     /// # Errors
     /// Returns [`GoldError`] if the source cannot be read, or if no gold label can be used.
     pub async fn read(
         store: &Store,
-        (word, kind): (&str, ThingKind),
+        (source, kind): (&str, ThingKind),
         decides: Option<&str>,
         sets: &[&LabelSet],
         kept: impl Fn(usize, &Fullname) -> bool,
     ) -> Result<Self, GoldError> {
-        let path = Path::new(word);
-        let mut labels = match word {
+        let path = Path::new(source);
+        let mut labels = match source {
             DB if !path.exists() => Self::answers(store, kind, decides).await?,
             _ if decides.is_some() => {
                 return Err(GoldError::Unusable(
@@ -60,7 +61,8 @@ impl GoldLabels {
             }
             TOPIC => Self::topics(store, kind).await?,
             _ => {
-                let rows = super::read_rows(path)?;
+                let mut rows = super::read_rows(path)?;
+                retain_kind(&mut rows, kind, |row| row.id.kind())?;
                 let annotators = rows.iter().filter_map(|row| row.annotator.clone());
                 Self {
                     annotators: annotators.collect(),
@@ -69,15 +71,13 @@ impl GoldLabels {
                 }
             }
         };
-        retain_kind(&mut labels.rows, kind, |row| row.id.kind())?;
         labels.hold_out(store, sets, kept).await?;
         labels.leave_out_partly_offered(store, sets).await?;
         Ok(labels)
     }
 
     async fn topics(store: &Store, kind: ThingKind) -> Result<Self, GoldError> {
-        let mut rows = join::topics_as_gold(store).await?;
-        rows.retain(|row| row.id.kind() == kind);
+        let rows = topic_rows(store, kind).await?;
         if rows.is_empty() {
             return Err(GoldError::Unusable(format!(
                 "`--gold topic`: no {kind} in the database was collected for a topic; use a file with columns `id` and \
@@ -113,32 +113,31 @@ impl GoldLabels {
         let mut answers = store.gold().answers().await?;
         retain_kind(&mut answers, kind, |stored| stored.answer.fullname.kind())?;
         if let Some(name) = decides
-            && answers.iter().all(|one| one.answer.annotator != name)
+            && !answers.is_empty()
+            && answers.iter().all(|gold| gold.answer.annotator != name)
         {
-            let known: BTreeSet<&str> = answers
-                .iter()
-                .map(|one| one.answer.annotator.as_str())
-                .collect();
+            let annotators = answers.iter().map(|gold| &*gold.answer.annotator);
+            let annotators: BTreeSet<&str> = annotators.collect();
             return Err(GoldError::Unusable(format!(
                 "--decides {name}: no gold label is from this annotator; the annotators are {}",
-                known.into_iter().collect::<Vec<_>>().join(", ")
+                annotators.into_iter().collect::<Vec<_>>().join(", ")
             )));
         }
-        let found = super::consensus(answers, decides);
-        if found.undecided() > 0 {
+        let consensus = super::consensus(answers, decides);
+        if consensus.undecided() > 0 {
             tracing::warn!(
-                posts = found.undecided(),
+                posts = consensus.undecided(),
                 "annotators disagree about some posts, and neither a majority nor --decides NAME decides: proportions \
                  are given as bounds; `topicmill labels gold list` shows these posts"
             );
         }
-        if found.before_an_edit > 0 {
+        if consensus.before_an_edit > 0 {
             tracing::warn!(
-                answers = found.before_an_edit,
+                answers = consensus.before_an_edit,
                 "gold labels of posts that have been edited since are left out"
             );
         }
-        if found.rows.is_empty() {
+        if consensus.rows.is_empty() {
             return Err(GoldError::Unusable(
                 "`--gold db`: the database has no gold labels; collect some with `topicmill serve --review`, or import a \
                  file with `topicmill labels gold import FILE`"
@@ -146,60 +145,63 @@ impl GoldLabels {
             ));
         }
         Ok(Self {
-            rows: found.rows,
-            drawn: found.random,
-            has_close_calls: found.has_close_calls,
-            offered: found.offered,
-            annotators: found.annotators,
+            rows: consensus.rows,
+            drawn: consensus.random,
+            has_close_calls: consensus.has_close_calls,
+            offered: consensus.offered,
+            annotators: consensus.annotators,
             ..Self::default()
         })
     }
 
-    /// Leaves out the posts that one of the label sets was fitted to, because figures from them would be too good.
+    /// Leaves out the posts that the label sets were fitted to, except those that are `kept`, because figures from them
+    /// would be too good.
     async fn hold_out(
         &mut self,
         store: &Store,
         sets: &[&LabelSet],
         kept: impl Fn(usize, &Fullname) -> bool,
     ) -> Result<(), GoldError> {
-        let mut fits = sets
-            .iter()
-            .filter_map(|set| Some((&set.name, set.fitted.as_ref()?)));
-        let Some((name, fitted)) = fits.next_back() else {
+        if sets.iter().all(|set| set.fitted.is_none()) {
             return Ok(());
-        };
+        }
         let answers = store.gold().answers().await?;
-        let of_sets = sets.iter().map(|set| quality::used_in_fit(set, &answers));
-        let of_sets: Vec<BTreeSet<Fullname>> = of_sets.collect();
-        let used: BTreeSet<&Fullname> = of_sets.iter().flatten().collect();
-        let posts = |rows: &[GoldRow]| rows.chunk_by(|a, b| a.id == b.id).count();
-        let all = posts(&self.rows);
-        self.leave_out(|post| {
-            let mut sets = of_sets.iter().enumerate();
-            sets.any(|(set, used)| used.contains(post) && !kept(set, post))
-        });
-        let left_out = all - posts(&self.rows);
-        if self.rows.is_empty() {
-            return Err(GoldError::Unusable(format!(
-                "`{name}` was fitted to all {all} gold posts, so they cannot measure it: `topicmill labels fit` prints \
-                 held-out figures; to measure it on other posts, label more with `{REVIEW_COMMAND}`"
-            )));
-        }
-        if left_out > 0 {
-            tracing::warn!(
-                posts = left_out,
-                "gold posts that `{name}` was fitted to are left out: on these, it looks better than it is"
-            );
-        }
-        if fitted.provenance.answers > used.len() as u64 {
-            tracing::warn!(
-                answers = fitted.provenance.answers,
-                known = used.len(),
-                "`{name}` was also fitted to gold labels that are not in the database: if this evaluation uses the \
-                 same posts, its figures are too good"
-            );
+        for (position, set) in sets.iter().enumerate() {
+            let Some(fitted) = &set.fitted else {
+                continue;
+            };
+            let (name, used) = (&set.name, used_in_fit(set, &answers));
+            let all = self.posts();
+            self.leave_out(|post| used.contains(post) && !kept(position, post));
+            let left_out = all - self.posts();
+            if left_out > 0 && self.rows.is_empty() {
+                return Err(GoldError::Unusable(format!(
+                    "`{name}` was fitted to all {all} gold posts, so they cannot measure it: `topicmill labels fit` \
+                     prints held-out figures; to measure it on other posts, label more with `{REVIEW_COMMAND}`"
+                )));
+            }
+            if left_out > 0 {
+                tracing::warn!(
+                    posts = left_out,
+                    "gold posts that `{name}` was fitted to are left out: on these, it looks better than it is"
+                );
+            }
+            if fitted.provenance.answers > used.len() as u64 {
+                tracing::warn!(
+                    answers = fitted.provenance.answers,
+                    known = used.len(),
+                    "`{name}` was also fitted to gold labels that are not in the database: if this evaluation uses the \
+                     same posts, its figures are too good"
+                );
+            }
         }
         Ok(())
+    }
+
+    /// Returns the number of posts with gold labels.
+    fn posts(&self) -> usize {
+        let posts: BTreeSet<&Fullname> = self.rows.iter().map(|row| &row.id).collect();
+        posts.len()
     }
 
     fn leave_out(&mut self, is_out: impl Fn(&Fullname) -> bool) {
@@ -213,16 +215,15 @@ impl GoldLabels {
         store: &Store,
         sets: &[&LabelSet],
     ) -> Result<(), GoldError> {
-        let unasked =
-            super::remove_partly_offered(store, &mut self.rows, &self.offered, sets).await?;
-        if unasked.is_empty() {
+        let (rows, offered) = (&mut self.rows, &self.offered);
+        let removed = super::remove_partly_offered(store, rows, offered, sets).await?;
+        if removed.is_empty() {
             return Ok(());
         }
-        self.is_selective =
-            !self.has_close_calls || unasked.iter().any(|post| self.drawn.contains(post));
-        self.leave_out(|post| unasked.contains(post));
+        self.is_selective = !self.has_close_calls || !removed.is_disjoint(&self.drawn);
+        self.leave_out(|post| removed.contains(post));
         tracing::warn!(
-            posts = unasked.len(),
+            posts = removed.len(),
             "posts marked as \"none of these\" are left out, because the label set has labels that annotators were not \
              offered, and figures without these posts may be no estimates for all posts: once the label set is \
              current, `{REVIEW_COMMAND}` shows them first to whoever answered; or import new answers"
@@ -247,8 +248,7 @@ impl GoldLabels {
 
     /// Returns true if all posts are known to be sampled at random.
     pub fn is_random(&self) -> bool {
-        let drawn = self.drawn();
-        self.rows.iter().all(|row| drawn.contains(&row.id))
+        !self.is_selective && self.rows.iter().all(|row| self.drawn.contains(&row.id))
     }
 
     /// Returns true if all posts are representative, or at least `fewest` were sampled at random.
@@ -366,4 +366,20 @@ fn retain_kind<T>(
         tracing::warn!(left_out, "only gold labels of {kind}s are read; {advice}");
     }
     Ok(())
+}
+
+/// Returns a gold row for each post or comment that was collected for a topic; the label is the topic.
+async fn topic_rows(store: &Store, kind: ThingKind) -> Result<Vec<GoldRow>, StoreError> {
+    let mut rows: Vec<GoldRow> = Vec::new();
+    let mut after = String::new();
+    loop {
+        let page = store.posts().collection_topics(&after, WINDOW).await?;
+        let Some((last, _)) = page.last() else {
+            return Ok(rows);
+        };
+        after = last.to_string();
+        for (id, topic) in page.into_iter().filter(|(id, _)| id.kind() == kind) {
+            rows.push(GoldRow::new(rows.len() as u64 + 1, id, topic));
+        }
+    }
 }

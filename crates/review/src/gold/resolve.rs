@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{GoldError, GoldPost, GoldRow, ResolvedGold, is_out_of_scope, place};
-use topicmill_core::{Fullname, LabelSet, Mode};
+use topicmill_core::{Fullname, Label, LabelSet, Mode, counted};
 
 /// Maximum number of conflicts that an error lists.
 const EXAMPLES: usize = 5;
@@ -23,21 +23,21 @@ pub fn resolve(
     sets: &[&LabelSet],
     others_out_of_scope: bool,
 ) -> Result<ResolvedGold, GoldError> {
-    let mut words: HashMap<String, Option<Vec<Option<usize>>>> = HashMap::new();
-    let mut found = ResolvedGold::default();
-    for row in &rows {
-        let meaning = words
-            .entry(row.label.clone())
-            .or_insert_with(|| meaning(sets, &row.label));
-        if meaning.is_none() {
-            *found.unknown_labels.entry(row.label.clone()).or_default() += 1;
-        }
-    }
     if rows.is_empty() {
         return Err(GoldError::Empty);
     }
-    if !found.unknown_labels.is_empty() && !others_out_of_scope {
-        return Err(unknown(&found.unknown_labels, sets));
+    let mut gold = ResolvedGold::default();
+    let mut meanings: HashMap<String, Option<Vec<Option<usize>>>> = HashMap::new();
+    for row in &rows {
+        let meaning = meanings
+            .entry(row.label.clone())
+            .or_insert_with(|| meaning(sets, &row.label));
+        if meaning.is_none() {
+            *gold.unknown_labels.entry(row.label.clone()).or_default() += 1;
+        }
+    }
+    if !gold.unknown_labels.is_empty() && !others_out_of_scope {
+        return Err(unknown(&gold.unknown_labels, sets));
     }
     let nothing = vec![None; sets.len()];
     // A post may have several labels only if all sets are in multi mode.
@@ -45,7 +45,7 @@ pub fn resolve(
     let mut posts: BTreeMap<Fullname, GoldPost> = BTreeMap::new();
     let mut conflicts: Vec<String> = Vec::new();
     for row in rows {
-        let meaning = words[&row.label].as_ref().unwrap_or(&nothing);
+        let meaning = meanings[&row.label].as_ref().unwrap_or(&nothing);
         match posts.get_mut(&row.id) {
             None => {
                 posts.insert(row.id.clone(), new_post(row, meaning));
@@ -54,7 +54,7 @@ pub fn resolve(
                 post.ties.push(places(meaning));
                 post.words.push(row.label);
             }
-            Some(post) if is_duplicate(post, meaning) => found.duplicates += 1,
+            Some(post) if is_duplicate(post, meaning) => gold.duplicates += 1,
             Some(post) if several && adds_to(post, meaning) => {
                 for (known, place) in post.right.iter_mut().zip(meaning) {
                     known.extend(place.filter(|place| !known.contains(place)));
@@ -74,8 +74,8 @@ pub fn resolve(
             conflicts[..conflicts.len().min(EXAMPLES)].join("; ")
         )));
     }
-    found.posts = posts.into_values().collect();
-    Ok(found)
+    gold.posts = posts.into_values().collect();
+    Ok(gold)
 }
 
 fn new_post(row: GoldRow, meaning: &[Option<usize>]) -> GoldPost {
@@ -134,31 +134,28 @@ fn quoted(word: &str) -> String {
     }
 }
 
-fn unknown(foreign: &BTreeMap<String, usize>, sets: &[&LabelSet]) -> GoldError {
+/// Returns the error for unknown words, given with their row counts.
+fn unknown(unknown: &BTreeMap<String, usize>, sets: &[&LabelSet]) -> GoldError {
     let labels = || sets.iter().flat_map(|set| &set.labels);
     let mut seen = HashSet::new();
     let known = labels().map(|label| label.slug.as_str());
     let known: Vec<&str> = known.filter(|slug| seen.insert(*slug)).collect();
     let nearest = |word: &str| {
         let word = word.to_lowercase();
-        let alike = |other: &str| strsim::jaro_winkler(&word, &other.to_lowercase());
-        labels()
-            .map(|label| (alike(&label.slug).max(alike(&label.label)), &label.slug))
-            .filter(|(alike, _)| *alike >= MIN_SIMILARITY)
-            .max_by(|a, b| a.0.total_cmp(&b.0))
-            .map(|(_, slug)| slug)
+        let similarity = |other: &str| strsim::jaro_winkler(&word, &other.to_lowercase());
+        let of_label = |label: &Label| similarity(&label.slug).max(similarity(&label.label));
+        let similar = labels().map(|label| (of_label(label), &label.slug));
+        let similar = similar.filter(|(similarity, _)| *similarity >= MIN_SIMILARITY);
+        let nearest = similar.max_by(|(a, _), (b, _)| a.total_cmp(b));
+        nearest.map(|(_, slug)| slug)
     };
-    let mut words: Vec<(&String, &usize)> = foreign.iter().collect();
+    let mut words: Vec<(&String, &usize)> = unknown.iter().collect();
     words.sort_by_key(|(_, rows)| std::cmp::Reverse(**rows));
     let mut listed: Vec<String> = words
         .iter()
         .take(NAMED)
         .map(|(word, rows)| {
-            let rows = if **rows == 1 {
-                "1 row".to_owned()
-            } else {
-                format!("{rows} rows")
-            };
+            let rows = counted(**rows as u64, "row");
             match nearest(word) {
                 Some(slug) => format!("`{word}` ({rows}; did you mean `{slug}`?)"),
                 None => format!("`{word}` ({rows})"),

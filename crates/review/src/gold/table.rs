@@ -3,11 +3,13 @@
 //! The file is a table of any supported format with the columns `id` and `label`, and optionally `annotator`,
 //! `answered_at` and others; or a Label Studio JSON export with `data` and `annotations`
 //! (<https://labelstud.io/guide/task_format>). `export --format label-studio` writes the fullname and the text hash
-//! into `data`. Files of other tools are read if they have the post's fullname: a label may be a list with one label,
-//! and the columns of Argilla (`label.responses`) and Prodigy (`accept`) are known. The hash identifies the text that
-//! annotators saw, even if a tool has changed its line endings.
+//! into `data`; the hash identifies the text that annotators saw, even if a tool has changed its line endings. Files of
+//! other tools are read if they have the post's fullname: a label may be a list with one label, and the columns of
+//! Argilla (`label.responses`) and Prodigy (`accept`) are known.
 
+use std::fmt::Display;
 use std::path::Path;
+use std::str::FromStr;
 
 use serde_json::Value;
 
@@ -31,7 +33,7 @@ pub fn read_rows(path: &Path) -> Result<Vec<GoldRow>, GoldError> {
         return Err(GoldError::Empty);
     };
     let mut table = table.rows;
-    columns(&*table, path)?;
+    check_columns(&*table, path)?;
     let (mut rows, mut wrong, mut tool) = (Vec::new(), Vec::new(), None);
     while let Some(row) = table.next_row().map_err(failed)? {
         if row.is_blank() {
@@ -64,26 +66,27 @@ pub fn read_rows(path: &Path) -> Result<Vec<GoldRow>, GoldError> {
     })
 }
 
-fn columns(table: &dyn Rows, path: &Path) -> Result<(), GoldError> {
+/// Returns an error if a table with named columns has none for the id or for the label.
+fn check_columns(table: &dyn Rows, path: &Path) -> Result<(), GoldError> {
     let Some(names) = table.names() else {
         return Ok(());
     };
-    let has = |sought: &str| {
+    let has = |wanted: &str| {
         let mut names = names.iter();
-        names.any(|name| name.trim().eq_ignore_ascii_case(sought))
+        names.any(|name| name.trim().eq_ignore_ascii_case(wanted))
     };
     let has_label = has("label") || has("accept") || names.iter().any(|name| is_responses(name));
-    let column = match (has("id") || has("fullname"), has_label) {
+    let missing = match (has("id") || has("fullname"), has_label) {
         (true, true) => return Ok(()),
         (true, false) => "label",
         (false, _) => "id",
     };
-    let found: Vec<String> = names.iter().map(ToString::to_string).collect();
+    let names: Vec<String> = names.iter().map(ToString::to_string).collect();
     Err(GoldError::Rows {
         path: path.to_owned(),
         details: format!(
-            "no column `{column}` (columns: {}); name the columns `id` and `label`",
-            found.join(", ")
+            "no column `{missing}` (columns: {}); name the columns `id` and `label`",
+            names.join(", ")
         ),
     })
 }
@@ -152,61 +155,55 @@ fn parse_row(row: &Row) -> Result<Vec<GoldRow>, String> {
             "Label Studio's CSV and JSON-MIN are not supported: export the project as JSON".into(),
         );
     }
-    // Prodigy keeps the examples that an annotator rejected or ignored.
-    let is_refused = |answer: &str| {
-        ["reject", "ignore"]
-            .iter()
-            .any(|word| answer.eq_ignore_ascii_case(word))
-    };
-    if text(row, "answer").is_ok_and(|answer| answer.as_deref().is_some_and(is_refused)) {
+    if is_rejected(row) {
         return Ok(Vec::new());
     }
+    let shared = shared_fields(row)?;
+    let mut answers = Vec::new();
+    for (label, name) in labels(row)? {
+        let mut answer = GoldRow {
+            label,
+            ..shared.clone()
+        };
+        if name.is_some() {
+            answer.annotator = annotator(name)?;
+        }
+        answers.push(answer);
+    }
+    Ok(answers)
+}
+
+/// Returns true for an example that an annotator rejected or ignored, which Prodigy keeps.
+fn is_rejected(row: &Row) -> bool {
+    let answer = text(row, "answer").ok().flatten();
+    answer.is_some_and(|answer| matches!(&*answer.to_lowercase(), "reject" | "ignore"))
+}
+
+/// Returns the fields that all answers in a row share, with an empty label.
+fn shared_fields(row: &Row) -> Result<GoldRow, String> {
     // Prodigy keeps unknown fields in `meta`.
     let meta = json(row, "meta").unwrap_or_default();
     let in_meta = |name| meta.get(name).and_then(Value::as_str).map(str::to_owned);
-    let mut id = text(row, "fullname")?.or_else(|| in_meta("fullname"));
-    if id.is_none() {
-        id = text(row, "id")?.or_else(|| in_meta("id"));
-    }
-    let Some(id) = id.filter(|id| !id.is_empty()) else {
-        return Err("the row has no `id`".to_owned());
+    let id = match text(row, "fullname")?.or_else(|| in_meta("fullname")) {
+        Some(id) => id,
+        None => text(row, "id")?
+            .or_else(|| in_meta("id"))
+            .ok_or("the row has no `id`")?,
     };
-    let word = |name| text(row, name).map(|word| word.filter(|word| !word.is_empty()));
-    let time_of = |name| word(name)?.as_deref().map(time).transpose();
-    let common = GoldRow {
-        annotator: named(word("annotator")?.or(word("_annotator_id")?))?,
-        answered_at: time_of("answered_at")?,
-        chosen: match word("chosen")? {
-            Some(chosen) => chosen.parse().map_err(to_text)?,
-            None => SampleReason::Import,
-        },
-        // In files from other tools, a `source` column may have any meaning.
-        source: word("source")?
-            .and_then(|source| source.parse().ok())
-            .unwrap_or(GoldSource::Import),
-        text_hash: word("text_hash")?
-            .map(|hash| hash.parse().map_err(to_text))
-            .transpose()?,
-        // In files from other tools, a `note` column may have any type.
-        note: text(row, "note")
-            .ok()
-            .flatten()
-            .and_then(|note| gold_note(&note)),
-        ..GoldRow::new(
-            row.line,
-            Fullname::from_url(&id).map_err(to_text)?,
-            String::new(),
-        )
-    };
-    let mut answers = Vec::new();
-    for (label, annotator) in labels(row)? {
-        answers.push(GoldRow {
-            label,
-            annotator: annotator.map_or(Ok(common.annotator.clone()), |name| named(Some(name)))?,
-            ..common.clone()
-        });
-    }
-    Ok(answers)
+    let id = Fullname::from_url(&id).map_err(to_text)?;
+    let time_of_answer = text(row, "answered_at")?;
+    // In files from other tools, a `source` column may have any meaning, and a `note` column any type.
+    let source = text(row, "source")?.and_then(|source| source.parse().ok());
+    let note = text(row, "note").ok().flatten();
+    Ok(GoldRow {
+        annotator: annotator(text(row, "annotator")?.or(text(row, "_annotator_id")?))?,
+        answered_at: time_of_answer.as_deref().map(time).transpose()?,
+        chosen: parse(text(row, "chosen")?)?.unwrap_or(SampleReason::Import),
+        source: source.unwrap_or(GoldSource::Import),
+        text_hash: parse(text(row, "text_hash")?)?,
+        note: note.and_then(|note| gold_note(&note)),
+        ..GoldRow::new(row.line, id, String::new())
+    })
 }
 
 /// Returns the labels of a row, each with its annotator if the column names one. A row has none if its list of labels
@@ -278,14 +275,18 @@ fn list(value: &Value) -> Result<Vec<String>, String> {
     }
 }
 
-fn named(annotator: Option<String>) -> Result<Option<String>, String> {
-    annotator.map_or(Ok(None), |name| annotator_name(&name))
+/// Cleans an annotator's name, if there is one.
+fn annotator(name: Option<String>) -> Result<Option<String>, String> {
+    name.map_or(Ok(None), |name| annotator_name(&name))
 }
 
+/// Returns the answers of a Label Studio task.
 fn label_studio(row: &Row) -> Result<Vec<GoldRow>, String> {
     let data = json(row, "data")?;
     let written = data["fullname"].as_str().or(data["id"].as_str());
     let id = Fullname::from_url(written.ok_or("`data` has no `fullname`")?).map_err(to_text)?;
+    // The value is what topicmill exported, unless it was changed to an invalid one.
+    let chosen = data["chosen"].as_str().and_then(|word| word.parse().ok());
     let annotations = json(row, "annotations")?;
     let Value::Array(annotations) = &annotations else {
         return Err("`annotations` is not an array".to_owned());
@@ -318,41 +319,37 @@ fn label_studio(row: &Row) -> Result<Vec<GoldRow>, String> {
         let answered_at = times.into_iter().find_map(Value::as_str);
         answers.push(GoldRow {
             // The prefix keeps Label Studio user ids distinct from names in other tools.
-            annotator: named(email)?.or(number.map(|id| format!("label-studio:{id}"))),
+            annotator: annotator(email)?.or(number.map(|id| format!("label-studio:{id}"))),
             answered_at: answered_at.map(time).transpose()?,
-            chosen: parsed(&data["chosen"]).unwrap_or(SampleReason::Import),
+            chosen: chosen.unwrap_or(SampleReason::Import),
             source: GoldSource::LabelStudio,
-            text_hash: data["text_hash"]
-                .as_str()
-                .map(|hash| hash.parse().map_err(to_text))
-                .transpose()?,
+            text_hash: parse(data["text_hash"].as_str())?,
             ..GoldRow::new(row.line, id.clone(), label)
         });
     }
     Ok(answers)
 }
 
-/// Parses a value that topicmill exported; `None` if it was changed to an invalid one.
-fn parsed<T: std::str::FromStr>(value: &Value) -> Option<T> {
-    value.as_str().and_then(|word| word.parse().ok())
+/// Parses a value, if there is one.
+fn parse<T: FromStr<Err: Display>>(text: Option<impl AsRef<str>>) -> Result<Option<T>, String> {
+    let parsed = text.map(|text| text.as_ref().parse().map_err(to_text));
+    parsed.transpose()
 }
 
 /// Returns the cell of a column, ignoring case.
 fn cell<'a>(row: &'a Row, name: &str) -> Option<&'a Cell> {
-    let same = |column: &str| column.trim().eq_ignore_ascii_case(name);
-    let found = row.cells.iter().find(|(column, _)| same(column));
-    found.map(|(_, cell)| cell)
+    let is_named = |column: &str| column.trim().eq_ignore_ascii_case(name);
+    let named = row.cells.iter().find(|(column, _)| is_named(column));
+    named.map(|(_, cell)| cell)
 }
 
-/// Returns the trimmed text of a column; an error if the value has a different type.
+/// Returns the trimmed text of a column, unless it is empty; an error if the value has a different type.
 fn text(row: &Row, name: &str) -> Result<Option<String>, String> {
-    match cell(row, name) {
-        None | Some(Cell::Null) => Ok(None),
-        Some(cell) => match cell.text() {
-            Some(text) => Ok(Some(text.trim().to_owned())),
-            None => Err(format!("`{name}` is not text")),
-        },
-    }
+    let text = match cell(row, name) {
+        None | Some(Cell::Null) => return Ok(None),
+        Some(cell) => cell.text().ok_or_else(|| format!("`{name}` is not text"))?,
+    };
+    Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty()))
 }
 
 /// Returns the value of a column, whose text is not JSON in a table.
@@ -364,6 +361,7 @@ fn json_or_text(row: &Row, name: &str) -> Value {
     }
 }
 
+/// Returns the JSON value of a column; null if there is none.
 fn json(row: &Row, name: &str) -> Result<Value, String> {
     let Some(Cell::Json(json) | Cell::Text(json)) = cell(row, name) else {
         return Ok(Value::Null);
@@ -383,6 +381,6 @@ fn time(text: &str) -> Result<Timestamp, String> {
     })
 }
 
-fn to_text(error: impl std::fmt::Display) -> String {
+fn to_text(error: impl Display) -> String {
     error.to_string()
 }

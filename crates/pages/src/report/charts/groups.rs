@@ -6,7 +6,7 @@ use crate::display::{interval, percent, single_line, thousands};
 use crate::report::Report;
 use crate::report::table::ChartTable;
 use topicmill_core::ThingKind;
-use topicmill_review::evaluate::{ENOUGH_ANSWERS, GroupShares};
+use topicmill_review::evaluate::{ENOUGH_ANSWERS, GroupShare, GroupShares};
 
 /// A label, or no label.
 struct LabelColumn {
@@ -78,19 +78,23 @@ fn name(group: &GroupShares) -> String {
 
 /// Returns the estimated share or, without an estimate, the assigned share.
 fn best_share(group: &GroupShares, place: usize) -> f64 {
-    let (assigned, estimated) = group.shares[place];
-    estimated.and_then(|share| share.value).unwrap_or(assigned)
+    let share = group.shares[place];
+    let estimated = share.estimated.and_then(|estimate| estimate.value);
+    estimated.unwrap_or(share.assigned)
 }
 
 /// Returns a row for each group and each label that has a share of it.
 fn table([by, things]: [&str; 2], groups: &[GroupShares], columns: &[&LabelColumn]) -> ChartTable {
     let rows = groups.iter().flat_map(|group| {
         let with_share = columns.iter().filter(|column| {
-            let (assigned, estimated) = group.shares[column.place];
-            assigned > 0.0 || estimated.is_some()
+            let share = group.shares[column.place];
+            share.assigned > 0.0 || share.estimated.is_some()
         });
         with_share.map(|column| {
-            let (assigned, estimated) = group.shares[column.place];
+            let GroupShare {
+                assigned,
+                estimated,
+            } = group.shares[column.place];
             let value = estimated.and_then(|share| share.value);
             vec![
                 name(group),

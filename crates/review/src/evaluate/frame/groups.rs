@@ -7,10 +7,27 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
-use super::{ENOUGH_ANSWERS, Estimate, EvaluatedPost, Frame};
+use super::{ENOUGH_ANSWERS, Frame, SampledPost};
 use crate::change::{difference_of_estimates, holm};
-use topicmill_core::{Fullname, LabelSet, ThingKind};
+use crate::evaluate::Estimate;
+use topicmill_core::{Fullname, LabelSet, ThingKind, Timestamp};
 use topicmill_store::{FrameCell, Grouping, Store, StoreError, Target};
+
+/// A label's shares of the posts of a group.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GroupShare {
+    /// The assigned share.
+    pub assigned: f64,
+    /// The estimated share, if the group has enough answers.
+    pub estimated: Option<Estimate>,
+}
+
+impl GroupShare {
+    /// Returns true if neither the model nor, by the estimate, an annotator gave the label to a post.
+    fn is_absent(&self) -> bool {
+        self.assigned == 0.0 && self.estimated.is_some_and(|share| share.value == Some(0.0))
+    }
+}
 
 /// The labels of a group of posts.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,8 +38,8 @@ pub struct GroupShares {
     pub posts: u64,
     /// Number of random answers about these posts.
     pub answers: usize,
-    /// Assigned share of each label and of no label, and the estimated share if there are enough answers.
-    pub shares: Vec<(f64, Option<Estimate>)>,
+    /// The shares of each label, then of no label.
+    pub shares: Vec<GroupShare>,
 }
 
 /// The difference of a label's estimated share between two groups.
@@ -44,20 +61,21 @@ pub struct GroupDifference {
 
 impl Frame {
     /// Returns the shares of labels in each group of the posts that the estimate speaks of: months in order, and other
-    /// groups by their number of posts. `posts` and `rows` are the sampled posts.
+    /// groups by their number of posts.
     ///
     /// # Errors
     /// Returns [`StoreError`] if the database cannot be read.
-    pub async fn groups(
+    pub(crate) async fn groups(
         &self,
         store: &Store,
         (target, set): (Target, &LabelSet),
         (by, kind): (Grouping, ThingKind),
-        (posts, rows): (&[Fullname], &[EvaluatedPost]),
+        sample: &[SampledPost<'_>],
     ) -> Result<Vec<GroupShares>, StoreError> {
         let cells = self.count(store, (target, kind), Some(by), None).await?;
-        let group_of = store.gold().groups(by, posts).await?;
-        let mut groups = self.shares_of_groups(set, cells, &group_of, (posts, rows));
+        let posts: Vec<Fullname> = sample.iter().map(|post| post.fullname.clone()).collect();
+        let group_of = store.gold().groups(by, &posts).await?;
+        let mut groups = self.shares_of_groups(set, cells, &group_of, sample);
         if !by.is_of_time() {
             groups.sort_by_key(|group| std::cmp::Reverse(group.posts));
         }
@@ -69,58 +87,64 @@ impl Frame {
         set: &LabelSet,
         cells: Vec<FrameCell>,
         group_of: &HashMap<Fullname, Option<String>>,
-        (posts, rows): (&[Fullname], &[EvaluatedPost]),
+        sample: &[SampledPost<'_>],
     ) -> Vec<GroupShares> {
-        let mut parts: BTreeMap<Option<String>, Part<'_>> = BTreeMap::new();
+        let mut groups: BTreeMap<Option<String>, GroupPosts<'_>> = BTreeMap::new();
         for cell in cells.into_iter().filter(|cell| self.covered[cell.wave]) {
-            let part = parts.entry(cell.group.clone()).or_default();
-            part.posts += cell.posts;
-            part.cells.push(cell);
+            let group = groups.entry(cell.group.clone()).or_default();
+            group.cells.push(cell);
         }
-        for (post, row) in posts.iter().zip(rows) {
-            let part = group_of.get(post).and_then(|group| parts.get_mut(group));
-            if let (Some(part), Some(stored_at)) = (part, self.stored_at.get(post)) {
-                part.stored_at.insert(post.clone(), *stored_at);
-                part.sample.push(post);
-                part.rows.push(row.clone());
+        for post in sample {
+            let group = group_of.get(post.fullname);
+            let group = group.and_then(|group| groups.get_mut(group));
+            if let (Some(group), Some(stored_at)) = (group, self.stored_at.get(post.fullname)) {
+                group.stored_at.insert(post.fullname.clone(), *stored_at);
+                group.sample.push(*post);
             }
         }
-        let shares = |(group, part): (Option<String>, Part<'_>)| {
-            let answers = part.rows.len();
-            let frame = Self {
-                counted: self.counted,
-                cuts: self.cuts.clone(),
-                drawn: self.drawn.clone(),
-                covered: self.covered.clone(),
-                weights: self.weights.clone(),
-                stored_at: part.stored_at,
-                cells: part.cells,
-                needed: 0,
-            };
-            let shares = frame.label_shares(set, &part.sample, &part.rows);
-            let is_estimated = answers >= ENOUGH_ANSWERS;
-            let shares = shares.into_iter();
-            GroupShares {
-                group,
-                posts: part.posts,
-                answers,
-                shares: shares
-                    .map(|(assigned, estimate)| (assigned, is_estimated.then_some(estimate)))
-                    .collect(),
-            }
+        let groups = groups.into_iter();
+        groups
+            .map(|(name, posts)| self.shares_of_group(set, name, posts))
+            .collect()
+    }
+
+    /// Estimates the shares in a group from its own frame.
+    fn shares_of_group(
+        &self,
+        set: &LabelSet,
+        group: Option<String>,
+        posts: GroupPosts<'_>,
+    ) -> GroupShares {
+        let frame = Self {
+            cuts: self.cuts.clone(),
+            covered: self.covered.clone(),
+            stored_at: posts.stored_at,
+            cells: posts.cells,
+            ..Self::default()
         };
-        parts.into_iter().map(shares).collect()
+        let answers = posts.sample.len();
+        let shares = frame.label_shares(set, &posts.sample).into_iter();
+        GroupShares {
+            group,
+            posts: frame.cells.iter().map(|cell| cell.posts).sum(),
+            answers,
+            shares: shares
+                .map(|share| GroupShare {
+                    assigned: share.assigned,
+                    estimated: (answers >= ENOUGH_ANSWERS).then_some(share.estimated),
+                })
+                .collect(),
+        }
     }
 }
 
 /// The posts of a group.
 #[derive(Default)]
-struct Part<'a> {
-    posts: u64,
+struct GroupPosts<'a> {
     cells: Vec<FrameCell>,
-    stored_at: HashMap<Fullname, topicmill_core::Timestamp>,
-    sample: Vec<&'a Fullname>,
-    rows: Vec<EvaluatedPost>,
+    /// Time when each sampled post was first stored.
+    stored_at: HashMap<Fullname, Timestamp>,
+    sample: Vec<SampledPost<'a>>,
 }
 
 /// Compares each label's estimated shares between all pairs of groups. The p-values are corrected for all of these
@@ -130,16 +154,13 @@ pub fn group_differences(groups: &[GroupShares]) -> Vec<GroupDifference> {
     for (first, a) in groups.iter().enumerate() {
         for (second, b) in groups.iter().enumerate().skip(first + 1) {
             for (label, (a, b)) in a.shares.iter().zip(&b.shares).enumerate() {
-                let ((assigned_a, Some(a)), (assigned_b, Some(b))) = (a, b) else {
+                let (Some(share_a), Some(share_b)) = (&a.estimated, &b.estimated) else {
                     continue;
                 };
-                let is_absent = |assigned: f64, estimate: &Estimate| {
-                    assigned == 0.0 && estimate.value == Some(0.0)
-                };
-                if is_absent(*assigned_a, a) && is_absent(*assigned_b, b) {
+                if a.is_absent() && b.is_absent() {
                     continue;
                 }
-                if let Some((difference, p)) = difference_of_estimates(a, b) {
+                if let Some((difference, p)) = difference_of_estimates(share_a, share_b) {
                     found.push(GroupDifference {
                         label,
                         first,
@@ -162,9 +183,9 @@ pub fn group_differences(groups: &[GroupShares]) -> Vec<GroupDifference> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evaluate::{SampledPart, estimate_shares};
+    use crate::evaluate::{EvaluatedPost, SampledPart, estimate_shares};
     use crate::float;
-    use topicmill_core::{Label, Mode, Timestamp};
+    use topicmill_core::{Label, Mode};
 
     /// Simulates random answers about two groups with 1,000 posts each, and returns how often the intervals of shares and
     /// of the difference contain the true ones, at the least, how often any label differs significantly, and how often
@@ -216,13 +237,16 @@ mod tests {
                     rows: rows.iter().collect(),
                 };
                 let estimates = estimate_shares(&[part]);
+                let shares = assigned.into_iter().zip(estimates);
                 GroupShares {
                     group: None,
                     posts: 1_000,
                     answers,
-                    shares: assigned
-                        .into_iter()
-                        .zip(estimates.into_iter().map(Some))
+                    shares: shares
+                        .map(|(assigned, estimate)| GroupShare {
+                            assigned,
+                            estimated: Some(estimate),
+                        })
                         .collect(),
                 }
             });
@@ -234,7 +258,7 @@ mod tests {
                     float(right.count()) / 1e3
                 };
                 for (group, shares) in groups.iter().enumerate() {
-                    let share = shares.shares[one.label].1.unwrap();
+                    let share = shares.shares[one.label].estimated.unwrap();
                     let is_covered = share.low <= truth(group) && truth(group) <= share.high;
                     shares_covered += usize::from(is_covered);
                 }
@@ -314,7 +338,11 @@ mod tests {
         let rows: Vec<EvaluatedPost> = (0..60).map(row).collect();
         let group_of = |id: usize| Some(if id.is_multiple_of(10) { "b" } else { "a" }.to_owned());
         let group_of = (0..60).map(|id| (post(id), group_of(id))).collect();
-        frame.shares_of_groups(&set, cells, &group_of, (&posts, &rows))
+        let pairs = posts.iter().zip(&rows);
+        let sample: Vec<_> = pairs
+            .map(|(fullname, row)| SampledPost { fullname, row })
+            .collect();
+        frame.shares_of_groups(&set, cells, &group_of, &sample)
     }
 
     #[test]
@@ -323,9 +351,9 @@ mod tests {
         let sizes: Vec<_> = found.iter().map(|one| (one.posts, one.answers)).collect();
         assert_eq!(sizes, [(200, 54), (10, 6)]);
         // The early wave is half of the group, with 60 % x assigned.
-        let (assigned, estimated) = found[0].shares[0];
-        assert!((assigned - 0.8).abs() < 1e-12);
-        let estimated = estimated.unwrap();
+        let share = found[0].shares[0];
+        assert!((share.assigned - 0.8).abs() < 1e-12);
+        let estimated = share.estimated.unwrap();
         let off = estimated.value.unwrap() - 0.5;
         assert!(off.abs() < 1e-12, "{estimated:?}");
     }
@@ -333,7 +361,11 @@ mod tests {
     #[test]
     fn a_group_with_too_few_answers_has_no_estimate_and_is_not_compared() {
         let found = shares_of_two_groups();
-        assert_eq!(found[1].shares, [(1.0, None), (0.0, None)]);
+        let assigned = |assigned| GroupShare {
+            assigned,
+            estimated: None,
+        };
+        assert_eq!(found[1].shares, [assigned(1.0), assigned(0.0)]);
         assert!(group_differences(&found).is_empty());
     }
 }
