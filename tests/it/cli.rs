@@ -248,7 +248,7 @@ fn misuse_is_rejected_with_advice_and_its_exit_code() {
         );
     }
     for name in ["topicmill.db", "out.ndjson"] {
-        let left = program.folder.path().join(name);
+        let left = program.path(name);
         assert!(!left.exists(), "a command that failed left {name} behind");
     }
 }

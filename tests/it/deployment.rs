@@ -347,7 +347,7 @@ fn settings_in_the_debian_package_exist() {
         packaging("debian/config.toml").replace("# client_secret_file", "client_secret_file");
     let text = text.replace("# token_file", "token_file");
     let program = Program::new();
-    std::fs::create_dir(program.folder.path().join("secrets")).unwrap();
+    std::fs::create_dir(program.path("secrets")).unwrap();
     program.write("secrets/reddit", "hush");
     program.write("secrets/serve-token", "0123456789abcdef");
     let file = program.write("config.toml", text);

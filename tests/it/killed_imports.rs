@@ -75,7 +75,7 @@ async fn check_integrity(program: &Program, database: &TestDatabase, kill: &str)
     let Some(path) = database.url.strip_prefix("sqlite:") else {
         return;
     };
-    let copy = program.folder.path().join("copy.db");
+    let copy = program.path("copy.db");
     for part in ["", "-wal"] {
         let to = format!("{}{part}", copy.display());
         if std::fs::copy(format!("{path}{part}"), &to).is_err() {

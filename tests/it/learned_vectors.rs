@@ -34,7 +34,7 @@ const TITLES: [&str; 5] = [
 
 /// Creates a folder with the default model and only these learned vectors.
 fn model(program: &Program, name: &str, learned: Option<&Value>) -> PathBuf {
-    let dir = program.folder.path().join(name);
+    let dir = program.path(name);
     fs::create_dir(&dir).unwrap();
     for file in ["model.onnx", "tokenizer.json", "tokenizer_config.json"] {
         symlink(repository(SHIPPED).join(file), dir.join(file)).unwrap();
@@ -142,7 +142,7 @@ const NOTICE: &str = "the model has learned vectors for these labels";
 fn learned_vectors_apply_to_all_labels_or_none() {
     let program = Program::new();
     let learned = model(&program, "learned", Some(&exchanged(&program)));
-    let by_words = program.folder.path().join("by-words");
+    let by_words = program.path("by-words");
     let score = |model: &Path, places: &[usize], head: &str| {
         let file = pipeline(&program, places, head);
         scored(&program, model, &file)

@@ -95,7 +95,7 @@ async fn hostile_posts_do_not_break_the_report() {
     let charts = output["charts"].as_array().unwrap();
     assert!(charts.len() >= 6, "{charts:?}");
     let Some(browser) = &browser else { return };
-    let file = |path: &str| format!("file://{}", program.folder.path().join(path).display());
+    let file = |path: &str| format!("file://{}", program.path(path).display());
     for width in WIDTHS {
         for scheme in Scheme::BOTH {
             browser.open(&file("out.html"), width, scheme).await;

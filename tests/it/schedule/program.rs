@@ -44,7 +44,7 @@ fn invalid_stages_are_rejected_before_anything_is_created() {
             program.run(&args).expect_exit(2, expected);
         }
     }
-    assert!(!program.folder.path().join("topicmill.db").exists());
+    assert!(!program.path("topicmill.db").exists());
 }
 
 #[test]
@@ -60,17 +60,14 @@ fn a_scheduled_run_executes_its_commands_and_list_shows_the_result() {
     // The program is started when a run is due, as a systemd timer does.
     let once = program.run(&["schedule", "run", "--once", "--pipeline", &file]);
     assert_eq!(once.code, 1, "{}", once.stderr);
-    assert!(program.folder.path().join("my report.html").exists());
+    assert!(program.path("my report.html").exists());
     let list = program.json(&["schedule", "list", "--pipeline", &file]);
     let found = |n: usize| (list[n]["schedule"].clone(), list[n]["last_status"].clone());
     assert_eq!(found(0), (json!("good"), json!("done")), "{list}");
     assert_eq!(found(1), (json!("bad"), json!("failed")), "{list}");
     let error = list[1]["last_error"].as_str().unwrap();
     assert!(error.contains("`no such file`"), "{error}");
-    assert!(
-        program.folder.path().join("a.db").exists(),
-        "the next stage runs"
-    );
+    assert!(program.path("a.db").exists(), "the next stage runs");
     assert_eq!(failed_checks(&program, &file), ["scheduled_run_failed"]);
 }
 

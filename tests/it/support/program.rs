@@ -165,13 +165,18 @@ impl Program {
     /// score of 0.75 and a margin that grows with `i`.
     pub fn labelled_in_turn(self, n: usize) -> Self {
         let program = self.labelled(n);
-        program.execute(
+        program.label_in_turn();
+        program
+    }
+
+    /// Changes the stored labels, as [`Self::labelled_in_turn`] does.
+    pub fn label_in_turn(&self) {
+        self.execute(
             "UPDATE classifications SET score = 0.75, abstained = FALSE, \
                 margin = 0.001 * CAST(substr(fullname, 5) AS INTEGER), \
                 label = CASE CAST(substr(fullname, 5) AS INTEGER) % 3 \
                    WHEN 0 THEN 'gaming' WHEN 1 THEN 'food' ELSE 'music' END",
         );
-        program
     }
 
     /// Returns the URL of the database.
@@ -197,13 +202,21 @@ impl Program {
         std::thread::scope(|scope| scope.spawn(work).join().unwrap());
     }
 
+    /// Returns the rows of a query, each an object with the names of the columns.
+    #[track_caller]
+    pub fn query(&self, sql: &str) -> Vec<Value> {
+        match self.json(&["sql", sql]) {
+            Value::Array(rows) => rows,
+            other => panic!("not a list: {other}"),
+        }
+    }
+
     /// Returns the rows of a query, each a list of values.
     #[track_caller]
     pub fn rows(&self, sql: &str) -> Value {
         let values =
             |row: &Value| -> Value { row.as_object().unwrap().values().cloned().collect() };
-        let rows = self.json(&["sql", sql]);
-        rows.as_array().unwrap().iter().map(values).collect()
+        self.query(sql).iter().map(values).collect()
     }
 
     /// Returns the one value that a query finds.
@@ -248,6 +261,11 @@ impl Program {
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    /// Returns the sorted names of the files and folders in the program's folder.
+    pub fn files(&self) -> Vec<String> {
+        file_names(self.folder.path())
     }
 
     /// Returns a command that uses the repository's model and library, and none of the settings in this environment.
@@ -358,9 +376,14 @@ pub fn start_server(mut command: Command, words: &str) -> (Child, SocketAddr) {
     (child, address.expect("the server logs its address"))
 }
 
-/// Splits a command line at spaces.
-pub fn words(text: &str) -> Vec<&str> {
-    text.split(' ').collect()
+/// Returns the sorted names of the files and folders in a folder.
+pub fn file_names(folder: &Path) -> Vec<String> {
+    let entries = folder.read_dir().unwrap().map(Result::unwrap);
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
 }
 
 /// Returns a command that runs `words`, followed by the program and arguments of `command`.
