@@ -101,13 +101,13 @@ fn hub_of(files: Vec<(String, Vec<u8>)>) -> impl Fn(&str) -> Response + Send + S
 
 /// Runs `model pull` in `in/here` below the program's folder, so that the test sees files written above `in/here`.
 async fn pulled(program: &Program, endpoint: &str, token: Option<&str>) -> RunOutput {
-    let here = program.folder.path().join("in/here");
+    let here = program.path("in/here");
     fs::create_dir_all(&here).unwrap();
     let mut command = program.command("model pull someone/tiny -vv");
     command
         .current_dir(here)
         .env("HF_ENDPOINT", endpoint)
-        .env("HF_HOME", program.folder.path().join("hf"))
+        .env("HF_HOME", program.path("hf"))
         .env_remove("HF_TOKEN");
     if let Some(token) = token {
         command.env("HF_TOKEN", token);
@@ -138,7 +138,7 @@ fn everything(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hub_listing_writes_nothing_outside_the_model_folder() {
     let program = Program::new();
-    let victim = program.folder.path().join("victim");
+    let victim = program.path("victim");
     fs::write(&victim, "mine").unwrap();
     let absolute = format!("model.onnx_data{}", victim.display());
     let long = format!("model.onnx_data{}", "x".repeat(300));
@@ -162,7 +162,7 @@ async fn a_hub_listing_writes_nothing_outside_the_model_folder() {
         let ran = pulled(&program, &hub.url, None).await;
         assert_eq!(ran.code, 5, "{name}: {}", ran.stderr);
         ran.expect_stderr("the hub's list");
-        let here = program.folder.path().join("in/here");
+        let here = program.path("in/here");
         assert!(!here.join("models/tiny").exists());
         let scratch = here.join("models");
         let outside = everything(program.folder.path());
@@ -207,11 +207,11 @@ async fn existing_symlinks_are_not_followed() {
     let partial = format!("tiny.{}.partial", &COMMIT[..12]);
     for link in ["", "config.json", "onnx", "onnx/model.onnx"] {
         let program = Program::new();
-        let elsewhere = program.folder.path().join("elsewhere");
+        let elsewhere = program.path("elsewhere");
         fs::create_dir(&elsewhere).unwrap();
         let victim = elsewhere.join("victim");
         fs::write(&victim, "mine").unwrap();
-        let scratch = program.folder.path().join("in/here/models").join(&partial);
+        let scratch = program.path("in/here/models").join(&partial);
         let at = scratch.join(link);
         fs::create_dir_all(at.parent().unwrap()).unwrap();
         let to = if link.contains('.') {
@@ -228,7 +228,7 @@ async fn existing_symlinks_are_not_followed() {
     }
     // A symlink in place of the final folder is not followed either, dangling or not.
     let program = Program::new();
-    let models = program.folder.path().join("in/here/models");
+    let models = program.path("in/here/models");
     fs::create_dir_all(&models).unwrap();
     symlink("/nowhere", models.join("tiny")).unwrap();
     assert_eq!(pulled(&program, &hub.url, None).await.code, 2);
@@ -239,10 +239,10 @@ async fn files_in_the_partial_folder_do_not_enter_the_model() {
     let files = files_of(EXPORTED);
     let hub = Server::start(hub_of(files.clone())).await;
     let program = Program::new();
-    let models = program.folder.path().join("in/here/models");
+    let models = program.path("in/here/models");
     let scratch = models.join(format!("tiny.{}.partial", &COMMIT[..12]));
     fs::create_dir_all(scratch.join("onnx/deeper")).unwrap();
-    let elsewhere = program.folder.path().join("elsewhere");
+    let elsewhere = program.path("elsewhere");
     fs::write(&elsewhere, "mine").unwrap();
     std::os::unix::fs::symlink(&elsewhere, scratch.join("link")).unwrap();
     // Files left by a download from a different mirror and by an interrupted one of a different precision.
@@ -418,7 +418,7 @@ async fn a_partial_file_that_does_not_resume_is_downloaded_again() {
     })
     .await;
     let program = Program::new();
-    let models = program.folder.path().join("in/here/models");
+    let models = program.path("in/here/models");
     let scratch = models.join(format!("tiny.{}.partial", &COMMIT[..12]));
     fs::create_dir_all(&scratch).unwrap();
     fs::write(scratch.join("tokenizer.json"), "{").unwrap();
