@@ -1,5 +1,7 @@
 //! Tests `labels drop` and `model drop`.
 
+use std::time::Duration;
+
 use serde_json::json;
 use topicmill_core::clock::SystemClock;
 
