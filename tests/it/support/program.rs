@@ -58,13 +58,6 @@ impl<S: AsRef<str>> CommandLine for Vec<S> {
     }
 }
 
-/// The value of one column, from a query with one column and one row.
-fn only(rows: &Value) -> &Value {
-    let row = rows.as_array().filter(|rows| rows.len() == 1);
-    let row = row.and_then(|rows| rows[0].as_array().filter(|row| row.len() == 1));
-    &row.unwrap_or_else(|| panic!("not one value: {rows}"))[0]
-}
-
 /// The result of a run of the program.
 pub struct RunOutput {
     pub code: i32,
@@ -219,10 +212,24 @@ impl Program {
         self.query(sql).iter().map(values).collect()
     }
 
+    /// Returns the values that a query with one column finds.
+    #[track_caller]
+    pub fn column(&self, sql: &str) -> Vec<Value> {
+        let value = |row: &Value| -> Value {
+            let mut values = row.as_object().unwrap().values().cloned();
+            let value = values.next().expect("a row has a column");
+            assert!(values.next().is_none(), "several columns: {row}");
+            value
+        };
+        self.query(sql).iter().map(value).collect()
+    }
+
     /// Returns the one value that a query finds.
     #[track_caller]
     pub fn scalar(&self, sql: &str) -> Value {
-        only(&self.rows(sql)).clone()
+        let mut values = self.column(sql);
+        assert_eq!(values.len(), 1, "not one value: {values:?}");
+        values.remove(0)
     }
 
     /// Returns the number of rows of a table, which a condition may follow.
@@ -265,7 +272,12 @@ impl Program {
 
     /// Returns the sorted names of the files and folders in the program's folder.
     pub fn files(&self) -> Vec<String> {
-        file_names(self.folder.path())
+        let entries = self.folder.path().read_dir().unwrap().map(Result::unwrap);
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
     }
 
     /// Returns a command that uses the repository's model and library, and none of the settings in this environment.
@@ -374,16 +386,6 @@ pub fn start_server(mut command: Command, words: &str) -> (Child, SocketAddr) {
     // Keep reading, so that its log does not fill the pipe.
     std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
     (child, address.expect("the server logs its address"))
-}
-
-/// Returns the sorted names of the files and folders in a folder.
-pub fn file_names(folder: &Path) -> Vec<String> {
-    let entries = folder.read_dir().unwrap().map(Result::unwrap);
-    let mut names: Vec<String> = entries
-        .map(|entry| entry.file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    names
 }
 
 /// Returns a command that runs `words`, followed by the program and arguments of `command`.
