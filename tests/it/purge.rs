@@ -6,7 +6,6 @@ mod reports;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -28,7 +27,6 @@ use wiremock::{Mock, Request, Respond, ResponseTemplate};
 
 use crate::support::builders;
 use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::{Program, finished, signal};
 use crate::support::reddit::server;
 
 pub use crate::collect::Scene;
