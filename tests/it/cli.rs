@@ -434,9 +434,8 @@ fn an_interrupted_run_finishes_its_batch_and_the_next_run_continues() {
 #[test]
 fn a_run_record_is_written_to_a_pipe() {
     let program = Program::new();
+    program.pipe("pipe");
     let pipe = program.path("pipe");
-    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
-    assert!(made.success());
     let reader = std::thread::spawn(move || fs::read_to_string(pipe).unwrap());
     program.ok("collect --source sample --topic food --run-json pipe");
     assert!(reader.join().unwrap().contains("\"stage\": \"collect\""));

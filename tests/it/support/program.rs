@@ -366,6 +366,12 @@ impl Program {
         std::fs::write(&path, content).unwrap();
         path.display().to_string()
     }
+
+    /// Creates a named pipe.
+    pub fn pipe(&self, name: &str) {
+        let made = Command::new("mkfifo").arg(self.path(name)).status();
+        assert!(made.unwrap().success(), "{name}");
+    }
 }
 
 /// Sends a signal to a running program.
