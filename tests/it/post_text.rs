@@ -45,7 +45,7 @@ fn placeholder_texts_get_no_label_in_any_command() {
     let program = Program::new();
     assert_eq!(imported(&program, &posts), [5, 0]);
     let ran = program.run("score posts.ndjson scores.ndjson");
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    ran.expect_code(1);
     let rows = program.read_lines("scores.ndjson");
     let labelled: Vec<bool> = rows.iter().map(|row| row["label"].is_string()).collect();
     assert_eq!(labelled, [false, false, false, true, true]);

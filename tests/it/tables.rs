@@ -258,7 +258,7 @@ fn a_closed_output_pipe_ends_the_run_quietly() {
     stdout.read_exact(&mut first).unwrap();
     drop(stdout);
     let ran = finished(child.wait_with_output().unwrap());
-    assert_eq!(ran.code, 141, "{}", ran.stderr);
+    ran.expect_code(141);
     assert!(first.starts_with(b"{\"id\":"), "{first:?}");
 }
 

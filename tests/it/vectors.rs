@@ -138,7 +138,7 @@ fn concurrent_runs_label_each_post_once_and_a_limited_run_resumes() {
             });
             running.map(|(child, record)| {
                 let ran = finished(child.wait_with_output().unwrap());
-                assert_eq!(ran.code, 0, "{}", ran.stderr);
+                ran.expect_code(0);
                 let record = program.read_json(record);
                 record["counts"]["posts"].as_u64().unwrap()
             })

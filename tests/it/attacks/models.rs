@@ -393,7 +393,7 @@ fn onnx_runtime_telemetry_is_off() {
             .env("XDG_CACHE_HOME", home.path().join(".cache"))
             .env_remove("ORT_DISABLE_TELEMETRY");
         let ran = finished(command.output().unwrap());
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        ran.expect_code(0);
         let mut found = files_below(home.path());
         found.retain(|path| !path.starts_with(home.path().join(".cache/topicmill")));
         assert_eq!(found, Vec::<PathBuf>::new());

@@ -210,7 +210,7 @@ mod logs {
     async fn quiet_mode_still_names_a_failed_topic() {
         let reddit = half_private().await;
         let ran = collect(&Program::new(), &reddit, &["-q"]);
-        assert_eq!(ran.code, 1, "{}", ran.stderr);
+        ran.expect_code(1);
         assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
         ran.expect_stderr_all(&["ERROR", "topic=secret", "private"]);
     }

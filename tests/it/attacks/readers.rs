@@ -194,7 +194,7 @@ fn a_table_cell_is_limited_before_it_is_decompressed() {
     assert_eq!(import("good.parquet", "Rye").code, 0);
     import("long.parquet", &"x".repeat(20 << 20)).expect_exit(1, "longer than 16 MiB");
     let ran = import("huge.parquet", &"x".repeat(200 << 20));
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    ran.expect_code(2);
     ran.expect_stderr_all(&["huge.parquet", "200 MiB", "128 MiB", "as CSV"]);
 }
 

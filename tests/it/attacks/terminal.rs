@@ -100,7 +100,7 @@ async fn no_log_line_contains_terminal_control_codes() {
         assert_ne!(collected.code, 0, "{}", collected.stderr);
         collected.expect_stderr("not collected");
         let imported = run(&["import", "--format", "dump", "--again", &dump]);
-        assert_eq!(imported.code, 1, "{}", imported.stderr);
+        imported.expect_code(1);
         for ran in [collected, imported] {
             assert_harmless(format, &ran.stderr);
             assert_harmless(format, &ran.stdout);
@@ -115,7 +115,7 @@ async fn no_log_line_contains_terminal_control_codes() {
         }
         // A fatal error must be harmless too, although the logger does not print it.
         let gone = run(&["--config", EVIL, "status"]);
-        assert_eq!(gone.code, 2, "{}", gone.stderr);
+        gone.expect_code(2);
         assert_harmless(format, &gone.stderr);
     }
     // `status` prints run records with their details.

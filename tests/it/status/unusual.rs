@@ -49,7 +49,7 @@ fn a_monitor_learns_of_a_pipeline_file_that_cannot_be_read() {
     program.write("typo.toml", "labels = [\"food\"");
     for name in ["missing.toml", "typo.toml"] {
         let ran = program.run_with(&[("pipeline", name)], "status --check");
-        assert_eq!(ran.code, 1, "{}", ran.stderr);
+        ran.expect_code(1);
         assert!(ran.stdout.contains(name), "{}", ran.stdout);
     }
     program.write("topicmill.toml", "pipeline = \"missing.toml\"\n");

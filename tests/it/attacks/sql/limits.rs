@@ -65,7 +65,7 @@ async fn a_signal_or_timeout_cancels_a_query_on_postgres() {
         until_running(&url, 1).await;
         signal(&child, name);
         let ran = finished(child.wait_with_output().unwrap());
-        assert_eq!(ran.code, code, "{}", ran.stderr);
+        ran.expect_code(code);
         until_running(&url, 0).await;
     }
     program
@@ -87,7 +87,7 @@ fn a_signal_or_timeout_cancels_a_query_on_sqlite() {
     let began = clock.elapsed();
     signal(&child, "-INT");
     let ran = finished(child.wait_with_output().unwrap());
-    assert_eq!(ran.code, 130, "{}", ran.stderr);
+    ran.expect_code(130);
     assert!(clock.elapsed().saturating_sub(began) < Duration::from_secs(3));
 
     let began = clock.elapsed();
