@@ -54,10 +54,7 @@ fn doctor(program: &Program, flags: &str, check: &str) -> (i32, Value) {
     let rows = ran.json();
     let mut rows = rows.as_array().unwrap().iter();
     let row = rows.find(|row| row["check"] == check);
-    (
-        ran.code,
-        row.unwrap_or_else(|| panic!("{}", ran.stdout)).clone(),
-    )
+    (ran.code, row.expect(check).clone())
 }
 
 #[test]
@@ -115,17 +112,14 @@ fn a_database_in_a_settings_file_is_in_its_folder() {
     let there = program.path("there");
     std::fs::create_dir(&there).unwrap();
     let here = program.folder.path().to_owned();
-    for (folder, flags) in [
-        (&there, &["--config", "there/topicmill.toml"][..]),
-        (&here, &[]),
-    ] {
+    for (folder, flags) in [(&there, "--config there/topicmill.toml"), (&here, "")] {
         let settings = "[database]\nurl = \"sqlite:data.db\"\n";
         std::fs::write(folder.join("topicmill.toml"), settings).unwrap();
-        program.ok(&[flags, &["db", "create"]].concat());
+        program.ok(&format!("{flags} db create"));
         assert!(folder.join("data.db").is_file());
         std::fs::remove_file(folder.join("data.db")).unwrap();
         // A flag is relative to the working directory.
-        program.ok(&[flags, &["--database", "sqlite:flag.db", "db", "create"]].concat());
+        program.ok(&format!("{flags} --database sqlite:flag.db db create"));
         assert!(here.join("flag.db").is_file());
         std::fs::remove_file(folder.join("topicmill.toml")).unwrap();
     }
@@ -195,9 +189,9 @@ mod logs {
         reddit
     }
 
-    fn collect(program: &Program, reddit: &MockServer, flags: &[&str]) -> RunOutput {
-        let pipeline = program.write("two.toml", TWO);
-        let mut command = program.command(&[&["collect", "--pipeline", &pipeline], flags].concat());
+    fn collect(program: &Program, reddit: &MockServer, flags: &str) -> RunOutput {
+        program.write("two.toml", TWO);
+        let mut command = program.command(&format!("collect --pipeline two.toml {flags}"));
         finished(on_reddit(&mut command, &reddit.uri()).output().unwrap())
     }
 
@@ -209,7 +203,7 @@ mod logs {
     #[tokio::test(flavor = "multi_thread")]
     async fn quiet_mode_still_names_a_failed_topic() {
         let reddit = half_private().await;
-        let ran = collect(&Program::new(), &reddit, &["-q"]);
+        let ran = collect(&Program::new(), &reddit, "-q");
         ran.expect_code(1);
         assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
         ran.expect_stderr_all(&["ERROR", "topic=secret", "private"]);
@@ -219,18 +213,11 @@ mod logs {
     async fn every_line_of_a_json_log_is_json_and_those_about_topics_name_the_run() {
         let reddit = half_private().await;
         let program = Program::new();
-        let json = ["--log-format", "json"];
         for run in 1..=2 {
-            let output = lines(&collect(&program, &reddit, &json));
-            let of_topics: Vec<&Value> = output
-                .iter()
-                .filter(|line| line["topic"].is_string())
-                .collect();
-            assert!(of_topics.len() >= 2, "{output:?}");
-            assert!(
-                of_topics.iter().all(|line| line["run"] == run),
-                "{output:?}"
-            );
+            let output = lines(&collect(&program, &reddit, "--log-format json"));
+            let mut of_topics = output.iter().filter(|line| line["topic"].is_string());
+            assert!(of_topics.clone().count() >= 2, "{output:?}");
+            assert!(of_topics.all(|line| line["run"] == run), "{output:?}");
             assert_eq!(output.last().unwrap()["run"], run, "the summary line");
         }
     }
