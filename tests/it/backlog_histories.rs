@@ -219,6 +219,17 @@ impl Model {
     }
 }
 
+/// The rows that the model and the database must agree on.
+#[derive(Debug, Default, PartialEq)]
+struct State {
+    /// Post, claim, attempts and crashes.
+    backlog: Vec<Value>,
+    /// The claims whose leases exist.
+    leases: Vec<usize>,
+    /// Post, hash of the labelled text, and number of scores.
+    classified: Vec<Value>,
+}
+
 /// The database under test, next to the model.
 struct Real {
     store: Store,
@@ -303,7 +314,7 @@ impl Real {
     }
 
     /// Reads the database in the model's terms: leases are claim numbers.
-    async fn state(&self) -> (Vec<Value>, Vec<usize>, Vec<Value>) {
+    async fn state(&self) -> State {
         // One statement, because each statement has its own connection.
         let rows = self.store.query(
             "SELECT 'classified' AS what, c.fullname AS post, COUNT(s.position) AS n, 0 AS attempts, 0 AS crashes, \
@@ -316,34 +327,39 @@ impl Real {
              UNION ALL SELECT 'lease', '', id, 0, 0, NULL FROM leases \
               ORDER BY post, n",
         );
-        let rows = rows.await.unwrap().rows;
-        let of = |what: &'static str| rows.iter().filter(move |row| row[0] == what);
         let number = |lease: &Value| {
             let id = lease.as_i64()?;
             self.claims.iter().position(|claim| claim.lease.0 == id)
         };
-        let backlog = of("backlog").map(|row| json!([row[1], number(&row[2]), row[3], row[4]]));
-        let classified = of("classified").map(|row| json!([row[1], row[5], row[2]]));
-        (
-            backlog.collect(),
-            of("lease").filter_map(|row| number(&row[2])).collect(),
-            classified.collect(),
-        )
+        let mut state = State::default();
+        for row in rows.await.unwrap().rows {
+            let [what, post, n, attempts, crashes, text_hash] =
+                <[Value; 6]>::try_from(row).unwrap();
+            match what.as_str().unwrap() {
+                "backlog" => {
+                    let claim = number(&n);
+                    state.backlog.push(json!([post, claim, attempts, crashes]));
+                }
+                "lease" => state.leases.extend(number(&n)),
+                _ => state.classified.push(json!([post, text_hash, n])),
+            }
+        }
+        state
     }
 }
 
 impl Model {
-    fn state(&self) -> (Vec<Value>, Vec<usize>, Vec<Value>) {
+    fn state(&self) -> State {
         let backlog = self.backlog.iter();
         let backlog = backlog.map(|(post, w)| json!([post, w.lease, w.attempts, w.crashes]));
         let classified = self.classified.iter();
         let classified =
             classified.map(|(post, text)| json!([post, hex(hash(post, *text).as_bytes()), 2]));
-        (
-            backlog.collect(),
-            self.leases.keys().copied().collect(),
-            classified.collect(),
-        )
+        State {
+            backlog: backlog.collect(),
+            leases: self.leases.keys().copied().collect(),
+            classified: classified.collect(),
+        }
     }
 }
 
@@ -366,11 +382,14 @@ async fn happen(
     seen: &mut Seen,
 ) -> Result<(), TestCaseError> {
     let name = |post: usize| format!("t3_p{post}");
-    let claims = real.claims.len();
+    let leases: Vec<Lease> = real.claims.iter().map(|claim| claim.lease).collect();
     let store = real.store.clone();
     let backlog = store.backlog();
     // Choose among the latest claims, because most older ones have lost their leases.
-    let recent = |claim: usize| claims.checked_sub(1 + claim % 4);
+    let recent = |claim: usize| {
+        let claim = leases.len().checked_sub(1 + claim % 4)?;
+        Some((claim, leases[claim]))
+    };
     match *event {
         Event::Save(post, text) => {
             model.save(&name(post), text);
@@ -397,22 +416,21 @@ async fn happen(
                 Event::ClaimSuspects(_) => 1..MAX_CRASHES,
                 _ => 0..MAX_CRASHES,
             };
-            let expected = model.claim(claims, limit, &among);
+            let expected = model.claim(leases.len(), limit, &among);
             let claimed = real.claim(limit, &among, model.now).await;
             prop_assert_eq!(&claimed, &expected);
             seen.claimed += claimed.len();
         }
         Event::Renew(claim) => {
-            let Some(claim) = recent(claim) else {
+            let Some((claim, lease)) = recent(claim) else {
                 return Ok(());
             };
-            let lease = real.claims[claim].lease;
             let length = Duration::from_secs(LEASE_SECS.unsigned_abs());
             let renewed = backlog.renew(lease, at(model.now), length).await;
             prop_assert_eq!(renewed.unwrap(), model.renew(claim));
         }
         Event::Complete(claim, mask) => {
-            let Some(claim) = recent(claim) else {
+            let Some((claim, lease)) = recent(claim) else {
                 return Ok(());
             };
             let posts = real.claims[claim].posts.iter().enumerate();
@@ -426,35 +444,31 @@ async fn happen(
                 .collect();
             let stale = |(post, text): &&(String, u8)| model.posts.get(post) != Some(text);
             seen.stale += done.iter().filter(stale).count();
-            let lease = real.claims[claim].lease;
             let stored = real.complete(lease, &done, model.now).await;
             prop_assert_eq!(stored, model.complete(claim, &done));
             seen.stored += stored.unwrap_or(0);
             seen.lost += usize::from(stored.is_none());
         }
         Event::Fail(claim, post) => {
-            let Some(claim) = recent(claim) else {
+            let Some((claim, lease)) = recent(claim) else {
                 return Ok(());
             };
             model.fail(claim, &name(post));
             let failed = [name(post).parse().unwrap()];
-            let lease = real.claims[claim].lease;
             backlog.fail(lease, &failed, "odd").await.unwrap();
         }
         Event::Release(claim) => {
-            let Some(claim) = recent(claim) else {
+            let Some((claim, lease)) = recent(claim) else {
                 return Ok(());
             };
             model.release(claim);
-            let lease = real.claims[claim].lease;
             backlog.release(lease).await.unwrap();
         }
         Event::Reclaim(claim) => {
-            let Some(claim) = recent(claim) else {
+            let Some((claim, lease)) = recent(claim) else {
                 return Ok(());
             };
             model.reclaim(claim);
-            let lease = real.claims[claim].lease;
             backlog.reclaim(lease).await.unwrap();
         }
         Event::RetryFailed => {

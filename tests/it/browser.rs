@@ -1,6 +1,6 @@
 //! Tests that the browser's page checks detect errors, since a check that detects nothing would always pass.
 
-use crate::support::browser::{Browser, Scheme, WIDTHS};
+use crate::support::browser::{Browser, Scheme, VIEWS};
 use topicmill_core::table;
 
 fn page(body: &str) -> (tempfile::TempDir, String) {
@@ -25,11 +25,11 @@ async fn the_browser_checks_detect_page_errors() {
          <p id=typed></p><script>document.querySelector('input').oninput = e => \
          document.querySelector('#typed').textContent = e.target.value</script>",
     );
-    for width in WIDTHS {
-        browser.open(&good, width, Scheme::Dark).await;
+    for (width, scheme) in VIEWS {
+        browser.open(&good, width, scheme).await;
         assert_eq!(browser.width().await, u64::from(width));
         let dark = "return matchMedia('(prefers-color-scheme: dark)').matches";
-        assert_eq!(browser.eval(dark).await, true);
+        assert_eq!(browser.eval(dark).await, scheme == Scheme::Dark);
     }
     browser.click("summary").await;
     assert_eq!(browser.count("details[open]").await, 1);

@@ -8,10 +8,10 @@ use serde_json::json;
 use topicmill_core::table;
 use topicmill_core::{LabelSet, Mode};
 use topicmill_score::folder::ModelFolder;
-use topicmill_score::{Device, EngineOptions, Labeler, LabelerError, OnnxEngine, TextResult};
+use topicmill_score::{Labeler, LabelerError, OnnxEngine};
 
 use crate::support::builders;
-use crate::support::engine::{labeler, labeler_of, repository};
+use crate::support::engine::{copy_files, labeler, labeler_of, one_thread, repository, score};
 use crate::support::program::Program;
 
 fn fixture(path: &str) -> std::path::PathBuf {
@@ -21,13 +21,6 @@ fn fixture(path: &str) -> std::path::PathBuf {
 fn own_labels(folder: &ModelFolder) -> LabelSet {
     let head = folder.kind.head().expect("it is a classifier");
     LabelSet::of_classifier(&folder.name, head)
-}
-
-fn score(labeler: &mut Labeler, set: &LabelSet, texts: &[String]) -> Vec<TextResult> {
-    let prepared = labeler.prepare(set).unwrap();
-    let results = labeler.score_all(&prepared, texts, &[], &|| false).unwrap();
-    let results = results.expect("scoring is not cancelled").into_iter();
-    results.map(Result::unwrap).collect()
 }
 
 /// Writes a model folder with a configuration and one of the unusual graphs.
@@ -42,16 +35,11 @@ fn odd(config: &str, graph: &str) -> tempfile::TempDir {
     dir
 }
 
-/// Loads a folder and scores a text; returns the result or the error.
-fn tried(dir: &Path) -> Result<Vec<f64>, String> {
+/// Loads a folder and scores a text; returns its scores or the error.
+fn try_folder(dir: &Path) -> Result<Vec<f64>, String> {
     let folder = ModelFolder::open(dir, None).map_err(|error| error.to_string())?;
-    let options = EngineOptions {
-        device: Device::Cpu,
-        threads: Some(1),
-        ..EngineOptions::default()
-    };
     let engine =
-        OnnxEngine::load_unchecked(&folder, &options).map_err(|error| error.to_string())?;
+        OnnxEngine::load_unchecked(&folder, &one_thread()).map_err(|error| error.to_string())?;
     let set = LabelSet {
         mode: Mode::Raw,
         ..own_labels(&folder)
@@ -69,7 +57,7 @@ const THREE: &str = r#"{"vocab_size":9999,"id2label":{"0":"a","1":"b","2":"c"}}"
 
 #[test]
 fn unusual_models_load_or_are_rejected_with_a_reason() {
-    let scores = |config: &str, graph: &str| tried(odd(config, graph).path());
+    let scores = |config: &str, graph: &str| try_folder(odd(config, graph).path());
     let three = scores(THREE, "three.onnx").unwrap();
     assert_eq!(three.len(), 3);
     assert!(three[0] < 0.0 && three[2] > 0.0);
@@ -185,12 +173,7 @@ fn a_prepared_classifier_is_verified_and_a_changed_configuration_rejected() {
     let program = Program::new();
     let copy = program.path("made");
     fs::create_dir(&copy).unwrap();
-    for entry in fs::read_dir(fixture("models/tiny-bert-quality-made"))
-        .unwrap()
-        .flatten()
-    {
-        fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
-    }
+    copy_files(&fixture("models/tiny-bert-quality-made"), &copy);
     let facts = program.json("model info made");
     let mut facts = facts.as_array().unwrap().iter();
     for (what, value) in [
@@ -239,13 +222,12 @@ fn a_classifier_assigns_its_own_labels() {
     program.write("texts.ndjson", (0..20).map(text).collect::<String>());
     program.ok(&format!("score texts.ndjson out.ndjson --model {moods}"));
     let stored = "SELECT label, score FROM labeled_posts ORDER BY fullname LIMIT 20";
-    let stored = program.rows(stored);
     let in_file = program.read_lines("out.ndjson");
     assert_eq!(in_file.len(), 20);
-    for (row, other) in stored.as_array().unwrap().iter().zip(in_file) {
-        assert_eq!(row[0], other["label"]);
-        let off = row[1].as_f64().unwrap() - other["score"].as_f64().unwrap();
-        assert!(off.abs() < 1e-4);
+    for (stored, scored) in program.query(stored).iter().zip(in_file) {
+        assert_eq!(stored["label"], scored["label"]);
+        let off = stored["score"].as_f64().unwrap() - scored["score"].as_f64().unwrap();
+        assert!(off.abs() < 1e-4, "{stored} {scored}");
     }
 }
 

@@ -205,21 +205,16 @@ fn a_purge_takes_a_comment_and_leaves_its_replies() {
         program.run("purge --ids bare.txt").expect_exit(2, "t1_c3");
         program.ok("purge --ids ids.txt");
         let left = "SELECT fullname FROM things ORDER BY fullname";
-        assert_eq!(
-            program.rows(left),
-            json!([["t1_c2"], ["t1_c4"], ["t1_c5"], ["t3_p1"]])
-        );
+        let expected = ["t1_c2", "t1_c4", "t1_c5", "t3_p1"];
+        assert_eq!(program.column(left), expected);
         // The dump does not bring it back.
         program.ok("import RC_2023-11.zst --subreddit food --again");
         assert_eq!(program.count("comments"), 3);
         program.ok("purge --author author_c2");
         program.ok("purge --author baker");
-        assert_eq!(program.rows(left), json!([["t1_c4"], ["t1_c5"]]));
-        assert_eq!(
-            program.scalar("SELECT COUNT(*) FROM tombstones WHERE fullname LIKE 't1%'"),
-            3
-        );
-        assert_eq!(program.scalar("SELECT COUNT(*) FROM pair_logits"), 0);
+        assert_eq!(program.column(left), ["t1_c4", "t1_c5"]);
+        assert_eq!(program.count("tombstones WHERE fullname LIKE 't1%'"), 3);
+        assert_eq!(program.count("pair_logits"), 0);
         program.ok("db check");
     }
 }
@@ -261,12 +256,10 @@ fn comments_are_read_with_the_title_of_their_post_until_it_is_purged() {
         let purged = |c2: Value| json!([["t1_c1", "", 0, 1, 1], c2, ["t1_c3", "", 0, 1, 0]]);
         assert_eq!(states(), purged(json!(["t1_c2", "", 0, 1, 1])));
         // Reddit's permalinks of comments contain the post's title.
-        assert_eq!(
-            program.rows("SELECT permalink FROM comments WHERE fullname = 't1_c2'"),
-            json!([["/r/food/comments/p1/comment/c2/"]])
-        );
+        let permalink = "SELECT permalink FROM comments WHERE fullname = 't1_c2'";
+        assert_eq!(program.scalar(permalink), "/r/food/comments/p1/comment/c2/");
         assert_eq!(program.run_counts("classify")["posts"], 0);
-        assert_eq!(program.scalar("SELECT COUNT(*) FROM text_vectors"), 0);
+        assert_eq!(program.count("text_vectors"), 0);
         program.ok("db check");
         // A comment that is imported again is labelled by its body alone; a deleted one is purged.
         let (again, mut gone) = (
@@ -295,58 +288,45 @@ fn both_ways_to_collect_comments_work_with_reddit() {
         program.write("p.toml", format!("{topic}comments = {comments}\n{other}"));
         let collect = "collect --source sample --pipeline p.toml";
         let planned = program.json(&format!("{collect} --dry-run"));
-        assert_eq!(
-            [&planned[0]["requests"], &planned[1]["requests"]],
-            [1, most_requests]
-        );
+        let requests = [&planned[0]["requests"], &planned[1]["requests"]];
+        assert_eq!(requests, [1, most_requests]);
         let counts = program.run_counts(collect);
         assert_eq!([&counts["posts"], &counts["comments"]], [52, 20]);
         assert_eq!(program.count("comments WHERE parent LIKE 't1%'"), 6);
         assert_eq!(program.run_counts(collect)["new"], 0);
         program.ok("purge --check-deleted --source sample");
         // One of them was deleted before it was stored.
-        assert_eq!(
-            [program.count("posts"), program.count("comments")],
-            [32, 19]
-        );
+        let left = ["posts", "comments"].map(|table| program.count(table));
+        assert_eq!(left, [32, 19]);
     }
 }
 
 #[test]
 fn a_report_on_comments_counts_and_names_only_comments() {
-    let program = Program::new();
+    let program = Program::with_database("sqlite:demo.db");
     program.ok("demo");
     let report = |kind: &str| {
-        let command = format!(
-            "--database sqlite:demo.db report r.html --kind {kind} --by subreddit --svg {kind} --json"
-        );
-        let summary = program.ok(&command).json();
+        let flags = format!("--kind {kind} --by subreddit --svg {kind} --json");
+        let summary = program.ok(&format!("report r.html {flags}")).json();
         (summary, program.read("r.html"))
     };
     let (summary, page) = report("comments");
-    let rows = |columns: &str, rest: &str| {
-        let query = format!("SELECT {columns} FROM labeled_comments {rest}");
-        let command = [
-            "--database",
-            "sqlite:demo.db",
-            "sql",
-            &query,
-            "--format",
-            "json",
-        ];
-        program.ok(&command).json()
-    };
-    let counts = rows("COUNT(*) AS comments, COUNT(classified_at) AS labelled", "");
-    assert_eq!(counts[0]["comments"], 40);
-    for name in ["comments", "labelled"] {
-        assert_eq!(summary[name], counts[0][name], "{name}");
+    for (name, comments) in [
+        ("comments", "labeled_comments"),
+        (
+            "labelled",
+            "labeled_comments WHERE classified_at IS NOT NULL",
+        ),
+    ] {
+        assert_eq!(summary[name], program.count(comments), "{name}");
     }
-    let stored = rows(
-        "outcome, COUNT(*) AS comments",
-        "WHERE classified_at IS NOT NULL GROUP BY outcome",
+    assert_eq!(summary["comments"], 40);
+    let stored = program.query(
+        "SELECT outcome, COUNT(*) AS comments FROM labeled_comments \
+          WHERE classified_at IS NOT NULL GROUP BY outcome",
     );
     let mut expected: BTreeMap<&str, &Value> = BTreeMap::new();
-    for row in stored.as_array().unwrap() {
+    for row in &stored {
         expected.insert(row["outcome"].as_str().unwrap(), &row["comments"]);
     }
     for share in summary["shares"].as_array().unwrap() {
@@ -465,9 +445,8 @@ fn every_layout_gives_the_same_comments() {
         let program = Program::new();
         program.write(name, text);
         program.ok(&format!("import {name}"));
-        let names = program.rows("SELECT fullname FROM things ORDER BY fullname");
-        let names = names.as_array().unwrap().iter().map(|row| &row[0]);
-        assert_eq!(json!(names.collect::<Vec<_>>()), fullnames, "{name}");
+        let names = program.column("SELECT fullname FROM things ORDER BY fullname");
+        assert_eq!(json!(names), fullnames, "{name}");
         let stored = program
             .rows("SELECT fullname, post, parent, subreddit, body FROM comments ORDER BY fullname");
         let expected = json!([

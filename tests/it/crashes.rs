@@ -5,6 +5,7 @@
 
 #![expect(clippy::print_stdout, reason = "figures, for `--nocapture`")]
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -165,14 +166,6 @@ impl Process {
         let folder = tempfile::tempdir().unwrap();
         task["started"] = json!(folder.path().join("started"));
         task["report"] = json!(folder.path().join("report"));
-        Self::with(&task, folder)
-    }
-
-    fn label(url: &str, batch_ms: u64) -> Self {
-        Self::start(json!({"url": url, "batch_ms": batch_ms}))
-    }
-
-    fn with(task: &Value, folder: TempDir) -> Self {
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "crashes::worker", "--ignored", "--nocapture"])
@@ -183,6 +176,10 @@ impl Process {
             .spawn()
             .unwrap();
         Self { child, folder }
+    }
+
+    fn label(url: &str, batch_ms: u64) -> Self {
+        Self::start(json!({"url": url, "batch_ms": batch_ms}))
     }
 
     fn signal(&self, signal: &str) {
@@ -218,19 +215,14 @@ impl Process {
         })
         .await;
         let report = std::fs::read_to_string(self.folder.path().join("report")).ok();
-        assert!(
-            report.is_some()
-                || std::os::unix::process::ExitStatusExt::signal(&status.unwrap()).is_some(),
-            "a worker failed: {}",
-            self.log()
-        );
+        let killed = status.and_then(|status| status.signal()).is_some();
+        assert!(report.is_some() || killed, "it failed: {}", self.log());
         report.map(|report| serde_json::from_str(&report).unwrap())
     }
 
     async fn done(self) -> Value {
-        self.wait_for_exit()
-            .await
-            .expect("the worker wrote its counts")
+        let counts = self.wait_for_exit().await;
+        counts.expect("the worker wrote its counts")
     }
 }
 
@@ -241,9 +233,10 @@ impl Drop for Process {
     }
 }
 
-pub async fn count(store: &Store, of: &str) -> u64 {
-    let table = store.query(&format!("SELECT COUNT(*) FROM {of}")).await;
-    table.unwrap().rows[0][0].as_u64().unwrap()
+/// Returns the number of rows of a table, which a condition may follow.
+pub async fn count(store: &Store, table: &str) -> u64 {
+    let found = store.query(&format!("SELECT COUNT(*) FROM {table}")).await;
+    found.unwrap().rows[0][0].as_u64().unwrap()
 }
 
 /// Rounds a number to its stored precision: one database prints more digits than the other.
@@ -275,10 +268,8 @@ async fn labels_of(store: &Store) -> Vec<Vec<Vec<Value>>> {
 async fn undisturbed(n: usize) -> Vec<Vec<Vec<Value>>> {
     let database = sqlite();
     let store = with_posts(&database, n).await;
-    assert_eq!(
-        label(&store, ScriptedEngine::default(), LEASE).await.posts,
-        n as u64
-    );
+    let done = label(&store, ScriptedEngine::default(), LEASE).await;
+    assert_eq!(done.posts, n as u64);
     labels_of(&store).await
 }
 
@@ -360,7 +351,8 @@ async fn three_failing_workers_label_every_post_once() {
 async fn kill_at_random_moments(database: &TestDatabase, moments: usize, n: usize, seed: u64) {
     let clock = SystemClock::shared();
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut at = Vec::new();
+    // Milliseconds, and the posts labelled by then.
+    let mut kills = Vec::new();
     let store = with_posts(database, n).await;
     for _ in 0..moments {
         let mut process = Process::label(&database.url, 40);
@@ -370,20 +362,14 @@ async fn kill_at_random_moments(database: &TestDatabase, moments: usize, n: usiz
         process.kill();
         assert_integrity(database).await;
         assert_classifications_complete(&store).await;
-        at.push((moment, count(&store, "classifications").await));
+        kills.push((moment, count(&store, "classifications").await));
     }
-    println!("seed {seed}: killed after (milliseconds, posts labelled by then) {at:?}");
-    let left = n as u64 - at.last().unwrap().1;
-    assert!(
-        at[0].1 < n as u64 && left > 0,
-        "the kills come too late: {at:?}"
-    );
+    println!("seed {seed}: killed after (milliseconds, posts labelled by then) {kills:?}");
+    let left = n as u64 - count(&store, "classifications").await;
+    assert!(left > 0, "the last kill comes too late: {kills:?}");
     let rest = label(&store, ScriptedEngine::default(), LEASE).await;
-    assert_eq!(
-        (rest.posts, rest.parked),
-        (left, 0),
-        "no post is parked because its worker was killed"
-    );
+    // No post is parked because its worker was killed.
+    assert_eq!((rest.posts, rest.parked), (left, 0));
     assert_labelled_once(&store, n).await;
 }
 
@@ -444,13 +430,12 @@ async fn a_text_that_crashes_its_worker_is_parked_and_its_neighbours_are_labelle
     for database in databases() {
         let store = database.open().await;
         let run = begin(&store, "collector").await;
+        let save_suspect = |title: &str| {
+            let post = ("p000777x".to_owned(), title.to_owned());
+            add_posts(&store, run, std::iter::once(post))
+        };
         add_posts(&store, run, titles(n)).await;
-        add_posts(
-            &store,
-            run,
-            std::iter::once(("p000777x".into(), "deadly zebra".into())),
-        )
-        .await;
+        save_suspect("deadly zebra").await;
         let task = json!({"url": database.url, "batch_ms": 1, "deadly": "deadly zebra"});
         let mut crashes = 0;
         let done = loop {
@@ -460,41 +445,27 @@ async fn a_text_that_crashes_its_worker_is_parked_and_its_neighbours_are_labelle
             crashes += 1;
             assert!(crashes < 30, "the text is never parked");
         };
-        println!(
-            "{}: {crashes} processes crashed; the last: {done}",
-            database.url
-        );
+        let url = &database.url;
+        println!("{url}: {crashes} processes crashed; the last: {done}");
         // After each crash, the suspected posts are claimed in smaller groups: 1,024, 256, 64, 16 and 4 posts, then 1.
         assert_eq!(crashes, 5 + MAX_ATTEMPTS);
         assert_eq!(done["parked"], 1);
         assert_eq!(count(&store, "classifications").await, n as u64);
-        let rest = "SELECT fullname, crashes, attempts, error FROM backlog";
-        let rest = store.query(rest).await.unwrap().rows;
-        assert_eq!(rest.len(), 1);
-        assert_eq!(
-            rest[0][..3],
-            [json!("t3_p000777x"), json!(crashes), json!(0)]
+        assert_eq!(count(&store, "backlog").await, 1);
+        let parked = format!(
+            "backlog WHERE fullname = 't3_p000777x' AND crashes = {crashes} AND attempts = 0"
         );
-        let error = rest[0][3].as_str().unwrap();
-        assert!(error.contains("crashed"), "{rest:?}");
+        assert_eq!(count(&store, &parked).await, 1);
+        // `status` shows the error.
         let failures = store.backlog().failures(MAX_ATTEMPTS).await.unwrap();
-        let failures: Vec<_> = failures
-            .iter()
-            .map(|one| (&*one.error, one.posts))
-            .collect();
-        assert_eq!(failures, [(error, 1)], "status shows the error");
+        assert_eq!(failures.len(), 1);
+        assert_eq!(failures[0].posts, 1);
+        assert!(failures[0].error.contains("crashed"), "{failures:?}");
 
         // The post is retried once its text changes.
-        add_posts(
-            &store,
-            run,
-            std::iter::once(("p000777x".into(), "a tame one".into())),
-        )
-        .await;
-        assert_eq!(
-            label(&store, ScriptedEngine::default(), LEASE).await.posts,
-            1
-        );
+        save_suspect("a tame one").await;
+        let done = label(&store, ScriptedEngine::default(), LEASE).await;
+        assert_eq!(done.posts, 1);
         assert_eq!(count(&store, "backlog").await, 0);
     }
 }

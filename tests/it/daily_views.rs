@@ -12,8 +12,7 @@ use crate::support::postgres::databases;
 
 /// Every post with its label in the current label set, for its current text.
 const BY_HAND: &str = "\
-SELECT p.created_at, p.topic, c.label, c.score, CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE \
-c.label END
+SELECT p.created_at, p.topic, c.score, CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END
   FROM posts p LEFT JOIN current_target t ON TRUE
   LEFT JOIN classifications c ON c.model_id = t.model_id AND c.label_set_id = t.label_set_id
        AND c.fullname = p.fullname AND c.text_hash = p.text_hash";
@@ -27,28 +26,45 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap().to_owned()
 }
 
+/// Labelled posts of a day with one outcome, and the sum of their scores.
+#[derive(Default)]
+struct DayCounts {
+    posts: i64,
+    score: f64,
+}
+
+/// Posts of a topic.
+#[derive(Default)]
+struct TopicCounts {
+    posts: i64,
+    labelled: i64,
+    agreed: i64,
+}
+
 /// Compares both views with a direct count; returns the number of labelled posts.
 async fn labelled(f: &Fixture, step: &str) -> i64 {
-    let mut days: BTreeMap<(String, String), (i64, f64)> = BTreeMap::new();
-    let mut topics: BTreeMap<String, (i64, i64, i64)> = BTreeMap::new();
+    let mut days: BTreeMap<(String, String), DayCounts> = BTreeMap::new();
+    let mut topics: BTreeMap<String, TopicCounts> = BTreeMap::new();
     for row in rows(f, BY_HAND).await {
-        let (is_labelled, outcome) = (!row[2].is_null(), &row[4]);
-        if is_labelled {
-            let day = days.entry((text(&row[0])[..10].to_owned(), text(outcome)));
-            let day = day.or_default();
-            *day = (day.0 + 1, day.1 + row[3].as_f64().unwrap());
+        let [created_at, topic, score, outcome] = <[Value; 4]>::try_from(row).unwrap();
+        if !outcome.is_null() {
+            let day = text(&created_at)[..10].to_owned();
+            let counts = days.entry((day, text(&outcome))).or_default();
+            counts.posts += 1;
+            counts.score += score.as_f64().unwrap();
         }
-        if !row[1].is_null() {
-            let topic = topics.entry(text(&row[1])).or_default();
-            topic.0 += 1;
-            topic.1 += i64::from(is_labelled);
-            topic.2 += i64::from(is_labelled && outcome == &row[1]);
+        if !topic.is_null() {
+            let counts = topics.entry(text(&topic)).or_default();
+            counts.posts += 1;
+            counts.labelled += i64::from(!outcome.is_null());
+            counts.agreed += i64::from(outcome == topic);
         }
     }
-    let sum = days.values().map(|(posts, _)| posts).sum();
-    let days = days.into_iter().map(|((day, outcome), (posts, score))| {
+    let sum = days.values().map(|counts| counts.posts).sum();
+    let days = days.into_iter().map(|((day, outcome), counts)| {
         let slug = (!["other", "unsure"].contains(&&*outcome)).then_some(&outcome);
-        json!([day, slug, posts, score / posts as f64, outcome])
+        let mean_score = counts.score / counts.posts as f64;
+        json!([day, slug, counts.posts, mean_score, outcome])
     });
     let view =
         "SELECT day, label, posts, mean_score, outcome FROM topic_daily ORDER BY day, outcome";
@@ -57,9 +73,9 @@ async fn labelled(f: &Fixture, step: &str) -> i64 {
         days.collect::<Value>(),
         "{step}"
     );
-    let topics = topics.into_iter();
-    let topics =
-        topics.map(|(topic, (posts, labelled, agreed))| json!([topic, posts, labelled, agreed]));
+    let topics = topics
+        .into_iter()
+        .map(|(topic, counts)| json!([topic, counts.posts, counts.labelled, counts.agreed]));
     let view = "SELECT topic, posts, labelled, agreed FROM topic_agreement ORDER BY topic";
     assert_eq!(
         json!(rows(f, view).await),

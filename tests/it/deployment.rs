@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use topicmill_core::table;
-
+use serde_json::json;
 use sqlx::migrate::MigrateDatabase;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+use topicmill_core::table;
 
 use crate::support::engine::repository;
 use crate::support::postgres::postgres;
@@ -14,7 +14,8 @@ use crate::support::program::{Program, RunOutput, finished};
 
 const ROLES: &str = include_str!("../../packaging/postgresql/roles.sql");
 
-async fn run(url: &str, sql: &str) -> Result<(), String> {
+/// Runs SQL that a user may not have the privilege to run.
+async fn try_sql(url: &str, sql: &str) -> Result<(), String> {
     let mut connection = PgConnection::connect(url).await.unwrap();
     let statement = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
     let ran = connection.execute(statement).await;
@@ -33,12 +34,12 @@ struct Users {
 impl Users {
     const JOBS: [&str; 4] = ["reader", "collector", "worker", "annotator"];
 
-    async fn of(owner: &str, tag: &'static str) -> Self {
+    async fn create(owner: &str, tag: &'static str) -> Self {
         let program = Program::new().with_default_model();
-        program.ok(&["--database", owner, "db", "create"]);
+        program.ok(&format!("--database {owner} db create"));
         // Run the script twice, because an upgrade repeats it.
         for _ in 0..2 {
-            run(owner, ROLES).await.unwrap();
+            try_sql(owner, ROLES).await.unwrap();
         }
         let owner = owner.to_owned();
         let users = Self {
@@ -49,7 +50,7 @@ impl Users {
         for job in Self::JOBS {
             let login = users.login(job);
             let sql = format!("CREATE ROLE {login} LOGIN PASSWORD 'pw' IN ROLE topicmill_{job}");
-            run(&users.owner, &sql).await.unwrap();
+            try_sql(&users.owner, &sql).await.unwrap();
         }
         users
     }
@@ -63,19 +64,18 @@ impl Users {
         format!("postgres://{}:pw@{place}", self.login(job))
     }
 
-    fn ran(&self, job: &str, words: &[&str]) -> RunOutput {
-        let url = self.url(job);
-        let words = [&["-q", "--database", url.as_str()], words].concat();
-        let mut command = self.program.command(&words);
+    fn run(&self, job: &str, line: &str) -> RunOutput {
+        let line = format!("-q --database {} {line}", self.url(job));
+        let mut command = self.program.command(&line);
         command.env_remove("TOPICMILL__DATABASE__ALLOW_SUPERUSER");
         finished(command.output().unwrap())
     }
 
-    async fn gone(self) {
+    async fn remove(self) {
         for job in Self::JOBS {
             let login = self.login(job);
             let sql = format!("DROP OWNED BY {login}; DROP ROLE {login}");
-            run(&self.owner, &sql).await.unwrap();
+            try_sql(&self.owner, &sql).await.unwrap();
         }
     }
 }
@@ -83,72 +83,67 @@ impl Users {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_database_role_can_do_its_job_and_nothing_else() {
     let Some(database) = postgres() else { return };
-    let users = Users::of(&database.url, "public").await;
+    let users = Users::create(&database.url, "public").await;
     let post = |text: &str| {
-        format!(
-            "{{\"id\": \"zz1\", \"title\": \"A title\", \"selftext\": \"{text}\", \"subreddit\": \"food\", \
-             \"created_utc\": 1700000000}}\n"
-        )
+        let post = json!({
+            "id": "zz1", "title": "A title", "selftext": text, "subreddit": "food", "created_utc": 1_700_000_000,
+        });
+        format!("{post}\n")
     };
-    let first = users.program.write("1.ndjson", post("a"));
-    let edited = users.program.write("2.ndjson", post("b"));
+    users.program.write("first.ndjson", post("a"));
+    users.program.write("edited.ndjson", post("b"));
     // Enough posts to use COPY.
-    let many: String = (0..300)
-        .map(|i| post("c").replace("zz1", &format!("y{i}")))
-        .collect();
-    let many = users.program.write("3.ndjson", many);
-    let gone = users.program.write("gone.txt", "t3_zz1\n");
-    let import = ["import", "--format", "ndjson", "--again"];
-    let minutely = users.program.write(
+    let many = (0..300).map(|i| post("c").replace("zz1", &format!("y{i}")));
+    users.program.write("many.ndjson", many.collect::<String>());
+    users.program.write("gone.txt", "t3_zz1\n");
+    users.program.write(
         "minutely.toml",
         "name = \"s\"\nlabels = [\"food\", \"games\"]\n\n[[schedule]]\nname = \"minutely\"\ncron = \"* * * * *\"\n\
          stages = [\"purge --retention 2\"]\n",
     );
-    let answers = users.program.write("gold.csv", "id,label\nzz1,food\n");
-    let jobs: [(&str, &[&str]); 17] = table! {
-        "collector", &["collect", "--source", "sample", "--limit", "3"];
-        "collector", &["collect", "--source", "sample", "--limit", "4"];
-        "collector", &[&import[..], &[&first]].concat();
-        "worker", &["classify"];
-        "collector", &[&import[..], &[&many]].concat();
-        "collector", &[&import[..], &[&edited]].concat();
-        "worker", &["classify", "--mode", "multi", "--make-current"];
-        "annotator", &["labels", "gold", "import", &answers];
-        "collector", &["purge", "--ids", &gone];
-        "collector", &[&import[..], &[&first]].concat();
-        "collector", &["purge", "--retention", "1"];
-        "collector", &["schedule", "run", "--once", "--pipeline", &minutely];
-        "reader", &["schedule", "list", "--pipeline", &minutely];
-        "reader", &["sql", "SELECT COUNT(*) FROM labeled_posts"];
-        "reader", &["export", "labelled.csv"];
-        "reader", &["report", "report.html"];
-        "reader", &["status"];
-    };
-    for (job, words) in jobs {
-        let ran = users.ran(job, words);
-        assert_eq!(ran.code, 0, "{job} {words:?}: {}", ran.stderr);
+    users.program.write("gold.csv", "id,label\nzz1,food\n");
+    for (job, line) in table! {
+        "collector", "collect --source sample --limit 3";
+        "collector", "collect --source sample --limit 4";
+        "collector", "import first.ndjson";
+        "worker", "classify";
+        "collector", "import many.ndjson";
+        "collector", "import edited.ndjson";
+        "worker", "classify --mode multi --make-current";
+        "annotator", "labels gold import gold.csv";
+        "collector", "purge --ids gone.txt";
+        "collector", "import first.ndjson --again";
+        "collector", "purge --retention 1";
+        "collector", "schedule run --once --pipeline minutely.toml";
+        "reader", "schedule list --pipeline minutely.toml";
+        "reader", "sql 'SELECT COUNT(*) FROM labeled_posts'";
+        "reader", "export labelled.csv";
+        "reader", "report report.html";
+        "reader", "status";
+    } {
+        let ran = users.run(job, line);
+        assert_eq!(ran.code, 0, "{job} {line}: {}", ran.stderr);
     }
-    for (job, words) in [
-        ("reader", &["collect", "--source", "sample"][..]),
-        ("reader", &["classify"]),
-        ("worker", &["collect", "--source", "sample"]),
-        ("worker", &["purge", "--retention", "1"]),
-        ("collector", &["classify"]),
-        ("reader", &["serve", "--review", "--listen", "127.0.0.1:0"]),
+    for (job, line) in [
+        ("reader", "collect --source sample"),
+        ("reader", "classify"),
+        ("worker", "collect --source sample"),
+        ("worker", "purge --retention 1"),
+        ("collector", "classify"),
+        ("reader", "serve --review --listen 127.0.0.1:0"),
     ] {
-        let ran = users.ran(job, words);
-        assert_eq!(ran.code, 4, "{job} {words:?}: {}", ran.stderr);
+        let ran = users.run(job, line);
+        assert_eq!(ran.code, 4, "{job} {line}: {}", ran.stderr);
         // The message names the script that grants privileges on the tables.
-        assert!(ran.stderr.contains("roles.sql"), "{job}: {}", ran.stderr);
-        ran.expect_stderr("permission denied");
+        ran.expect_stderr_all(&["permission denied", "roles.sql"]);
     }
     for job in Users::JOBS {
         users
-            .ran(job, &["labels", "drop", "current", "--yes"])
+            .run(job, "labels drop current --yes")
             .expect_exit(4, "only the owner");
     }
     assert_role_is_limited(&users).await;
-    users.gone().await;
+    users.remove().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -157,55 +152,50 @@ async fn database_roles_work_in_another_schema() {
     sqlx::Postgres::create_database(&database.url)
         .await
         .unwrap();
-    run(&database.url, "CREATE SCHEMA apart").await.unwrap();
+    try_sql(&database.url, "CREATE SCHEMA apart").await.unwrap();
     let owner = format!("{}?options=-csearch_path%3Dapart", database.url);
-    let users = Users::of(&owner, "apart").await;
-    let jobs: [(&str, &[&str]); 3] = [
-        (
-            "collector",
-            &["collect", "--source", "sample", "--limit", "3"],
-        ),
-        ("worker", &["classify"]),
-        ("reader", &["sql", "SELECT COUNT(*) FROM labeled_posts"]),
-    ];
-    for (job, words) in jobs {
-        let ran = users.ran(job, words);
-        assert_eq!(ran.code, 0, "{job} {words:?}: {}", ran.stderr);
+    let users = Users::create(&owner, "apart").await;
+    for (job, line) in [
+        ("collector", "collect --source sample --limit 3"),
+        ("worker", "classify"),
+        ("reader", "sql 'SELECT COUNT(*) FROM labeled_posts'"),
+    ] {
+        users.run(job, line).expect_code(0);
     }
     let public = "DO $$ BEGIN ASSERT to_regclass('public.posts') IS NULL; END $$";
-    run(&users.owner, public).await.unwrap();
-    users.gone().await;
+    try_sql(&users.owner, public).await.unwrap();
+    users.remove().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_can_fit_labels_and_a_fit_that_fails_leaves_no_label_set() {
     let Some(database) = postgres() else { return };
     let program = Program::on(database).with_default_model().labelled(30);
-    let users = Users::of(&program.url(), "fit").await;
+    let users = Users::create(&program.url(), "fit").await;
     let gold = program.gold_file("gold.csv", |i| i.is_multiple_of(3).then_some("none"));
-    let import = ["labels", "gold", "import", &gold];
-    users.ran("annotator", &import).expect_code(0);
-    let fit = ["labels", "fit", "--make-current"];
+    let import = format!("labels gold import {gold}");
+    users.run("annotator", &import).expect_code(0);
+    let fit = "labels fit --make-current";
     let revoke = "REVOKE INSERT ON cross_fitted FROM topicmill_worker";
-    run(&users.owner, revoke).await.unwrap();
-    users.ran("worker", &fit).expect_exit(4, "cross_fitted");
+    try_sql(&users.owner, revoke).await.unwrap();
+    users.run("worker", fit).expect_exit(4, "cross_fitted");
     assert_eq!(program.count("label_sets"), 1);
-    run(&users.owner, ROLES).await.unwrap();
-    users.ran("annotator", &fit).expect_exit(4, "label_sets");
+    try_sql(&users.owner, ROLES).await.unwrap();
+    users.run("annotator", fit).expect_exit(4, "label_sets");
     // The second fit replaces the first.
     for _ in 0..2 {
-        users.ran("worker", &fit).expect_code(0);
+        users.run("worker", fit).expect_code(0);
     }
     assert_eq!(program.count("label_sets"), 2);
     assert_eq!(program.count("cross_fitted"), 30);
-    users.gone().await;
+    users.remove().await;
 }
 
 async fn assert_role_is_limited(users: &Users) {
     let answer = "INSERT INTO gold (fullname, annotator, text_hash, chosen, source, answered_at) \
                   SELECT fullname, 'me', text_hash, 'random', 'review', now() FROM posts LIMIT 1";
-    run(&users.url("annotator"), answer).await.unwrap();
-    run(&users.url("annotator"), "DELETE FROM gold")
+    try_sql(&users.url("annotator"), answer).await.unwrap();
+    try_sql(&users.url("annotator"), "DELETE FROM gold")
         .await
         .unwrap();
     for (job, sql) in [
@@ -219,7 +209,7 @@ async fn assert_role_is_limited(users: &Users) {
         ("reader", "UPDATE scheduled_runs SET status = 'done'"),
         ("collector", "DROP TABLE things"),
     ] {
-        let why = run(&users.url(job), sql).await.unwrap_err();
+        let why = try_sql(&users.url(job), sql).await.unwrap_err();
         let refused = why.contains("permission denied") || why.contains("must be owner");
         assert!(refused, "{job}: {why}");
     }
@@ -235,15 +225,19 @@ async fn assert_role_is_limited(users: &Users) {
             "DO $$ BEGIN ASSERT (SELECT COUNT(*) FROM meta WHERE key = 'author_key') = {keys}; \
              ASSERT EXISTS (SELECT 1 FROM meta WHERE key <> 'author_key'); END $$"
         );
-        run(&users.url(job), &check).await.unwrap();
+        try_sql(&users.url(job), &check).await.unwrap();
     }
     // Tables that an upgrade adds are readable immediately.
-    run(&users.owner, "CREATE TABLE added (x INT)")
+    try_sql(&users.owner, "CREATE TABLE added (x INT)")
         .await
         .unwrap();
     for job in Users::JOBS {
-        run(&users.url(job), "SELECT * FROM added").await.unwrap();
-        run(&users.url(job), "DELETE FROM added").await.unwrap_err();
+        try_sql(&users.url(job), "SELECT * FROM added")
+            .await
+            .unwrap();
+        try_sql(&users.url(job), "DELETE FROM added")
+            .await
+            .unwrap_err();
     }
 }
 
@@ -265,7 +259,7 @@ async fn assert_stored_values_can_be_read(users: &Users) {
         rejected.push(format!("UPDATE things SET checked_at = '{time}'"));
     }
     for sql in rejected {
-        let why = run(&users.url("annotator"), &sql).await.unwrap_err();
+        let why = try_sql(&users.url("annotator"), &sql).await.unwrap_err();
         assert!(why.contains("check constraint"), "{why}");
     }
     // The other roles may write other times.
@@ -273,18 +267,18 @@ async fn assert_stored_values_can_be_read(users: &Users) {
          JOIN information_schema.tables t USING (table_schema, table_name) \
          WHERE c.table_schema = 'public' AND c.data_type LIKE 'timestamp%' AND c.domain_name IS NULL \
            AND t.table_type = 'BASE TABLE' AND c.table_name <> '_sqlx_migrations'); END $$";
-    run(&users.owner, unchecked).await.unwrap();
+    try_sql(&users.owner, unchecked).await.unwrap();
 }
 
 #[test]
 fn a_secret_can_come_from_a_file_and_a_missing_file_is_rejected() {
     let program = Program::new();
-    let file = program.write("url", "sqlite:hidden.db\n");
+    program.write("url", "sqlite:hidden.db\n");
     let show = |file: &str| {
-        let mut command = program.command(&["config", "show", "--origin"]);
+        let mut command = program.command("config show --origin");
         finished(command.env("DATABASE_URL_FILE", file).output().unwrap())
     };
-    let shown = show(&file);
+    let shown = show("url");
     for part in ["sqlite:hidden.db", "$DATABASE_URL_FILE"] {
         assert!(shown.stdout.contains(part), "{}", shown.stdout);
     }
@@ -301,31 +295,27 @@ fn a_secret_can_come_from_a_file_and_a_missing_file_is_rejected() {
 fn a_service_without_a_home_directory_loses_only_its_cache() {
     let program = Program::new();
     // Not even root can create a folder in /proc.
-    let run = |words: &[&str]| {
-        let mut command = program.command(words);
+    let run = |line: &str| {
+        let mut command = program.command(line);
         command
             .env("HOME", "/proc")
             .env_remove("XDG_CACHE_HOME")
             .env_remove("XDG_DATA_HOME");
         finished(command.output().unwrap())
     };
-    for words in [
-        &["collect", "--source", "sample", "--limit", "2"][..],
-        &["classify"],
-        &["status", "--check"],
-        &["report", "report.html"],
-        &["export", "labelled.csv"],
+    for line in [
+        "collect --source sample --limit 2",
+        "classify",
+        "status --check",
+        "report report.html",
+        "export labelled.csv",
     ] {
-        let ran = run(words);
-        assert_eq!(ran.code, 0, "{words:?}: {}", ran.stderr);
+        let ran = run(line);
+        assert_eq!(ran.code, 0, "{line}: {}", ran.stderr);
     }
-    run(&[
-        "setup",
-        "--force",
-        "--model",
-        repository("models/minilm-reddit-topics").to_str().unwrap(),
-    ])
-    .expect_exit(1, "/proc/.local/share/topicmill");
+    let model = repository("models/minilm-reddit-topics");
+    run(&format!("setup --force --model {}", model.display()))
+        .expect_exit(1, "/proc/.local/share/topicmill");
 }
 
 /// Reads a file in packaging/.
@@ -336,28 +326,25 @@ fn packaging(path: &str) -> String {
 #[test]
 fn settings_in_the_debian_package_exist() {
     let file = repository("packaging/debian/config.toml");
-    let shown = Program::new().ok(&["--config", file.to_str().unwrap(), "config", "show"]);
-    assert!(
-        shown
-            .stdout
-            .contains("sqlite:/var/lib/topicmill/topicmill.db")
-    );
-    // The settings in the commented-out lines exist, too.
-    let text =
-        packaging("debian/config.toml").replace("# client_secret_file", "client_secret_file");
-    let text = text.replace("# token_file", "token_file");
     let program = Program::new();
-    std::fs::create_dir(program.folder.path().join("secrets")).unwrap();
+    let shown = program.ok(&format!("--config {} config show", file.display()));
+    let database = "sqlite:/var/lib/topicmill/topicmill.db";
+    assert!(shown.stdout.contains(database), "{}", shown.stdout);
+    // The settings in the commented-out lines exist, too.
+    let text = packaging("debian/config.toml")
+        .replace("# client_secret_file", "client_secret_file")
+        .replace("# token_file", "token_file");
+    std::fs::create_dir(program.path("secrets")).unwrap();
     program.write("secrets/reddit", "hush");
     program.write("secrets/serve-token", "0123456789abcdef");
-    let file = program.write("config.toml", text);
-    program.ok(&["--config", &file, "config", "show"]);
+    program.write("config.toml", text);
+    program.ok("--config config.toml config show");
 }
 
 #[test]
 fn variables_in_the_compose_files_exist() {
     let program = Program::new();
-    let file = program.write("secret", "sqlite:x.db");
+    program.write("secret", "sqlite:x.db");
     let mut names = BTreeSet::new();
     for text in ["docker/compose.yaml", "docker/compose.cuda.yaml"].map(packaging) {
         let lines = text.lines().map(|line| line.trim_start_matches(['#', ' ']));
@@ -366,12 +353,9 @@ fn variables_in_the_compose_files_exist() {
     }
     assert!(names.len() > 5, "{names:?}");
     for name in &names {
-        let value = if name.ends_with("_FILE") {
-            &file
-        } else {
-            "text"
-        };
-        let mut command = program.command(&["config", "show"]);
+        let is_file = name.ends_with("_FILE");
+        let value = if is_file { "secret" } else { "text" };
+        let mut command = program.command("config show");
         let shown = finished(command.env(name, value).output().unwrap());
         // Some settings do not accept the value, but none is unknown.
         let why = &shown.stderr;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use topicmill_core::table;
 
 use crate::support::engine::{has_openvino, repository};
-use crate::support::program::{Program, words};
+use crate::support::program::Program;
 
 const POSTS: usize = 24;
 
@@ -28,13 +28,10 @@ fn posts() -> String {
     (0..POSTS).map(|i| format!("{}\n", post(i))).collect()
 }
 
-/// Returns the rows of a query.
-fn rows(program: &Program, query: &str) -> Vec<Value> {
-    let ran = program.ok(&["sql", "--format", "ndjson", query]);
-    let lines = ran.stdout.lines();
-    lines
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+fn with_posts() -> Program {
+    let program = Program::new();
+    program.import(&posts());
+    program
 }
 
 /// Returns each score in float32 by post and label.
@@ -43,11 +40,11 @@ fn scores(program: &Program) -> BTreeMap<(String, String), f64> {
                    JOIN labels l ON l.label_set_id = s.label_set_id AND l.position = s.position \
                   WHERE m.number_format = 'fp32'";
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let of = |row: &Value| {
+    let entry = |row: &Value| {
         let score = row["score"].as_f64().unwrap();
         ((text(&row["fullname"]), text(&row["label"])), score)
     };
-    rows(program, query).iter().map(of).collect()
+    program.query(query).iter().map(entry).collect()
 }
 
 #[test]
@@ -55,28 +52,20 @@ fn engines_share_the_float32_model_identity_and_bf16_has_its_own() {
     if !has_openvino("two engines on one backlog") {
         return;
     }
-    let [program, alone] = [(); 2].map(|()| {
-        let program = Program::new();
-        let file = program.write("posts.ndjson", posts());
-        program.ok(&["import", &file]);
-        program
-    });
-    let classify = |engine: &str, more: &str| {
-        let args = words("classify --threads 1").into_iter();
-        let args: Vec<&str> = args.chain(more.split_whitespace()).collect();
-        let ran = program.run_with(&[("classify.engine", engine)], &args);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let [program, alone] = [(); 2].map(|()| with_posts());
+    let classify = |engine: &str, flags: &str| {
+        let line = format!("classify --threads 1 {flags}");
+        let ran = program.run_with(&[("classify.engine", engine)], &line);
+        ran.expect_code(0);
     };
-    let models = || rows(&program, "SELECT number_format FROM models").len();
-    let shown = || {
-        let query = "SELECT fullname, label, outcome FROM labeled_posts ORDER BY fullname";
-        rows(&program, query)
-    };
+    let models = || program.count("models");
+    let shown =
+        || program.query("SELECT fullname, label, outcome FROM labeled_posts ORDER BY fullname");
     classify("onnxruntime", "--limit 10");
     classify("openvino", "");
     let before = shown();
     assert_eq!((models(), before.len()), (1, POSTS));
-    alone.ok(&words("classify --threads 1"));
+    alone.ok("classify --threads 1");
     let (mixed, exact) = (scores(&program), scores(&alone));
     assert!(mixed.keys().eq(exact.keys()));
     let off = exact.iter().map(|(key, score)| (score - mixed[key]).abs());
@@ -86,7 +75,7 @@ fn engines_share_the_float32_model_identity_and_bf16_has_its_own() {
     classify("auto", "--precision bf16");
     assert_eq!(models(), 2, "bf16 is a different model");
     assert_eq!(shown(), before, "the views are unchanged");
-    let runs = program.json(&["status"])["runs"].take();
+    let runs = program.json("status")["runs"].take();
     let settings = &runs[0]["counts"]["settings"];
     let runtime = settings["runtime"].as_str().unwrap();
     assert!(runtime.starts_with("OpenVINO 20"), "{settings}");
@@ -107,7 +96,7 @@ fn an_unsupported_engine_fails_in_one_sentence_with_its_exit_code() {
         (engine, "onnxruntime"), "classify --precision bf16", "`classify.engine` to \"openvino\"";
         ("classify.batch_tokens", "0"), "classify", "batch_tokens";
     } {
-        let ran = program.run_with(&[setting], &words(flags));
+        let ran = program.run_with(&[setting], flags);
         ran.expect_exit(2, message);
     }
 }
@@ -118,15 +107,15 @@ fn a_wrong_openvino_library_fails_in_one_sentence_and_only_where_it_is_used() {
     let foreign = program.write("libforeign.so", "not a library");
     let named = program.write("libopenvino_c.so", "ov_get_openvino_version");
     for library in [foreign.as_str(), &named, "/no/such/libopenvino_c.so"] {
-        let run = |engine: &str, flags: &[&str]| {
+        let run = |engine: &str, line: &str| {
             let settings = [("openvino.library", library), ("classify.engine", engine)];
-            program.run_with(&settings, &[&["classify"], flags].concat())
+            program.run_with(&settings, line)
         };
-        let ran = run("openvino", &[]);
+        let ran = run("openvino", "classify");
         ran.expect_exit(5, library);
         ran.expect_stderr("openvino.library");
         assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
-        assert_eq!(run("auto", &["--precision", "bf16"]).code, 5);
+        run("auto", "classify --precision bf16").expect_code(5);
     }
 }
 
@@ -135,29 +124,21 @@ fn bench_measures_stored_posts_in_each_precision_and_batch_size() {
     if !has_openvino("bench") {
         return;
     }
-    let program = Program::new();
     let model = repository("tests/it/fixtures/models/tiny-bart-made");
-    let bench = [
-        "bench",
-        "--threads",
-        "1",
-        "--model",
-        model.to_str().unwrap(),
-    ];
-    program.run(&bench).expect_exit(4, "topicmill.db");
-    let file = program.write("posts.ndjson", posts());
-    program.ok(&["import", &file]);
+    let bench = format!("bench --threads 1 --model {}", model.display());
+    Program::new().run(&bench).expect_exit(4, "topicmill.db");
+    let program = with_posts();
     let found = program.json(&bench);
     assert_eq!(found["texts"], POSTS);
     let measured = found["measured"].as_array().unwrap();
-    let of = |precision: &'static str| {
+    let in_precision = |precision: &'static str| {
         let rows = measured.iter();
         rows.filter(move |row| row["precision"] == precision)
     };
-    assert_eq!(of("fp32").count(), 7);
-    assert!(of("fp32").all(|row| row["labels as in fp32"] == 1.0));
+    assert_eq!(in_precision("fp32").count(), 7);
+    assert!(in_precision("fp32").all(|row| row["labels as in fp32"] == 1.0));
     // The scores of this model in int8 depend on the batch, so its size is fixed.
-    assert_eq!(of("int8").count(), 1);
+    assert_eq!(in_precision("int8").count(), 1);
     for row in measured {
         let [speed, memory, same] = ["texts/s", "peak MiB", "labels as in fp32"]
             .map(|column| row[column].as_f64().unwrap());
@@ -166,28 +147,26 @@ fn bench_measures_stored_posts_in_each_precision_and_batch_size() {
     // So few posts show nothing about the labels of other precisions.
     assert_eq!(found["settings"]["precision"], "auto");
     let size = &found["settings"]["batch_tokens"];
-    assert!(of("fp32").any(|row| row["batch tokens"] == *size));
+    assert!(in_precision("fp32").any(|row| row["batch tokens"] == *size));
     // A file of texts instead, and one precision besides float32.
-    let texts = program.write("texts.ndjson", "{\"text\": \"a song\"}\n".repeat(3));
-    let flags = ["--texts", &texts, "--posts", "2", "--precision", "int8"];
-    let found = program.json(&[&bench[..], &flags].concat());
+    program.write("texts.ndjson", "{\"text\": \"a song\"}\n".repeat(3));
+    let flags = "--texts texts.ndjson --posts 2 --precision int8";
+    let found = program.json(&format!("{bench} {flags}"));
     assert_eq!(found["texts"], 2);
     assert_eq!(found["measured"].as_array().unwrap().len(), 8);
-    let empty = program.write("empty.ndjson", "");
+    program.write("empty.ndjson", "");
     program
-        .run(&["bench", "--texts", &empty])
+        .run("bench --texts empty.ndjson")
         .expect_exit(2, "empty.ndjson");
 }
 
 #[test]
 fn doctor_says_what_limited_the_latest_labelling_run() {
-    let program = Program::new();
-    let file = program.write("posts.ndjson", posts());
-    program.ok(&["import", &file]);
-    program.ok(&words("classify --device cpu"));
+    let program = with_posts();
+    program.ok("classify --device cpu");
     // This run has nothing to do.
-    program.ok(&words("classify --device cpu"));
-    let checks = program.json(&words("doctor --source sample"));
+    program.ok("classify --device cpu");
+    let checks = program.json("doctor --source sample");
     let mut checks = checks.as_array().unwrap().iter();
     let database = checks.find(|row| row["check"] == "database").unwrap();
     let stored = format!(" {} posts and comments", program.count("posts"));

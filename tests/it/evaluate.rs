@@ -42,16 +42,12 @@ impl Program {
     /// Sets the labels of all posts: ten of each label, correct and with a score of 0.75. Exceptions: post 0 is food
     /// with 0.95, and posts 3 and 4 have no label.
     fn set_labels(&self) {
-        let sure = "UPDATE classifications SET score = 0.75, abstained = FALSE, label = CASE \
-                      WHEN CAST(substr(fullname, 5) AS INTEGER) % 3 = 0 THEN 'gaming' \
-                      WHEN CAST(substr(fullname, 5) AS INTEGER) % 3 = 1 THEN 'food' ELSE 'music' END";
-        self.execute(sure);
-        let wrong =
-            "UPDATE classifications SET score = 0.95, label = 'food' WHERE fullname = 't3_k00000'";
-        self.execute(wrong);
-        let none = "UPDATE classifications SET score = 0.25, abstained = TRUE \
-                     WHERE fullname IN ('t3_k00003', 't3_k00004')";
-        self.execute(none);
+        self.label_in_turn();
+        self.execute(
+            "UPDATE classifications SET score = 0.95, label = 'food' WHERE fullname = 't3_k00000'; \
+             UPDATE classifications SET score = 0.25, abstained = TRUE \
+              WHERE fullname IN ('t3_k00003', 't3_k00004')",
+        );
     }
 }
 
@@ -82,7 +78,7 @@ fn labels_are_compared_with_gold_in_and_out_of_scope_separately() {
             _ => None,
         });
         let found = program.evaluate(&gold);
-        let of = &found["evaluation"];
+        let evaluation = &found["evaluation"];
         assert_eq!(found["posts"], 30);
         for (figure, right, all) in [
             ("outcome", 27, 30),
@@ -92,26 +88,26 @@ fn labels_are_compared_with_gold_in_and_out_of_scope_separately() {
             ("out_of_scope", 1, 2),
             ("precision", 26, 28),
         ] {
-            assert_eq!([&of[figure]["of"], &of[figure]["all"]], [right, all]);
+            let shown = &evaluation[figure];
+            assert_eq!([&shown["of"], &shown["all"]], [right, all], "{figure}");
         }
         // Games: 8 of 10 found, no false positive. Food and music: 9 of 9 found, one false positive each.
         let expected = [16.0 / 18.0, 18.0 / 19.0, 18.0 / 19.0];
         let mean = expected.iter().sum::<f64>() / 3.0;
         // 27 labels with a score of 0.75, 26 of them right, and a wrong one with 0.95.
         let error = (27.0 * (26.0 / 27.0 - 0.75) + 0.95) / 28.0;
-        let labels = (0..3).map(|label| (&of["labels"][label]["f1"], expected[label]));
+        let labels = (0..3).map(|label| (&evaluation["labels"][label]["f1"], expected[label]));
         let figures = [
-            (&of["macro_f1"]["value"], mean),
-            (&of["calibration_error"], error),
+            (&evaluation["macro_f1"]["value"], mean),
+            (&evaluation["calibration_error"], error),
         ];
-        for (found, expected) in labels.chain(figures) {
-            assert!(
-                (found.as_f64().unwrap() - expected).abs() < 1e-6,
-                "{expected}: {of}"
-            );
+        for (shown, expected) in labels.chain(figures) {
+            let off = shown.as_f64().unwrap() - expected;
+            assert!(off.abs() < 1e-6, "{expected}: {evaluation}");
         }
         let wrong = json!({"gold": "gaming", "given": "food", "posts": 1});
-        assert!(of["confusion"].as_array().unwrap().contains(&wrong), "{of}");
+        let confusion = evaluation["confusion"].as_array().unwrap();
+        assert!(confusion.contains(&wrong), "{evaluation}");
         let wrong = found["wrong"].as_array().unwrap().iter();
         let ids: Vec<&Value> = wrong.map(|post| &post["id"]).collect();
         assert_eq!(ids, ["t3_k00000", "t3_k00005"], "the highest score first");
@@ -193,15 +189,17 @@ fn an_invalid_gold_file_is_rejected_and_unknown_posts_are_counted() {
     assert_eq!(found["evaluation"]["out_of_scope"]["all"], 1);
     ran.expect_stderr_all(&["t3_zz1", "sailing", "few gold posts"]);
     let three = ["--label-set first"; 3].join(" ");
-    assert_eq!(evaluate(&format!("some.tsv {three}")).code, 2);
-    // Without a database, and then with a database that has no labels.
+    evaluate(&format!("some.tsv {three}")).expect_code(2);
+}
+
+#[test]
+fn without_a_database_or_labels_nothing_is_evaluated() {
     let program = Program::new();
     program.write("gold.csv", "id,label\nk00000,food\n");
-    assert_eq!(program.run("labels evaluate --gold gold.csv").code, 4);
+    let evaluate = || program.run("labels evaluate --gold gold.csv");
+    evaluate().expect_code(4);
     program.ok("db create");
-    program
-        .run("labels evaluate --gold gold.csv")
-        .expect_exit(2, "topicmill classify");
+    evaluate().expect_exit(2, "topicmill classify");
 }
 
 #[test]
@@ -223,9 +221,10 @@ fn purged_edited_and_unlabelled_posts_are_excluded() {
         // Without the model, only the edited post is left out: the two others without a label have stored logits.
         assert_eq!(program.evaluate(&gold)["posts"], 27);
         for table in ["pair_logits", "text_vectors"] {
-            let these = "SELECT text_hash FROM posts WHERE fullname IN ('t3_k00004', 't3_k00005')";
-            let forget = format!("DELETE FROM {table} WHERE text_hash IN ({these})");
-            program.execute(&forget);
+            program.execute(&format!(
+                "DELETE FROM {table} WHERE text_hash IN \
+                   (SELECT text_hash FROM posts WHERE fullname IN ('t3_k00004', 't3_k00005'))"
+            ));
         }
         let ran = program.ok(&format!("labels evaluate --gold {gold} --format json"));
         let found = ran.json();
@@ -247,9 +246,8 @@ fn two_label_sets_are_compared() {
     let gold = program.gold_file("gold.csv", |i| (i % 3 == 2).then_some("none"));
     program.pipeline("second", "", &LABELS[..2]);
     let with_second = |second: &str| {
-        program.evaluate(&format!(
-            "{gold} --label-set first --label-set {second} --limit 3"
-        ))
+        let sets = format!("--label-set first --label-set {second}");
+        program.evaluate(&format!("{gold} {sets} --limit 3"))
     };
     let before = program.labelled_posts();
     // The second label set is computed from stored logits; once it is stored, the result is the same.
@@ -280,8 +278,8 @@ fn two_models_are_compared_without_changing_current_labels() {
     let tiny = tiny.display();
     let evaluate = |flags: &str| program.run(&format!("labels evaluate --gold {gold} {flags}"));
     let before = program.labelled_posts();
-    let unused = evaluate(&format!("--model {tiny}"));
-    assert_eq!(unused.code, 2, "the model has labelled no post");
+    // The model has labelled no post.
+    evaluate(&format!("--model {tiny}")).expect_code(2);
     // `--compute` stores nothing and returns the results that `classify` stores later.
     let computed = program.evaluate(&format!("{gold} --model {tiny} --compute"));
     assert_eq!(computed["model"]["name"], "tiny-bert-nli");
@@ -294,11 +292,10 @@ fn two_models_are_compared_without_changing_current_labels() {
     assert_eq!(found["b"]["evaluation"], computed["evaluation"]);
     // Random weights are worse than the default model, and no model is better than itself.
     let better = |first, second| {
-        evaluate(&format!(
-            "--require-better --model {first} --model {second}"
-        ))
+        let models = format!("--model {first} --model {second}");
+        evaluate(&format!("--require-better {models}"))
     };
-    assert_eq!(better(random, shipped).code, 0);
+    better(random, shipped).expect_code(0);
     for second in [random, shipped] {
         let ran = better(shipped, second);
         ran.expect_exit(1, "not significantly better");

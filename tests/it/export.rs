@@ -5,23 +5,16 @@ mod columns;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::record::RowAccessor;
+use parquet::record::Field;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
-use topicmill::export::{self, DatasetFormat, Destination, Filters, Subject, Terms};
 use topicmill_core::table;
 
+use crate::support::builders::LABELS;
 use crate::support::engine::repository;
 use crate::support::postgres::sqlite;
-use crate::support::program::{Program, run_limited};
-
-const LABELS: &str = "name = \"two\"\nmode = \"single\"\n\
-    [[topic]]\nslug = \"gaming\"\nlabel = \"video games\"\nsubreddits = [\"gaming\"]\n\
-    [[topic]]\nslug = \"food\"\nlabel = \"food and cooking\"\nsubreddits = [\"food\"]\n";
+use crate::support::program::Program;
 
 /// Titles with characters that are special in some format.
 const TITLES: [&str; 6] = [
@@ -56,35 +49,25 @@ fn unlabelled(program: Program, posts_count: usize) -> Program {
 /// Imports posts as [`unlabelled`] does, and labels them with `two.toml`.
 fn labelled(program: Program, posts_count: usize) -> Program {
     let program = unlabelled(program, posts_count);
-    program.write("two.toml", LABELS);
+    program.pipeline("two", "", &LABELS[..2]);
     program.ok("classify --pipeline two.toml");
     program
 }
 
 impl Program {
-    fn refused(&self, args: &[&str], expected: &[&str]) {
-        let ran = self.run(args);
-        assert_eq!(ran.code, 2, "{args:?}: {}", ran.stderr);
-        for word in expected {
-            assert!(ran.stderr.contains(word), "{args:?}: {}", ran.stderr);
-        }
-    }
-
-    fn names(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.folder.path()).unwrap();
-        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        names.collect()
-    }
-
     /// Returns the rows of the view, by fullname.
     fn view(&self) -> BTreeMap<String, Value> {
-        let query = "SELECT * FROM labeled_posts";
-        let ran = self.ok(&["sql", query, "--format", "ndjson"]);
-        let rows = ran.stdout.lines().map(|line| {
-            let row: Value = serde_json::from_str(line).unwrap();
-            (row["fullname"].as_str().unwrap().to_owned(), row)
-        });
-        rows.collect()
+        let rows = self.query("SELECT * FROM labeled_posts").into_iter();
+        rows.map(|row| (row["fullname"].as_str().unwrap().to_owned(), row))
+            .collect()
+    }
+
+    /// Returns the rows of a Parquet file, by column.
+    fn read_parquet(&self, name: &str) -> Vec<BTreeMap<String, Field>> {
+        let file = SerializedFileReader::new(File::open(self.path(name)).unwrap()).unwrap();
+        let rows = file.get_row_iter(None).unwrap().map(Result::unwrap);
+        rows.map(|row| row.into_columns().into_iter().collect())
+            .collect()
     }
 }
 
@@ -133,21 +116,23 @@ fn every_format_contains_the_rows_of_the_view() {
                 assert_eq!(value, text, "{name}");
             }
         }
-        let file = File::open(program.path("a.parquet")).unwrap();
-        let file = SerializedFileReader::new(file).unwrap();
-        let mut count = 0;
-        for (row, read) in rows.iter().zip(file.get_row_iter(None).unwrap()) {
-            let read = read.unwrap();
-            count += 1;
-            assert_eq!(row["fullname"], **read.get_string(0).unwrap());
-            assert_eq!(row["title"], **read.get_string(3).unwrap());
-            assert_eq!(row["reddit_score"], read.get_long(9).unwrap());
-            assert!(read.get_long(10).is_err(), "null remains null");
-            let best = read.get_double(14).unwrap();
-            assert!((best - row["score"].as_f64().unwrap()).abs() < 1e-15);
-            assert_eq!(json!(read.get_bool(16).unwrap()), row["abstained"]);
+        let records = program.read_parquet("a.parquet");
+        assert_eq!(records.len(), 60);
+        for (row, record) in rows.iter().zip(records) {
+            for name in ["fullname", "title"] {
+                let text = row[name].as_str().unwrap().to_owned();
+                assert_eq!(record[name], Field::Str(text));
+            }
+            let reddit_score = row["reddit_score"].as_i64().unwrap();
+            assert_eq!(record["reddit_score"], Field::Long(reddit_score));
+            assert_eq!(record["num_comments"], Field::Null);
+            let Field::Double(score) = record["score"] else {
+                panic!("{record:?}")
+            };
+            assert!((score - row["score"].as_f64().unwrap()).abs() < 1e-15);
+            let abstained = row["abstained"].as_bool().unwrap();
+            assert_eq!(record["abstained"], Field::Bool(abstained));
         }
-        assert_eq!(count, 60);
         // Both databases return the same rows, except for the labelling times.
         for row in &mut rows {
             row["classified_at"].take();
@@ -201,7 +186,7 @@ fn filters_select_the_matching_rows() {
         }
         // Exported ids can be passed to other commands with `--ids`.
         program.ok("export ids.txt --format ids --label gaming");
-        let ids = fs::read_to_string(program.path("ids.txt")).unwrap();
+        let ids = program.read("ids.txt");
         let wanted = all.iter().filter(|row| row["label"] == "gaming");
         let wanted = wanted.map(|row| row["fullname"].as_str().unwrap());
         assert!(ids.lines().eq(wanted));
@@ -211,27 +196,31 @@ fn filters_select_the_matching_rows() {
 #[test]
 fn invalid_input_is_rejected_with_advice_and_writes_nothing() {
     let program = unlabelled(Program::on(sqlite()), 12);
-    program.refused(&["export", "x.csv"], &["topicmill classify"]);
-    program.write("two.toml", LABELS);
+    program
+        .run("export x.csv")
+        .expect_exit(2, "topicmill classify");
+    program.pipeline("two", "", &LABELS[..2]);
     program.ok("classify --pipeline two.toml");
-    let before = program.names();
-    for (args, expected) in table! {
-        &["x.ods"][..], &[".parquet", "--format"][..];
-        &["x.csv", "--label", "gamin"], &["`gamin`", "gaming"];
-        &["x.csv", "--where", "scoer > 1"], &["scoer"];
-        &["x.csv", "--since", "yesterday"], &["2026-11-20"];
-        &["x.csv", "--since", "2026-02-30"], &["2026-11-20"];
-        &["x.csv", "--since", "2026-11-21", "--until", "2026-11-20"], &["--until"];
-        &["x.csv", "--min-score", "7"], &["0 to 1"];
-        &["x.csv", "--label-set", "three"], &["`three`", "two"];
-        &["x.parquet", "--bom"], &["--bom"];
-        &["two.toml", "--format", "csv"], &["already exists", "--overwrite"];
+    let before = program.files();
+    for (line, messages) in table! {
+        "x.ods", &[".parquet", "--format"][..];
+        "x.csv --label gamin", &["`gamin`", "gaming"];
+        "x.csv --where 'scoer > 1'", &["scoer"];
+        "x.csv --since yesterday", &["2026-11-20"];
+        "x.csv --since 2026-02-30", &["2026-11-20"];
+        "x.csv --since 2026-11-21 --until 2026-11-20", &["--until"];
+        "x.csv --min-score 7", &["0 to 1"];
+        "x.csv --label-set three", &["`three`", "two"];
+        "x.parquet --bom", &["--bom"];
+        "two.toml --format csv", &["already exists", "--overwrite"];
     } {
-        program.refused(&[&["export"], args].concat(), expected);
+        let ran = program.run(&format!("export {line}"));
+        ran.expect_code(2);
+        ran.expect_stderr_all(messages);
     }
     let lost = program.run("export no/such/folder/x.csv");
     lost.expect_exit(1, "no/such/folder");
-    assert_eq!(program.names().len(), before.len(), "{:?}", program.names());
+    assert_eq!(program.files(), before);
     assert_eq!(program.view().len(), 12);
 }
 
@@ -243,7 +232,7 @@ fn an_exported_data_set_is_replaced_and_no_other_file_or_folder() {
     program.run("export mine --overwrite").expect_code(1);
     assert_eq!(program.read("mine/README.md"), "mine");
     program.ok("export set");
-    program.refused(&["export", "set"], &["already exists"]);
+    program.run("export set").expect_exit(2, "already exists");
     for stranger in ["set/notes.txt", "set/data/mine.parquet"] {
         fs::write(program.path(stranger), "mine").unwrap();
         let kept = program.run("export set --overwrite");
@@ -260,7 +249,7 @@ fn an_exported_data_set_is_replaced_and_no_other_file_or_folder() {
         "{card}"
     );
     let is_temporary = |name: &String| name.starts_with('.') && name.contains("set");
-    assert!(!program.names().iter().any(is_temporary));
+    assert!(!program.files().iter().any(is_temporary));
 }
 
 #[test]
@@ -273,13 +262,10 @@ fn a_table_without_rows_has_a_header() {
 #[test]
 fn labels_of_a_different_set_come_from_the_model_that_produced_them() {
     let program = labelled(Program::on(sqlite()), 12);
-    let named = |name: &str, threshold: &str| {
-        LABELS.replace("\"two\"", &format!("\"{name}\"\nthreshold = {threshold}"))
-    };
-    program.write("also.toml", named("also", "0.01"));
+    program.pipeline("also", "threshold = 0.01", &LABELS[..2]);
     let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
-    let tiny = tiny.to_str().unwrap();
-    program.ok(&["classify", "--pipeline", "also.toml", "--model", tiny]);
+    let tiny = tiny.display();
+    program.ok(&format!("classify --pipeline also.toml --model {tiny}"));
     // Neither this label set nor this model is current.
     program.ok("export also.jsonl --label-set also");
     let rows = program.read_lines("also.jsonl");
@@ -295,7 +281,7 @@ fn labels_of_a_different_set_come_from_the_model_that_produced_them() {
         program.ok(&format!("{export} also{args}"));
         assert_eq!(program.read_lines("also.jsonl")[0]["model"], model);
     }
-    program.write("never.toml", named("never", "0.02"));
+    program.pipeline("never", "threshold = 0.02", &LABELS[..2]);
     let never = program.run(&format!("{export} never.toml"));
     never.expect_exit(2, "no post has a label");
     assert_eq!(

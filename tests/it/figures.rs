@@ -86,9 +86,8 @@ fn report(program: &Program) -> String {
 }
 
 fn report_summary(program: &Program, flags: &str) -> Value {
-    program
-        .ok(&*format!("report out.html --json {flags}"))
-        .json()
+    let report = format!("report out.html --json {flags}");
+    program.ok(&report).json()
 }
 
 /// Returns a program with the posts of [`mixed`], labelled. Each test gets a copy of the same database.
@@ -131,11 +130,8 @@ fn percentages_name_their_total_and_what_is_left_out() {
              AND outcome IS NOT NULL",
         ),
     ] {
-        assert_eq!(
-            program.count(&format!("labeled_posts WHERE {condition}")),
-            posts,
-            "{condition}"
-        );
+        let rows = format!("labeled_posts WHERE {condition}");
+        assert_eq!(program.count(&rows), posts, "{condition}");
     }
 }
 
@@ -186,10 +182,8 @@ fn other_has_its_own_score_and_not_the_best_labels() {
             "food" => 0.8,
             _ => 0.9,
         };
-        assert!(
-            (row["score"].as_f64().unwrap() - expected).abs() < 1e-9,
-            "{row}"
-        );
+        let off = row["score"].as_f64().unwrap() - expected;
+        assert!(off.abs() < 1e-9, "{row}");
     }
     let served = Served::start(&program);
     for (outcome, score, on_page) in [
@@ -256,10 +250,9 @@ fn answered() -> Program {
     program.write("ben.csv", "id,label,annotator\nk00070,sport,ben\n");
     program.ok("labels gold import ben.csv");
     assert_eq!(program.json("status")["quality"]["sample"], "selected");
-    let rows = program.rows("SELECT outcome FROM labeled_posts ORDER BY fullname LIMIT 60");
-    let answers = rows.as_array().unwrap().iter().enumerate();
-    let answers = answers.map(|(id, row)| {
-        let label = match row[0].as_str().unwrap() {
+    let outcomes = program.column("SELECT outcome FROM labeled_posts ORDER BY fullname LIMIT 60");
+    let answers = outcomes.iter().enumerate().map(|(id, outcome)| {
+        let label = match outcome.as_str().unwrap() {
             _ if id % 5 == 0 => "sport",
             "other" | "unsure" => "none",
             label => label,

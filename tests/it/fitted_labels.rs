@@ -19,33 +19,25 @@ fn not_games(i: usize) -> Option<&'static str> {
 }
 
 /// Writes the gold labels of the first posts to a file. A fit to 24 of them is named `first-fit24`.
-fn first(program: &Program, name: &str, posts: usize) -> String {
+fn first_answers(program: &Program, name: &str, posts: usize) -> String {
     program.gold_file(name, not_games);
     let all = program.read(name);
     let some: Vec<&str> = all.lines().take(posts + 1).collect();
     program.write(name, some.join("\n"))
 }
 
-fn csv(program: &Program, sql: &str) -> Vec<String> {
-    let ran = program.ok(&["sql", sql, "--format", "csv"]);
-    ran.stdout.lines().skip(1).map(str::to_owned).collect()
-}
-
-fn outcome(program: &Program, gold: &str) -> (u64, u64) {
+/// Returns the number of posts with the right label, and the number of gold labels.
+fn correct(program: &Program, gold: &str) -> [u64; 2] {
     let found = program.evaluate(gold);
-    let of = &found["evaluation"]["outcome"];
-    (of["of"].as_u64().unwrap(), of["all"].as_u64().unwrap())
+    ["of", "all"].map(|key| found["evaluation"]["outcome"][key].as_u64().unwrap())
 }
 
 /// Returns what the only fitted label set learned.
 fn learned(program: &Program) -> Value {
-    let sql = "SELECT fitted FROM label_sets WHERE fitted IS NOT NULL";
-    let rows = program.json(&["sql", sql]);
-    assert_eq!(rows.as_array().unwrap().len(), 1, "{rows}");
     // SQLite stores JSON as text.
-    match &rows[0]["fitted"] {
-        Value::String(text) => serde_json::from_str(text).unwrap(),
-        json => json.clone(),
+    match program.scalar("SELECT fitted FROM label_sets WHERE fitted IS NOT NULL") {
+        Value::String(text) => serde_json::from_str(&text).unwrap(),
+        json => json,
     }
 }
 
@@ -55,17 +47,16 @@ const LABEL_OF: &str = "SELECT label, ROUND(CAST(score AS NUMERIC), 5) FROM labe
 #[test]
 fn a_fit_to_gold_answers_applies_to_stored_and_new_posts() {
     for program in labelled_on_each() {
-        first(&program, "answers.csv", 24);
+        first_answers(&program, "answers.csv", 24);
         let all = program.gold_file("all.csv", not_games);
-        assert_eq!(
-            outcome(&program, &all),
-            (20, 30),
-            "by the label texts alone"
-        );
+        // By the label texts alone.
+        assert_eq!(correct(&program, &all), [20, 30]);
         // An answer about a comment is none about posts.
-        let comment = json!({"name": "t1_c1", "link_id": "t3_k00001", "body": "a tasty soup", "created_utc": 1_700_000_000, "subreddit": "x"});
-        program.write("comment.ndjson", format!("{comment}\n"));
-        program.ok("import comment.ndjson");
+        let comment = json!({
+            "name": "t1_c1", "link_id": "t3_k00001", "body": "a tasty soup", "created_utc": 1_700_000_000,
+            "subreddit": "x",
+        });
+        program.import(&comment.to_string());
         program.ok("classify --pipeline first.toml");
         let with_comment = format!("{}\nt1_c1,food\n", program.read("answers.csv").trim_end());
         program.write("answers.csv", with_comment);
@@ -74,11 +65,8 @@ fn a_fit_to_gold_answers_applies_to_stored_and_new_posts() {
         let found = program.json(fit);
         assert_eq!([&found["answers"], &found["none"]], [24, 8]);
         assert!(found["gain"][0].as_f64().unwrap() > 0.1, "{found}");
-        assert_eq!(
-            outcome(&program, &all),
-            (30, 30),
-            "also the six posts without an answer"
-        );
+        // Also the six posts without an answer.
+        assert_eq!(correct(&program, &all), [30, 30]);
         // `classify` continues the fit of the file's labels, so the file does not differ.
         let settings = [("pipeline", "first.toml")];
         let status = program.run_with(&settings, "status --format json");
@@ -93,20 +81,18 @@ fn a_fit_to_gold_answers_applies_to_stored_and_new_posts() {
         program.import(&line(30, "a new boss fight in this game 30"));
         let ran = program.ok("classify --pipeline first.toml");
         ran.expect_stderr("labelling with `first-fit24`");
-        assert_eq!(
-            program.count("labeled_posts WHERE fullname = 't3_k00030' AND outcome = 'other'"),
-            1
-        );
+        let outcome = "SELECT outcome FROM labeled_posts WHERE fullname = 't3_k00030'";
+        assert_eq!(program.scalar(outcome), "other");
 
         // The engine and the stored vector yield the same score.
-        let stored = csv(&program, LABEL_OF);
+        let stored = program.query(LABEL_OF);
         program.execute(
             "DELETE FROM classifications WHERE fullname = 't3_k00025'; DELETE FROM text_vectors \
               WHERE text_hash = (SELECT text_hash FROM posts WHERE fullname = 't3_k00025')",
         );
         let counts = program.run_counts("classify --pipeline first.toml");
         assert_eq!(counts["posts"], 1, "{counts}");
-        assert_eq!(csv(&program, LABEL_OF), stored);
+        assert_eq!(program.query(LABEL_OF), stored);
 
         // A fit always starts from the label texts, so a fit to the same answers produces the same version.
         let again = program.json(fit);
@@ -124,28 +110,28 @@ fn a_fit_to_gold_answers_applies_to_stored_and_new_posts() {
 #[test]
 fn a_fit_that_is_not_current_changes_no_label() {
     let program = labelled();
-    first(&program, "answers.csv", 24);
-    let before = csv(&program, ALL_LABELS);
+    first_answers(&program, "answers.csv", 24);
+    let before = program.query(ALL_LABELS);
     let ran = program.ok("labels fit --gold answers.csv --target-precision 0.9");
     ran.expect_stderr("stored as `first-fit24`");
-    assert_eq!(csv(&program, ALL_LABELS), before);
+    assert_eq!(program.query(ALL_LABELS), before);
     // The training data is recorded with the fit.
     assert_eq!(learned(&program)["provenance"]["answers"], 24);
     // A fit that is not current can be selected by name.
     program.ok("labels fit --gold answers.csv --label-set first --make-current");
     let all = program.gold_file("all.csv", not_games);
-    assert_eq!(outcome(&program, &all), (30, 30));
+    assert_eq!(correct(&program, &all), [30, 30]);
 }
 
 #[test]
 fn a_purged_post_leaves_the_labels_of_others_and_no_id_in_the_fit() {
     let program = labelled();
-    first(&program, "answers.csv", 24);
+    first_answers(&program, "answers.csv", 24);
     program.ok("labels gold import answers.csv --annotator ada");
     let fitted = program.json("labels fit --make-current");
     let version = &fitted["hash"].as_str().unwrap()[..12];
-    let mut before = csv(&program, ALL_LABELS);
-    before.retain(|row| !row.starts_with("t3_k00001"));
+    let mut before = program.query(ALL_LABELS);
+    before.retain(|row| row["fullname"] != "t3_k00001");
     let purge = |id: &str| {
         program.write("ids.txt", id);
         program.ok("purge --ids ids.txt")
@@ -155,11 +141,11 @@ fn a_purged_post_leaves_the_labels_of_others_and_no_id_in_the_fit() {
     purge("t3_k00001\n").expect_stderr_all(&[kept, "gold=1", &drop]);
     let counts = program.run_counts("classify --pipeline first.toml");
     assert_eq!(counts["posts"], 0, "{counts}");
-    assert_eq!(csv(&program, ALL_LABELS), before);
+    assert_eq!(program.query(ALL_LABELS), before);
     let kept = learned(&program);
     assert!(!kept.to_string().contains("k00001"), "{kept}");
-    let crossed = csv(&program, "SELECT fullname FROM cross_fitted");
-    assert!(crossed.len() == 23 && !crossed.contains(&"t3_k00001".to_owned()));
+    let crossed = program.column("SELECT fullname FROM cross_fitted");
+    assert!(crossed.len() == 23 && !crossed.contains(&json!("t3_k00001")));
     assert_eq!(kept["provenance"]["by"], json!(["ada"]));
     // The next fit excludes the purged post.
     let again = program.json("labels fit --make-current");
@@ -172,14 +158,14 @@ fn a_purged_post_leaves_the_labels_of_others_and_no_id_in_the_fit() {
 #[test]
 fn removing_an_annotators_answers_removes_the_name_from_fits_and_reports_what_they_keep() {
     for program in labelled_on_each() {
-        first(&program, "answers.csv", 24);
+        first_answers(&program, "answers.csv", 24);
         program.ok("labels gold import answers.csv --annotator ada");
         program.write("one.csv", "id,label\nk00028,food\n");
         program.ok("labels gold import one.csv --annotator ben");
         let found = program.json("labels fit --make-current");
         let version = found["hash"].as_str().unwrap();
         let names = || learned(&program)["provenance"]["by"].clone();
-        let before = csv(&program, ALL_LABELS);
+        let before = program.query(ALL_LABELS);
         assert_eq!(names(), json!(["ada", "ben"]));
         // If only one of several answers is removed, the name is kept.
         let remove = "labels gold remove --annotator ada --yes";
@@ -189,9 +175,10 @@ fn removing_an_annotators_answers_removes_the_name_from_fits_and_reports_what_th
         let ran = program.ok(remove);
         ran.expect_stderr_all(&["answers=23", "`first-fit25` keeps what it learned"]);
         assert_eq!(names(), json!(["ben"]));
-        assert_eq!(program.run(remove).code, 2, "nothing is left to remove");
+        // Nothing is left to remove.
+        program.run(remove).expect_code(2);
         // The label set's labels and version are the same.
-        assert_eq!(csv(&program, ALL_LABELS), before);
+        assert_eq!(program.query(ALL_LABELS), before);
         let all = program.gold_file("all.csv", not_games);
         assert_eq!(program.evaluate(&all)["label_set"]["hash"], version);
     }
@@ -200,7 +187,7 @@ fn removing_an_annotators_answers_removes_the_name_from_fits_and_reports_what_th
 #[test]
 fn a_fit_is_not_measured_with_the_answers_that_it_learned() {
     for program in labelled_on_each() {
-        first(&program, "some.csv", 24);
+        first_answers(&program, "some.csv", 24);
         program.ok("labels gold import some.csv --random --annotator ada");
         let few = "only 24 of 24 gold posts can be used";
         program.run("labels calibrate").expect_exit(2, few);
@@ -213,10 +200,8 @@ fn a_fit_is_not_measured_with_the_answers_that_it_learned() {
         let crossed = program.json(evaluate);
         assert_eq!([&crossed["posts"], &crossed["cross_fitted"]], [24, 24]);
         let accuracy = &crossed["evaluation"]["outcome"];
-        assert_eq!(
-            [&accuracy["of"], &accuracy["all"]],
-            [&fit["held_out"]["accuracy"]["of"], &json!(24)]
-        );
+        assert_eq!(accuracy["of"], fit["held_out"]["accuracy"]["of"]);
+        assert_eq!(accuracy["all"], 24);
         // The same answers in a file do not measure the fit.
         program
             .run("labels evaluate --gold some.csv")
@@ -249,7 +234,7 @@ fn a_fit_is_not_measured_with_the_answers_that_it_learned() {
     }
     // A fit to a file whose answers are not in the database.
     let program = labelled();
-    first(&program, "file.csv", 24);
+    first_answers(&program, "file.csv", 24);
     program.ok("labels fit --gold file.csv --make-current");
     let ran = program.ok("labels evaluate --gold file.csv");
     ran.expect_stderr("not in the database");
@@ -258,30 +243,30 @@ fn a_fit_is_not_measured_with_the_answers_that_it_learned() {
 #[test]
 fn fits_to_equally_many_answers_have_different_names() {
     let program = labelled();
-    let some = first(&program, "some.csv", 24);
+    first_answers(&program, "some.csv", 24);
     let all = program.read("some.csv");
     let (header, answers) = all.split_once('\n').unwrap();
     let others = answers.lines().map(|line| line.split_once(',').unwrap().0);
     let others = others.collect::<Vec<_>>().join(",music\n");
-    let others = program.write("others.csv", format!("{header}\n{others},food\n"));
+    program.write("others.csv", format!("{header}\n{others},food\n"));
     let fit = |gold: &str| {
-        program.json(&["labels", "fit", "--gold", gold, "--make-current"])["name"].clone()
+        program.json(&format!("labels fit --gold {gold} --make-current"))["name"].clone()
     };
-    assert_eq!(fit(&some), "first-fit24");
-    assert_eq!(fit(&others), "first-fit24-2");
-    assert_eq!(fit(&some), "first-fit24", "the same fit");
+    assert_eq!(fit("some.csv"), "first-fit24");
+    assert_eq!(fit("others.csv"), "first-fit24-2");
+    assert_eq!(fit("some.csv"), "first-fit24", "the same fit");
 }
 
 #[test]
 fn a_later_fit_keeps_the_target_of_the_threshold() {
     let program = labelled();
-    let some = first(&program, "some.csv", 24);
+    let some = first_answers(&program, "some.csv", 24);
     let all = program.gold_file("all.csv", not_games);
     let target_of = |gold: &str, more: &str| {
         let fit = format!("labels fit --gold {gold} --make-current{more}");
         program.ok(&fit);
         let sql = "SELECT fitted FROM label_sets JOIN current_target ON id = label_set_id";
-        let fitted = program.json(&["sql", sql])[0]["fitted"].clone();
+        let fitted = program.scalar(sql);
         let fitted: Value = serde_json::from_str(fitted.as_str().unwrap()).unwrap();
         fitted["provenance"]["target"].clone()
     };
@@ -294,15 +279,11 @@ fn a_later_fit_keeps_the_target_of_the_threshold() {
     let changed = pipeline("first", "", &[LABELS[0], LABELS[1], ("music", "songs")]);
     program.write("changed.toml", changed);
     let ran = program.ok("classify --pipeline changed.toml --make-current");
-    let (_, command) = ran
-        .stderr
-        .split_once("`topicmill labels fit --label-set ")
-        .unwrap();
+    let fit = "`topicmill labels fit --label-set ";
+    let (_, command) = ran.stderr.split_once(fit).unwrap();
     let (version, flags) = command.split_once(' ').unwrap();
-    assert!(
-        flags.starts_with("--target-recall 0.8 --make-current`"),
-        "{flags}"
-    );
+    let target = "--target-recall 0.8 --make-current`";
+    assert!(flags.starts_with(target), "{flags}");
     assert_eq!(target_of(&all, ""), recall);
     let printed = format!(" --label-set {version} --target-recall 0.8");
     assert_eq!(target_of(&all, &printed), recall);
@@ -319,7 +300,7 @@ fn a_later_fit_keeps_the_target_of_the_threshold() {
 #[test]
 fn diff_separates_the_loss_of_a_fit_from_the_change_of_labels() {
     for program in labelled_on_each() {
-        first(&program, "answers.csv", 24);
+        first_answers(&program, "answers.csv", 24);
         program.json("labels fit --gold answers.csv --make-current");
         let moved = |args: &str| program.json(args)["moved"].clone();
         let lost = moved("labels diff current first");
@@ -349,22 +330,15 @@ fn labels_that_a_fit_takes_from_posts_are_named() {
     let rare = program.gold_file("rare.csv", |i| (i % 3 == 2 && i > 2).then_some("none"));
     let ran = program.ok(&format!("labels fit --gold {rare} --format json"));
     let found = ran.json();
-    let counts = |label: &Value| {
-        let slug = label["slug"].as_str().unwrap().to_owned();
-        (
-            slug,
-            ["answers", "gold", "given"].map(|key| label[key].as_u64().unwrap()),
-        )
+    let [_, food, music, ..] = &found["labels"].as_array().unwrap()[..] else {
+        panic!("{found}")
     };
-    let labels: Vec<_> = found["labels"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(counts)
-        .collect();
-    assert_eq!(labels[2], ("music".to_owned(), [1, 1, 0]), "{found}");
-    assert_eq!(labels[1], ("food".to_owned(), [10, 10, 10]), "{found}");
-    assert_eq!(found["labels"][1]["recall"]["share"], 1.0);
+    for (label, slug, expected) in [(food, "food", [10, 10, 10]), (music, "music", [1, 1, 0])] {
+        assert_eq!(label["slug"], slug);
+        let counts = ["answers", "gold", "given"].map(|key| &label[key]);
+        assert_eq!(counts, expected, "{slug}");
+    }
+    assert_eq!(food["recall"]["share"], 1.0);
     ran.expect_stderr_all(&[
         "1 answer for `music`",
         "`music` (gold label of 1, assigned to 0)",
@@ -401,14 +375,13 @@ fn an_nli_model_learns_a_shift_and_a_scale_for_each_label() {
         assert!(number(2, "bias") > number(0, "bias") + 0.3, "{kept}");
         // A fit uses stored logits: after it is dropped and repeated, each post has the same score.
         let scores = "SELECT fullname, label, ROUND(CAST(score AS NUMERIC), 5) FROM labeled_posts ORDER BY fullname";
-        let stored = program.ok(&["sql", scores, "--format", "csv"]).stdout;
+        let stored = program.query(scores);
         let again = program.json(fit);
         assert_eq!(again["hash"], found["hash"]);
         program.ok("labels use first");
         program.ok("labels drop first-fit30 --yes");
         program.ok(fit);
-        let again = program.ok(&["sql", scores, "--format", "csv"]).stdout;
-        assert_eq!(again, stored);
+        assert_eq!(program.query(scores), stored);
         // A new post is scored by the model and corrected by the fit.
         program.import(&line(31, "an entirely new post"));
         let ran = program.ok("classify --pipeline first.toml");
@@ -420,7 +393,7 @@ fn an_nli_model_learns_a_shift_and_a_scale_for_each_label() {
 async fn a_fit_does_not_replace_a_label_set_that_became_current_during_the_fit() {
     use sqlx::{Connection, Executor};
     let program = labelled();
-    first(&program, "answers.csv", 24);
+    first_answers(&program, "answers.csv", 24);
     program.pipeline("other", "", &LABELS[..2]);
     program.ok("classify --pipeline other.toml");
     // Another connection holds the write lock: the fit can read but blocks on its first write.
@@ -443,17 +416,17 @@ async fn a_fit_does_not_replace_a_label_set_that_became_current_during_the_fit()
     let ran = finished(fitting.wait_with_output().unwrap());
     ran.expect_exit(75, "another label set became current during the fit");
     let current = "SELECT name FROM label_sets s JOIN current_target c ON c.label_set_id = s.id";
-    assert_eq!(csv(&program, current), ["other"]);
+    assert_eq!(program.column(current), ["other"]);
     // The fit is kept, and can be made current.
     ran.expect_stderr("`first-fit24` is stored but not current");
     program.ok("labels fit --gold answers.csv --label-set first --make-current");
-    assert_eq!(csv(&program, current), ["first-fit24"]);
+    assert_eq!(program.column(current), ["first-fit24"]);
 }
 
 #[test]
 fn two_concurrent_fits_make_one_label_set() {
     for program in labelled_on_each() {
-        first(&program, "answers.csv", 24);
+        first_answers(&program, "answers.csv", 24);
         let fit = || {
             let args = "labels fit --gold answers.csv --make-current";
             let mut command = program.command(args);
@@ -467,10 +440,11 @@ fn two_concurrent_fits_make_one_label_set() {
             assert!([0, 75].contains(&ran.code), "{}: {}", ran.code, ran.stderr);
         }
         assert_eq!(program.count("label_sets"), 2);
-        let labelled = "SELECT COUNT(*), COUNT(DISTINCT fullname) FROM labeled_posts";
-        assert_eq!(csv(&program, labelled), ["30,30"]);
+        let posts = "SELECT COUNT(DISTINCT fullname) FROM labeled_posts";
+        assert_eq!(program.scalar(posts), program.count("labeled_posts"));
+        assert_eq!(program.scalar(posts), 30);
         let all = program.gold_file("all.csv", not_games);
-        assert_eq!(outcome(&program, &all), (30, 30));
+        assert_eq!(correct(&program, &all), [30, 30]);
         program.ok("db check");
     }
 }

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use topicmill_core::table;
 use topicmill_score::folder::{ModelFolder, check_config};
-use topicmill_score::{Device, EngineOptions, Labeler, OpenedEngine};
+use topicmill_score::{Labeler, OpenedEngine};
 
+use crate::models::change_config;
 use crate::support::builders::{self, LABELS, lines};
-use crate::support::engine::repository;
+use crate::support::engine::{copy_files, one_thread, repository};
 use crate::support::program::Program;
 
 const BERT: &str = "tiny-gliclass-bert";
@@ -23,20 +24,8 @@ fn folder(name: &str) -> PathBuf {
 /// Copies a model folder and changes its `config.json`, whose new hash its manifest gets.
 fn changed(name: &str, change: impl Fn(&mut Value)) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    for entry in fs::read_dir(folder(name)).unwrap().flatten() {
-        fs::copy(entry.path(), dir.path().join(entry.file_name())).unwrap();
-    }
-    let path = dir.path().join("config.json");
-    let before = fs::read(&path).unwrap();
-    let mut config: Value = serde_json::from_slice(&before).unwrap();
-    change(&mut config);
-    let after = serde_json::to_vec(&config).unwrap();
-    fs::write(&path, &after).unwrap();
-    let [before, after] = [before, after]
-        .map(|bytes| topicmill_core::hex(&<sha2::Sha256 as sha2::Digest>::digest(bytes)));
-    let manifest = dir.path().join("manifest.toml");
-    let text = fs::read_to_string(&manifest).unwrap();
-    fs::write(&manifest, text.replace(&before, &after)).unwrap();
+    copy_files(&folder(name), dir.path());
+    change_config(dir.path(), change);
     dir
 }
 
@@ -46,12 +35,7 @@ fn error_of(dir: &Path, labels: &[&str]) -> String {
         Ok(folder) => folder,
         Err(error) => return error.to_string(),
     };
-    let options = EngineOptions {
-        device: Device::Cpu,
-        threads: Some(1),
-        ..EngineOptions::default()
-    };
-    let opened = OpenedEngine::load_unchecked(&folder, &options).unwrap();
+    let opened = OpenedEngine::load_unchecked(&folder, &one_thread()).unwrap();
     let mut labeler = match Labeler::load(folder, opened.engine, 300) {
         Ok(labeler) => labeler,
         Err(error) => return error.to_string(),
@@ -205,17 +189,16 @@ fn files_and_gold_labels_use_the_same_scores() {
     let Scene { program, model } = &scene;
     scene.classify("", &LABELS);
     // `score` returns the same labels and scores for a file of these texts, in different batches.
-    let rows = program.rows("SELECT DISTINCT title, label, score FROM labeled_posts");
-    let rows = rows.as_array().unwrap();
-    let text = |row: &Value| json!({"text": row[0]}).to_string() + "\n";
+    let rows = program.query("SELECT DISTINCT title, label, score FROM labeled_posts");
+    let text = |row: &Value| json!({"text": row["title"]}).to_string() + "\n";
     program.write("texts.ndjson", rows.iter().map(text).collect::<String>());
     let score = format!("score texts.ndjson out.ndjson --model {model} --pipeline mine.toml");
     program.ok(&score);
     let scored = program.read_lines("out.ndjson");
     assert_eq!(scored.len(), rows.len());
     for (row, other) in rows.iter().zip(scored) {
-        assert_eq!(row[1], other["label"]);
-        let off = row[2].as_f64().unwrap() - other["score"].as_f64().unwrap();
+        assert_eq!(row["label"], other["label"]);
+        let off = row["score"].as_f64().unwrap() - other["score"].as_f64().unwrap();
         assert!(off.abs() < 1e-5, "{row} {other}");
     }
 

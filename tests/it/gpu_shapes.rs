@@ -6,12 +6,10 @@ use std::sync::{Arc, Mutex};
 use topicmill_score::batch::Batch;
 use topicmill_score::engine::Logits;
 use topicmill_score::folder::ModelFolder;
-use topicmill_score::{
-    Device, Engine, EngineError, EngineOptions, Labeler, OnnxEngine, TextResult,
-};
+use topicmill_score::{Engine, EngineError, Labeler, OnnxEngine, TextResult};
 
 use crate::support::builders;
-use crate::support::engine::repository;
+use crate::support::engine::{one_thread, repository, score};
 
 const MODELS: [&str; 5] = [
     "tests/it/fixtures/models/tiny-bart-made",
@@ -52,12 +50,7 @@ impl Engine for RecordingEngine {
 
 /// Returns a model's results for the texts, and the shapes of the batches.
 fn scored(folder: &ModelFolder, sizes: Sizes, texts: &[String]) -> (Vec<TextResult>, Shapes) {
-    let options = EngineOptions {
-        device: Device::Cpu,
-        threads: Some(1),
-        ..EngineOptions::default()
-    };
-    let engine = OnnxEngine::load_unchecked(folder, &options).unwrap();
+    let engine = OnnxEngine::load_unchecked(folder, &one_thread()).unwrap();
     assert!(!engine.wants_few_shapes(), "a CPU does not need few shapes");
     let shapes = Arc::default();
     let engine = RecordingEngine {
@@ -67,10 +60,7 @@ fn scored(folder: &ModelFolder, sizes: Sizes, texts: &[String]) -> (Vec<TextResu
     };
     let mut labeler = Labeler::load(folder.clone(), Box::new(engine), 400).unwrap();
     let set = builders::label_set(&["politics", "climate change", "food"]);
-    let prepared = labeler.prepare(&set).unwrap();
-    let results = labeler.score_all(&prepared, texts, &[], &|| false).unwrap();
-    let results = results.expect("scoring is not cancelled").into_iter();
-    let results = results.map(Result::unwrap).collect();
+    let results = score(&mut labeler, &set, texts);
     let shapes = shapes.lock().unwrap().clone();
     (results, shapes)
 }

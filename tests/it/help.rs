@@ -6,20 +6,6 @@ use clap::error::ErrorKind;
 use clap::{Command, CommandFactory, Parser};
 use topicmill::cli::Cli;
 
-/// Splits a command line into words; double quotes keep a word together, and a redirection ends it.
-fn words(line: &str) -> Vec<String> {
-    let line = line.split(" > ").next().unwrap();
-    let mut words = Vec::new();
-    for (i, part) in line.split('"').enumerate() {
-        if i % 2 == 1 {
-            words.push(part.to_owned());
-        } else {
-            words.extend(part.split_whitespace().map(str::to_owned));
-        }
-    }
-    words
-}
-
 /// Calls `check` for a command and, recursively, its subcommands, each with the words that invoke it.
 fn each(command: &mut Command, path: &[String], check: &mut dyn FnMut(&mut Command, &[String])) {
     check(command, path);
@@ -78,7 +64,9 @@ fn every_command_has_two_examples_that_parse() {
             .collect();
         assert!(lines.len() >= 2, "{path:?} has fewer than two examples");
         for line in lines {
-            let words = words(line);
+            // A redirection ends the program's own words.
+            let command = line.split(" > ").next().unwrap();
+            let words = shlex::split(command).expect("each quote is closed");
             assert!(path.iter().all(|name| words.contains(name)), "{line}");
             if let Err(error) = Cli::try_parse_from(&words) {
                 assert_eq!(error.kind(), ErrorKind::DisplayHelp, "{line}: {error}");

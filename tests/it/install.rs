@@ -131,7 +131,7 @@ fn setup_downloads_missing_files_once() {
     let model = repository(MODEL);
     let model = model.to_str().unwrap();
     let done = |ran: &RunOutput| -> Vec<String> {
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        ran.expect_code(0);
         let rows: Vec<serde_json::Value> = serde_json::from_str(&ran.stdout).unwrap();
         let done = rows
             .iter()
@@ -166,7 +166,7 @@ fn setup_downloads_missing_files_once() {
     )
     .unwrap();
     let scored = installed.run("score in.ndjson out.ndjson");
-    assert_eq!(scored.code, 0, "{}", scored.stderr);
+    scored.expect_code(0);
 }
 
 #[test]
@@ -187,10 +187,10 @@ fn a_failed_setup_download_is_reported_and_leaves_no_file() {
     // The library is installed anyway; a folder that is not a model is not copied.
     assert!(installed.data("native").exists());
     let ran = installed.run(&["setup", "--model", installed.at("here").to_str().unwrap()]);
-    assert_eq!(ran.code, 5, "{}", ran.stderr);
+    ran.expect_code(5);
     assert!(!installed.data(MODEL).exists());
     assert_eq!(installed.partial_files(), Vec::<String>::new());
     let mut homeless = installed.command("setup");
     let ran = finished(homeless.env_remove("HOME").output().unwrap());
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    ran.expect_code(2);
 }

@@ -14,18 +14,35 @@ use topicmill_core::clock::SystemClock;
 use topicmill_store::{Access, Store};
 
 use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::Program;
+use crate::support::program::{Program, finished};
 
 /// The number of databases on which the program is killed, and the number of kills on each.
-const FEW: (usize, usize) = (1, 2);
-const MANY: (usize, usize) = (5, 4);
+#[derive(Clone, Copy)]
+struct Times {
+    databases: usize,
+    kills: usize,
+}
 
-const SUBREDDITS: [&str; 3] = ["food", "music", "books"];
+const FEW: Times = Times {
+    databases: 1,
+    kills: 2,
+};
+const MANY: Times = Times {
+    databases: 5,
+    kills: 4,
+};
 
 /// Every column that must not depend on kills.
-const POSTS: &str = "SELECT fullname, subreddit, title, selftext, url, permalink, author, reddit_score, upvote_ratio, \
-    num_comments, flair, over_18, is_self, source, text_hash, created_at, removed_at, text_purged_at, \
-    checked_at IS NULL FROM posts ORDER BY fullname";
+const TABLES: [&str; 4] = [
+    "SELECT fullname, subreddit, title, selftext, url, permalink, author, reddit_score, upvote_ratio, num_comments, \
+       flair, over_18, is_self, source, text_hash, created_at, removed_at, text_purged_at, checked_at IS NULL \
+       FROM posts ORDER BY fullname",
+    // One sighting per post and day, from whichever run.
+    "SELECT DISTINCT topic, fullname, listing, best_rank, reddit_score FROM sightings ORDER BY topic, fullname",
+    "SELECT file, selection, name, byte_offset, rows_read, left_out, posts, rejected, finished_at IS NOT NULL \
+       FROM imports",
+    "SELECT stage, status FROM runs ORDER BY id DESC LIMIT 1",
+];
 
 /// Returns the seed in `KILLS_SEED`, or a fixed one.
 fn random() -> fastrand::Rng {
@@ -48,14 +65,14 @@ async fn stored(url: &str) -> usize {
     usize::try_from(stored.unwrap_or(0)).unwrap()
 }
 
-/// Starts the program and kills it some time after this much progress; returns true if it was still running.
-async fn kill(mut command: Command, url: &str, far: usize, wait: Duration) -> bool {
+/// Kills the program some time after it has stored this many posts; returns true if it was still running.
+async fn kill(mut command: Command, url: &str, posts: usize, wait: Duration) -> bool {
     let mut running = command
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    while stored(url).await < far && running.try_wait().unwrap().is_none() {
+    while stored(url).await < posts && running.try_wait().unwrap().is_none() {
         std::thread::sleep(Duration::from_millis(1));
     }
     std::thread::sleep(wait);
@@ -71,11 +88,11 @@ async fn rows(url: &str, sql: &str) -> Vec<Vec<Value>> {
 }
 
 /// Checks the integrity of a copy, so that the program itself must open the files that the crash left.
-async fn check_integrity(program: &Program, database: &TestDatabase, kill: &str) {
+async fn check_integrity(program: &Program, database: &TestDatabase, what: &str) {
     let Some(path) = database.url.strip_prefix("sqlite:") else {
         return;
     };
-    let copy = program.folder.path().join("copy.db");
+    let copy = program.path("copy.db");
     for part in ["", "-wal"] {
         let to = format!("{}{part}", copy.display());
         if std::fs::copy(format!("{path}{part}"), &to).is_err() {
@@ -92,110 +109,38 @@ async fn check_integrity(program: &Program, database: &TestDatabase, kill: &str)
         .await
         .unwrap();
     connection.close().await.unwrap();
-    assert_eq!(answer, "ok", "{kill}");
+    assert_eq!(answer, "ok", "{what}");
     std::fs::remove_file(copy).unwrap();
 }
 
-fn compare(calm: &[Vec<Value>], found: &[Vec<Value>], what: &str) {
-    let differ = calm.iter().zip(found).find(|(calm, found)| calm != found);
-    assert_eq!(differ, None, "{what}");
-    assert_eq!(calm.len(), found.len(), "{what}");
+/// Asserts that a query finds the same rows in two databases.
+async fn compare(calm: &str, killed: &str, sql: &str, what: &str) {
+    let (calm, killed) = (rows(calm, sql).await, rows(killed, sql).await);
+    assert!(!calm.is_empty(), "{sql}");
+    let differ = calm
+        .iter()
+        .zip(&killed)
+        .find(|(calm, killed)| calm != killed);
+    assert_eq!(differ, None, "{what}: {sql}");
+    assert_eq!(calm.len(), killed.len(), "{what}: {sql}");
 }
 
-/// Kills the program on some databases and compares each with an undisturbed one.
-///
-/// `until` is one more than the latest progress at which it is killed; `tables` are compared at the end.
-async fn kill_and_compare(
-    name: &str,
-    program: &Program,
-    command: impl Fn(&str) -> Command,
-    until: usize,
-    (rounds, kills): (usize, usize),
-    tables: &[&str],
-) {
-    let clock = SystemClock::shared();
-    let mut random = random();
-    let seed = random.get_seed();
-    let backends = databases().len();
-    for backend in 0..backends {
-        let fresh = || databases().swap_remove(backend);
-        let begun = clock.elapsed();
-        let calm = fresh();
-        let ran = command(&calm.url).output().unwrap();
-        let took = clock.elapsed().saturating_sub(begun);
-        assert!(
-            ran.status.success(),
-            "{}",
-            String::from_utf8_lossy(&ran.stderr)
-        );
-        let step = usize::try_from(took.as_millis()).unwrap() / until.min(8) + 1;
-        let mut hit = 0;
-        for round in 0..rounds {
-            let database = fresh();
-            // Each run resumes the previous run's work, so the kills are in order of progress.
-            let mut marks: Vec<usize> = (0..kills).map(|_| random.usize(..until)).collect();
-            marks.sort_unstable();
-            for far in marks {
-                let wait = Duration::from_millis(random.usize(..step) as u64);
-                let kill_name = format!(
-                    "{name}, {}, seed {seed}, round {round}: killed {wait:?} after {far}",
-                    database.url.split(':').next().unwrap()
-                );
-                hit += usize::from(kill(command(&database.url), &database.url, far, wait).await);
-                check_integrity(program, &database, &kill_name).await;
-            }
-            let last = command(&database.url).output().unwrap();
-            let what = format!("{name}, {}, seed {seed}, round {round}", database.url);
-            assert!(
-                last.status.success(),
-                "{what}: {}",
-                String::from_utf8_lossy(&last.stderr)
-            );
-            for sql in tables {
-                let calm = rows(&calm.url, sql).await;
-                assert!(!calm.is_empty(), "{sql}");
-                compare(
-                    &calm,
-                    &rows(&database.url, sql).await,
-                    &format!("{what}: {sql}"),
-                );
-            }
-            check_integrity(program, &database, &what).await;
-        }
-        assert!(
-            hit >= rounds * kills * 4 / 5,
-            "{name}, seed {seed}: only {hit} of {rounds} × {kills} kills found the program running"
-        );
-    }
+/// The posts that an import of the dump stores.
+const POSTS_STORED: usize = 36_000;
+/// The program is killed once it has stored at most this many posts.
+const LATEST_KILL: usize = POSTS_STORED * 4 / 5;
+
+/// A program with a dump, of which every fourth post is filtered out.
+struct Import {
+    program: Program,
 }
 
-fn pipeline(program: &Program) -> String {
-    let head = "name = \"six\"\nhypothesis_template = \"{}\"\nmode = \"single\"\nthreshold = 0.0\n";
-    let topics = SUBREDDITS.map(|name| {
-        format!("[[topic]]\nslug = \"{name}\"\nlabel = \"{name}\"\ndescriptions = []\nsubreddits = [\"{name}\"]\n")
-    });
-    let text = head.to_owned() + topics.concat().as_str();
-    program.write("six.toml", text)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_import_killed_twice_equals_an_undisturbed_one() {
-    import_is_killed(FEW).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "deep: crashes anywhere"]
-async fn an_import_killed_at_any_step_equals_an_undisturbed_one() {
-    import_is_killed(MANY).await;
-}
-
-async fn import_is_killed(times: (usize, usize)) {
-    const POSTS_OF_DUMP: usize = 36_000;
-    let program = Program::new();
-    let pipeline = pipeline(&program);
-    // Every fourth post is filtered out.
-    let dump: String = (0..POSTS_OF_DUMP / 3 * 4)
-        .map(|i| {
+impl Import {
+    fn new() -> Self {
+        let program = Program::new();
+        let labels = ["food", "music", "books"].map(|name| (name, name));
+        program.pipeline("three", "", &labels);
+        let post = |i: usize| {
             let subreddit = ["food", "Music", "books", "knitting"][i % 4];
             let row = json!({
                 "author": format!("user{}", i % 97), "created_utc": 1_700_000_000 + i, "id": format!("d{i:06}"),
@@ -203,24 +148,76 @@ async fn import_is_killed(times: (usize, usize)) {
                 "title": format!("Title {i}"), "num_comments": 3, "is_self": true,
             });
             format!("{row}\n")
-        })
-        .collect();
-    let file = program.write("RS.zst", zstd::encode_all(dump.as_bytes(), 3).unwrap());
-    let command = |url: &str| {
-        let mut command = program.command(&["--database", url, "import", "--format", "dump"]);
+        };
+        let dump: String = (0..POSTS_STORED / 3 * 4).map(post).collect();
+        program.write("RS.zst", zstd::encode_all(dump.as_bytes(), 3).unwrap());
+        Self { program }
+    }
+
+    fn command(&self, url: &str) -> Command {
+        let import = "import --format dump --pipeline three.toml RS.zst";
+        let mut command = self.program.command(&format!("--database {url} {import}"));
+        command.env("TOPICMILL__COLLECT__STORE_AUTHOR", "true");
         command
-            .args(["--pipeline", &pipeline, &file])
-            .env("TOPICMILL__COLLECT__STORE_AUTHOR", "true");
-        command
-    };
-    let tables = [
-        POSTS,
-        // One sighting per post and day, from whichever run.
-        "SELECT DISTINCT topic, fullname, listing, best_rank, reddit_score FROM sightings ORDER BY topic, fullname",
-        "SELECT file, selection, name, byte_offset, rows_read, left_out, posts, rejected, \
-           finished_at IS NOT NULL FROM imports",
-        "SELECT stage, status FROM runs ORDER BY id DESC LIMIT 1",
-    ];
-    let until = POSTS_OF_DUMP * 4 / 5;
-    kill_and_compare("import", &program, command, until, times, &tables).await;
+    }
+
+    /// Imports the dump, or the rest of it.
+    fn run(&self, url: &str, what: &str) {
+        let ran = finished(self.command(url).output().unwrap());
+        assert_eq!(ran.code, 0, "{what}: {}", ran.stderr);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_import_killed_twice_equals_an_undisturbed_one() {
+    kill_and_compare(FEW).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: crashes anywhere"]
+async fn an_import_killed_at_any_step_equals_an_undisturbed_one() {
+    kill_and_compare(MANY).await;
+}
+
+/// Kills imports into some databases, and compares each with an undisturbed import.
+async fn kill_and_compare(times: Times) {
+    let import = Import::new();
+    let clock = SystemClock::shared();
+    let mut random = random();
+    let seed = random.get_seed();
+    for backend in 0..databases().len() {
+        let fresh = || databases().swap_remove(backend);
+        let calm = fresh();
+        let begun = clock.elapsed();
+        import.run(&calm.url, "undisturbed");
+        let took = clock.elapsed().saturating_sub(begun);
+        let longest_wait = usize::try_from(took.as_millis()).unwrap() / 8 + 1;
+        let mut hits = 0;
+        for round in 0..times.databases {
+            let database = fresh();
+            let what = format!("{}, seed {seed}, round {round}", database.url);
+            // Each run resumes the previous run's work, so the kills are in order of progress.
+            let mut marks: Vec<usize> = (0..times.kills)
+                .map(|_| random.usize(..LATEST_KILL))
+                .collect();
+            marks.sort_unstable();
+            for posts in marks {
+                let wait = Duration::from_millis(random.usize(..longest_wait) as u64);
+                let command = import.command(&database.url);
+                hits += usize::from(kill(command, &database.url, posts, wait).await);
+                let what = format!("{what}: killed {wait:?} after {posts} posts");
+                check_integrity(&import.program, &database, &what).await;
+            }
+            import.run(&database.url, &what);
+            for sql in TABLES {
+                compare(&calm.url, &database.url, sql, &what).await;
+            }
+            check_integrity(&import.program, &database, &what).await;
+        }
+        let kills = times.databases * times.kills;
+        assert!(
+            hits >= kills * 4 / 5,
+            "seed {seed}: only {hits} of {kills} kills found the program running"
+        );
+    }
 }

@@ -8,20 +8,17 @@ use crate::labels::{FOOD, GAMING, MUSIC, labelled};
 use crate::support::builders::{self, pipeline};
 use crate::support::engine::repository;
 use crate::support::postgres::sqlite;
-use crate::support::program::{Program, words};
+use crate::support::program::{Program, finished};
 
 const IN_ADDITION: &str = "these labels are stored in addition to the current ones";
 const STILL: &str = "the views still show";
 
 /// Returns the rows of `labels list`: name, labelled posts, and true for the current version.
-fn listed(program: &Program) -> Vec<(String, u64, bool)> {
+fn listed(program: &Program) -> Value {
     let list = program.json("labels list");
-    let row = |row: &Value| {
-        let name = row["label_set"].as_str().unwrap().to_owned();
-        let posts = row["posts"].as_u64().unwrap();
-        (name, posts, row["current"].as_bool().unwrap())
-    };
-    list.as_array().unwrap().iter().map(row).collect()
+    let rows = list.as_array().unwrap().iter();
+    rows.map(|row| json!([row["label_set"], row["posts"], row["current"]]))
+        .collect()
 }
 
 #[test]
@@ -40,12 +37,12 @@ fn another_label_set_is_stored_separately_until_it_is_made_current() {
             .ok("classify")
             .expect_stderr_all(&[IN_ADDITION, "`sixteen-topics`"]);
         assert_eq!(program.labelled_posts(), before);
-        let stored = |name: &str, posts, is_current| (name.to_owned(), posts, is_current);
-        let expected = [("sixteen-topics", false), ("other", false), ("first", true)];
-        assert_eq!(
-            listed(&program),
-            expected.map(|(name, is_current)| stored(name, 31, is_current))
-        );
+        let expected = json!([
+            ["sixteen-topics", 31, false],
+            ["other", 31, false],
+            ["first", 31, true]
+        ]);
+        assert_eq!(listed(&program), expected);
         // A daily run with the current file logs neither notice.
         let is_silent = |args: &str| {
             let message = program.ok(args).stderr;
@@ -58,24 +55,19 @@ fn another_label_set_is_stored_separately_until_it_is_made_current() {
         is_silent("classify --pipeline first.toml");
 
         // Labels and scores of `other` appear only in the views that cover all label sets.
-        let count = |of: &str| {
-            let sql = format!("SELECT COUNT(*) AS n FROM {of}");
-            program.json(&["sql", &sql])[0]["n"].as_u64().unwrap()
-        };
+        let count = |rows: &str| program.count(rows);
         assert_eq!(count("labeled_posts_all WHERE label_set = 'other'"), 31);
         assert_eq!(count("labeled_posts_all WHERE is_current"), 31);
         assert_eq!(count("post_scores_all WHERE label_set = 'other'"), 62);
-        assert_eq!(
-            count("post_scores_all WHERE is_current"),
-            count("post_scores")
-        );
+        let current = count("post_scores_all WHERE is_current");
+        assert_eq!(current, count("post_scores"));
         assert_eq!(count("post_scores_all"), 31 * (16 + 2 + 3));
 
         program
             .ok("labels use other")
             .expect_stderr_all(&["now show", "posts=31"]);
         assert_ne!(program.labelled_posts(), before);
-        assert_eq!(listed(&program)[1], stored("other", 31, true));
+        assert_eq!(listed(&program)[1], json!(["other", 31, true]));
         program.ok("labels use current").expect_stderr("already");
         program.ok("labels use first.toml");
         assert_eq!(program.labelled_posts(), before);
@@ -170,11 +162,13 @@ fn labels_from_a_different_model_are_stored_separately_and_selected_by_name() {
         let program = labelled(program, 31);
         let before = program.labelled_posts();
         let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
-        let tiny = ["--model", tiny.to_str().unwrap()];
-        let classify = words("classify --pipeline first.toml");
-        program
-            .ok(&[&classify[..], &tiny].concat())
-            .expect_stderr_all(&[IN_ADDITION, STILL, "tiny-bert-nli", "use first --model "]);
+        let classify = format!("classify --pipeline first.toml --model {}", tiny.display());
+        program.ok(&classify).expect_stderr_all(&[
+            IN_ADDITION,
+            STILL,
+            "tiny-bert-nli",
+            "use first --model ",
+        ]);
         assert_eq!(program.labelled_posts(), before);
         // With two models, the current one is used.
         program.ok("labels use first").expect_stderr("already");
@@ -194,43 +188,25 @@ fn labels_from_a_different_model_are_stored_separately_and_selected_by_name() {
 #[test]
 fn of_two_concurrent_first_runs_one_becomes_current_and_the_other_reports_it() {
     for program in Program::on_each_database() {
-        program.write("posts.ndjson", builders::line(1, "roast chicken"));
-        program.ok("import posts.ndjson");
+        program.import(&builders::line(1, "roast chicken"));
         let start = |name: &str, labels| {
-            let file = program.write(&format!("{name}.toml"), pipeline(name, "", labels));
-            let mut command = program.command(&["classify", "--pipeline", &file]);
+            let file = program.pipeline(name, "", labels);
+            let mut command = program.command(&format!("classify --pipeline {file}"));
             command.stderr(Stdio::piped()).stdout(Stdio::null());
             command.spawn().unwrap()
         };
         let both = [start("one", &[GAMING, FOOD]), start("two", &[MUSIC, FOOD])];
-        let message = both.map(|child| {
-            let ended = child.wait_with_output().unwrap();
-            let message = String::from_utf8(ended.stderr).unwrap();
-            assert_eq!(ended.status.code(), Some(0), "{message}");
-            message
+        let logs = both.map(|child| {
+            let ran = finished(child.wait_with_output().unwrap());
+            ran.expect_code(0);
+            ran.stderr
         });
-        let second = message
-            .iter()
-            .filter(|message| message.contains(IN_ADDITION));
-        assert_eq!(second.count(), 1, "{message:?}");
+        let second = logs.iter().filter(|log| log.contains(IN_ADDITION));
+        assert_eq!(second.count(), 1, "{logs:?}");
         let list = program.json("labels list");
         let list = list.as_array().unwrap();
         assert_eq!(list.len(), 2);
         assert_eq!(list.iter().filter(|row| row["current"] == true).count(), 1);
         assert!(list.iter().all(|row| row["posts"] == 1), "{list:?}");
-    }
-}
-
-#[test]
-fn a_purged_post_is_in_no_view() {
-    for program in Program::on_each_database() {
-        let program = labelled(program, 31);
-        program.ok("classify");
-        program.write("ids.txt", "t3_k00003\n");
-        program.ok("purge --ids ids.txt");
-        for view in words("labeled_posts labeled_posts_all post_scores post_scores_all") {
-            let rows = format!("SELECT fullname FROM {view} WHERE fullname = 't3_k00003'");
-            assert_eq!(program.json(&["sql", &rows]), json!([]), "{view}");
-        }
     }
 }

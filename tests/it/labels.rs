@@ -7,7 +7,7 @@ use topicmill_core::table;
 use crate::support::builders::{self, pipeline};
 use crate::support::engine::repository;
 use crate::support::postgres::sqlite;
-use crate::support::program::{Program, words};
+use crate::support::program::Program;
 use crate::support::terminal::on_a_terminal;
 
 /// The version that the built-in label set had before label sets stored a temperature.
@@ -48,8 +48,9 @@ fn a_valid_file_is_described_and_an_invalid_one_rejected() {
     program
         .ok("labels validate --pipeline doubtful.toml")
         .expect_stderr_all(&["nearly the same", "r/film is read", "no descriptions"]);
-    let ran = program.run("labels validate --model nowhere");
-    assert_eq!(ran.code, 5, "{}", ran.stderr);
+    program
+        .run("labels validate --model nowhere")
+        .expect_code(5);
 }
 
 #[test]
@@ -80,10 +81,8 @@ fn diff_predicts_the_cost_of_classify() {
         let head = "threshold = 0.5\ntemperature = 2.0";
         program.pipeline("fewer", head, &[TRAVEL, MUSIC]);
         let cost = &program.json("labels diff current fewer.toml")["cost"];
-        assert_eq!(
-            [&cost["pairs_missing"], &cost["posts_without_inference"]],
-            [0, 31]
-        );
+        let figures = [&cost["pairs_missing"], &cost["posts_without_inference"]];
+        assert_eq!(figures, [0, 31]);
         let counts = program.classify("--pipeline fewer.toml");
         assert_eq!([&counts["posts"], &counts["pairs"]], [31, 0]);
         // Versions by name, by hash prefix, and by file.
@@ -129,11 +128,7 @@ fn diff_shows_which_posts_change_and_writes_nothing() {
     assert!(examples[0]["score"].as_f64() >= examples[2]["score"].as_f64());
     assert_eq!(program.labelled_posts(), before);
     // Posts that need inference are left out and reported.
-    program.write(
-        "new.ndjson",
-        builders::line(99, "a text that nobody read yet"),
-    );
-    program.ok("import new.ndjson");
+    program.import(&builders::line(99, "a text that nobody read yet"));
     program
         .ok("labels diff current fewer.toml")
         .expect_stderr_all(&["of_first=1", "of_second=1"]);
@@ -201,11 +196,9 @@ fn calibrate_recovers_the_temperature_of_generated_data() {
         // The new version needs no inference, and its scores equal the share of right labels.
         let counts = program.classify("--pipeline out.toml");
         assert_eq!([&counts["posts"], &counts["pairs"]], [101, 0]);
-        let sql = "SELECT MIN(score) AS low, MAX(score) AS high FROM labeled_posts";
-        let scores = program.json(&["sql", sql]);
-        for end in ["low", "high"] {
-            let score = scores[0][end].as_f64().unwrap();
-            assert!((score - 0.6).abs() < 1e-3, "{scores}");
+        for end in ["MIN", "MAX"] {
+            let score = program.scalar(&format!("SELECT {end}(score) FROM labeled_posts"));
+            assert!((score.as_f64().unwrap() - 0.6).abs() < 1e-3, "{score}");
         }
         let stored = program.json("sql --named label-sets");
         assert_eq!(stored[0]["temperature"], temperature);
@@ -232,7 +225,7 @@ fn calibrate_writes_a_file_only_if_it_can_copy_one_and_reach_the_precision() {
     // On a full disk, the advice is to free space, not to use a different file.
     let ran = program.run(&format!("{CALIBRATE} --out /dev/full --overwrite"));
     ran.expect_exit(1, "free some space");
-    if let Some((shown, code)) = on_a_terminal(&program, 80, &words(CALIBRATE)) {
+    if let Some((shown, code)) = on_a_terminal(&program, 80, CALIBRATE) {
         assert_eq!(code, 0, "{shown}");
         let widest = shown.lines().map(|line| line.chars().count()).max();
         assert!(widest.is_some_and(|it| it <= 80), "{shown}");
@@ -305,10 +298,11 @@ fn none_of_these_is_stored_and_shown() {
         let strict = pipeline("strict", "threshold = 1.0", &[GAMING, FOOD, MUSIC]);
         program.write("strict.toml", strict);
         program.classify("--pipeline strict.toml");
-        let query = "SELECT COUNT(label) AS labels, COUNT(label_name) AS names, COUNT(score) AS scores \
-                     FROM labeled_posts WHERE abstained";
-        let counts = program.json(&["sql", query]);
-        assert_eq!(counts, json!([{"labels": 0, "names": 0, "scores": 31}]));
+        let counts = program.rows(
+            "SELECT COUNT(label) AS labels, COUNT(label_name) AS names, COUNT(score) AS scores \
+               FROM labeled_posts WHERE abstained",
+        );
+        assert_eq!(counts, json!([[0, 0, 31]]));
         for (named, word) in [
             ("topics", "(none of these)"),
             ("daily", "unsure"),

@@ -7,8 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use topicmill_core::table;
-use topicmill_core::{Label, LabelSet, LabelVector};
+use topicmill_core::{Label, LabelSet, LabelVector, table};
 use topicmill_score::ModelFolder;
 
 use crate::support::builders;
@@ -34,7 +33,7 @@ const TITLES: [&str; 5] = [
 
 /// Creates a folder with the default model and only these learned vectors.
 fn model(program: &Program, name: &str, learned: Option<&Value>) -> PathBuf {
-    let dir = program.folder.path().join(name);
+    let dir = program.path(name);
     fs::create_dir(&dir).unwrap();
     for file in ["model.onnx", "tokenizer.json", "tokenizer_config.json"] {
         symlink(repository(SHIPPED).join(file), dir.join(file)).unwrap();
@@ -142,7 +141,7 @@ const NOTICE: &str = "the model has learned vectors for these labels";
 fn learned_vectors_apply_to_all_labels_or_none() {
     let program = Program::new();
     let learned = model(&program, "learned", Some(&exchanged(&program)));
-    let by_words = program.folder.path().join("by-words");
+    let by_words = program.path("by-words");
     let score = |model: &Path, places: &[usize], head: &str| {
         let file = pipeline(&program, places, head);
         scored(&program, model, &file)
@@ -150,10 +149,9 @@ fn learned_vectors_apply_to_all_labels_or_none() {
     let (words, message) = score(&by_words, &LEARNED, "");
     assert!(!message.contains("learned"), "{message}");
     let (found, message) = score(&learned, &LEARNED, "");
-    assert!(
-        message.contains(NOTICE) && message.contains("labels=3"),
-        "{message}"
-    );
+    for part in [NOTICE, "labels=3"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
     let exchanged = [("gaming", "food"), ("food", "music"), ("music", "gaming")];
     are_close(&found, &words, &exchanged);
     assert!((found[0]["gaming"] - words[0]["gaming"]).abs() > 0.01);
@@ -171,12 +169,9 @@ fn learned_vectors_apply_to_all_labels_or_none() {
         let (found, message) = score(&learned, places, "");
         assert_eq!(found, words);
         let why = "learned vectors for 3 of these 4 labels, but not for `travel`, so it uses the texts of all labels";
-        assert_eq!(message.contains(why), places.len() == 4, "{message}");
-        assert_eq!(
-            message.contains("learned vectors"),
-            places.len() == 4,
-            "{message}"
-        );
+        for part in [why, "learned vectors"] {
+            assert_eq!(message.contains(part), places.len() == 4, "{message}");
+        }
     }
     // The background uses its texts, whether or not the labels use learned vectors.
     let background = "background = \"reddit\"\n";
@@ -192,18 +187,10 @@ fn learned_vectors_apply_to_all_labels_or_none() {
 fn an_invalid_vectors_file_is_rejected() {
     let program = Program::new();
     let dir = model(&program, "learned", Some(&json!({})));
+    let write = |vectors: &str| program.write("learned/label_vectors.json", vectors);
     program.write("one.ndjson", json!({ "text": "soup" }).to_string());
-    let folder = dir.display().to_string();
-    let score = [
-        "score",
-        "one.ndjson",
-        "-",
-        "--model",
-        &folder,
-        "--label",
-        TOPICS[0].1,
-    ];
-    let refused = |words: &[&str], message: &str| program.run(words).expect_exit(5, message);
+    let score = "score one.ndjson - --model learned --label 'video games'";
+    let refused = |message: &str| program.run(score).expect_exit(5, message);
     let text = "This text is about video games.";
     let one = |vector: Value| json!({ "texts": [text], "vector": vector });
     let another = json!({ "texts": ["b"], "vector": [1.0] });
@@ -218,9 +205,8 @@ fn an_invalid_vectors_file_is_rejected() {
         json!(same), "label 2 has the same texts";
         json!([one(json!([1.0, 2.0])), another]), "label 2 has 1 dimensions";
     } {
-        let content = json!({ "labels": labels }).to_string();
-        fs::write(dir.join("label_vectors.json"), content).unwrap();
-        refused(&score, message);
+        write(&json!({ "labels": labels }).to_string());
+        refused(message);
     }
     let infinite = r#"{"labels":[{"texts":["a"],"vector":[1e999]}]}"#;
     for (content, message) in [
@@ -228,25 +214,24 @@ fn an_invalid_vectors_file_is_rejected() {
         ("{oops", "the file is damaged"),
         (infinite, "out of range"),
     ] {
-        fs::write(dir.join("label_vectors.json"), content).unwrap();
-        refused(&score, message);
+        write(content);
+        refused(message);
     }
     let three = json!({ "labels": [one(json!([1.0, 2.0, 3.0]))] });
-    fs::write(dir.join("label_vectors.json"), three.to_string()).unwrap();
+    write(&three.to_string());
     let identity = || ModelFolder::open(&dir, None).unwrap().manifest_hash;
     let before = identity();
-    let turned = json!({ "labels": [one(json!([3.0, 2.0, 1.0]))] });
-    fs::write(dir.join("label_vectors.json"), turned.to_string()).unwrap();
+    write(&json!({ "labels": [one(json!([3.0, 2.0, 1.0]))] }).to_string());
     assert_ne!(identity(), before, "the vectors are part of the identity");
     let other = "its learned label vectors have 3";
-    refused(&score, other);
-    refused(&["model", "verify", &folder], other);
+    refused(other);
+    program.run("model verify learned").expect_exit(5, other);
 
     fs::remove_file(dir.join("label_vectors.json")).unwrap();
-    refused(&score, "has no `label_vectors.json`");
+    refused("has no `label_vectors.json`");
     program.write("x.json", three.to_string());
     for name in ["../x.json", "/etc/hostname", "model.onnx", ".", ""] {
         configure(&dir, Some(name));
-        refused(&score, "a `.json` file in this folder");
+        refused("a `.json` file in this folder");
     }
 }

@@ -7,7 +7,7 @@ use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use crate::collect::child;
-use crate::support::program::{Program, RunOutput, finished, on_reddit};
+use crate::support::program::{Program, finished, on_reddit};
 use crate::support::reddit::{page, requests, server};
 
 const TWO_TOPICS: &str = r#"
@@ -51,47 +51,28 @@ async fn busy_once() -> MockServer {
     server
 }
 
-fn collect(program: &Program, url: &str, flags: &[&str]) -> RunOutput {
-    let pipeline = program.write("two.toml", TWO_TOPICS);
-    let args = ["collect", "--pipeline", &pipeline, "--run-json", "run.json"];
-    let mut command = program.command(&[&args[..], flags].concat());
-    let command = on_reddit(&mut command, url).env("TOPICMILL__COLLECT__CONCURRENCY", "1");
-    finished(command.output().unwrap())
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_logs_one_summary_line_and_records_its_counts() {
     let server = busy_once().await;
     let program = Program::new();
-    let ran = collect(&program, &server.uri(), &[]);
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    program.write("two.toml", TWO_TOPICS);
+    let mut command = program.command("collect --pipeline two.toml --run-json run.json");
+    on_reddit(&mut command, &server.uri()).env("TOPICMILL__COLLECT__CONCURRENCY", "1");
+    let ran = finished(command.output().unwrap());
+    ran.expect_code(1);
     let last = ran.stderr.lines().last().unwrap();
-    assert!(
-        last.ends_with(
-            "collected 2 topics: 2 posts (2 new) in 4 requests, waited 1 s; 1 topic private; \
-             quota left 966"
-        ),
-        "{last}"
-    );
+    let summary = "collected 2 topics: 2 posts (2 new) in 4 requests, waited 1 s; 1 topic private; quota left 966";
+    assert!(last.ends_with(summary), "{last}");
 
-    let record = program.read("run.json");
-    let record: Value = serde_json::from_str(&record).unwrap();
+    let record = program.read_json("run.json");
     let counts = &record["counts"];
     assert_eq!(counts["by_outcome"], json!({"ok": 1, "private": 1}));
     let traffic = &counts["reddit"];
-    assert_eq!(
-        traffic["by_status"],
-        json!({"200": 2, "403": 1, "429": 1}),
-        "{traffic}"
-    );
-    assert_eq!(
-        [
-            &traffic["requests"],
-            &traffic["retries"],
-            &traffic["no_answer"]
-        ],
-        [4, 1, 0]
-    );
+    let by_status = json!({"200": 2, "403": 1, "429": 1});
+    assert_eq!(traffic["by_status"], by_status, "{traffic}");
+    for (count, expected) in [("requests", 4), ("retries", 1), ("no_answer", 0)] {
+        assert_eq!(traffic[count], expected, "{count}");
+    }
     assert!(traffic["waits"]["retry_after"]["secs"].as_f64() >= Some(1.0));
     for other in ["own_pace", "their_quota", "backoff"] {
         assert_eq!(traffic["waits"][other]["times"], 0, "{other}");
@@ -102,12 +83,8 @@ async fn a_run_logs_one_summary_line_and_records_its_counts() {
     let outcomes: Vec<&Value> = outcomes.iter().map(|topic| &topic["outcome"]).collect();
     assert_eq!(outcomes, ["ok", "private"]);
     // The run's row contains the same counts.
-    let stored = program.json(&["sql", "SELECT counts FROM runs"]);
-    let stored = &stored[0]["counts"];
-    let stored = match stored.as_str() {
-        Some(text) => serde_json::from_str(text).unwrap(),
-        None => stored.clone(),
-    };
+    let stored = program.scalar("SELECT counts FROM runs");
+    let stored: Value = serde_json::from_str(stored.as_str().unwrap()).unwrap();
     assert_eq!(stored, *counts);
 }
 
@@ -167,9 +144,9 @@ async fn log_lines_contain_no_secret_and_no_post_text() {
     let pipeline = format!("{TWO_TOPICS}{}{}", topic("cut"), topic("spare"));
     for (format, level) in [("text", None), ("json", None), ("text", Some("trace"))] {
         let program = Program::new();
-        let pipeline = program.write("four.toml", &pipeline);
-        let args = ["-vv", "--log-format", format, "collect", "--pipeline"];
-        let mut command = program.command(&[&args[..], &[&pipeline]].concat());
+        program.write("four.toml", &pipeline);
+        let collect = format!("-vv --log-format {format} collect --pipeline four.toml");
+        let mut command = program.command(&collect);
         on_reddit(&mut command, &server.uri())
             .env("TOPICMILL__REDDIT__CLIENT_ID", "hush-id")
             .env("TOPICMILL__REDDIT__CLIENT_SECRET", "hush-secret")

@@ -25,10 +25,6 @@ async fn schema(store: &Store) -> i64 {
     store.info().await.unwrap().schema
 }
 
-async fn count(store: &Store, sql: &str) -> i64 {
-    store.query(sql).await.unwrap().rows[0][0].as_i64().unwrap()
-}
-
 #[tokio::test]
 async fn an_upgrade_preserves_all_data() {
     for database in databases() {
@@ -40,10 +36,8 @@ async fn an_upgrade_preserves_all_data() {
         }
         let store = upgraded(&database, Access::Create).await.unwrap();
         assert_eq!(schema(&store).await, 2);
-        assert_eq!(
-            count(&store, "SELECT COUNT(*) FROM gaps WHERE why = 'unknown'").await,
-            1
-        );
+        let upgraded_row = store.query("SELECT why FROM gaps").await.unwrap().rows;
+        assert_eq!(upgraded_row, [["unknown"]]);
         store.close().await.unwrap();
         let after = read_all(&database.url).await;
         assert_eq!(before.len(), after.len());
@@ -51,14 +45,6 @@ async fn an_upgrade_preserves_all_data() {
             let is_other = ["gaps", "post_scores"].contains(&before.0.as_str());
             assert!(is_other || before == after, "{}", before.0);
         }
-        // A program without the second migration acts as an earlier version.
-        let newer = Store::open(&database.url, Access::Create)
-            .await
-            .unwrap_err();
-        assert!(
-            matches!(newer, StoreError::Newer { found: 2, .. }),
-            "{newer}"
-        );
     }
 }
 
@@ -142,10 +128,10 @@ async fn a_database_from_an_earlier_build_is_rejected_with_instructions() {
             let old = Store::open(&database.url, access).await.unwrap_err();
             assert!(matches!(old, StoreError::EarlierBuild(_)), "{old}");
         }
-        let program = Program::new();
-        for command in [&["status"][..], &["db", "migrate"], &["db", "info"]] {
-            let ran = program.run(&[&["--database", &database.url], command].concat());
-            assert_eq!(ran.code, 4, "{command:?}: {}", ran.stderr);
+        let program = Program::with_database(&database.url);
+        for command in ["status", "db migrate", "db info"] {
+            let ran = program.run(command);
+            ran.expect_code(4);
             ran.expect_stderr_all(&[
                 "`export`",
                 "`labels gold export`",

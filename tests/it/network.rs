@@ -237,11 +237,11 @@ async fn a_killed_collect_keeps_its_pages_and_the_next_run_fetches_the_rest() {
         running.kill().unwrap();
         running.wait().unwrap();
         let names = "SELECT fullname FROM posts ORDER BY fullname";
-        assert_eq!(program.rows(names), json!([["t3_a"]]));
+        assert_eq!(program.column(names), ["t3_a"]);
 
         let ran = finished(command.output().unwrap());
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
-        assert_eq!(program.rows(names), json!([["t3_a"], ["t3_b"]]));
+        ran.expect_code(0);
+        assert_eq!(program.column(names), ["t3_a", "t3_b"]);
         assert_eq!(
             program.count("watermarks WHERE after_cursor IS NOT NULL"),
             0

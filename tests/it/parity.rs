@@ -11,11 +11,11 @@ use serde::Deserialize;
 use topicmill_core::{LabelSet, Mode};
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::{
-    Device, EngineName, EngineOptions, Labeler, LoadError, OnnxEngine, OpenedEngine, TextResult,
+    Device, EngineName, EngineOptions, Labeler, LoadError, OnnxEngine, OpenedEngine,
 };
 
 use crate::support::builders;
-use crate::support::engine::{has_openvino, labeler, labeler_of, repository};
+use crate::support::engine::{has_openvino, labeler, labeler_of, one_thread, repository, score};
 
 const TOLERANCE: f64 = 1e-4;
 /// Models with a second folder, whose graph tools/model.py made from the same weights.
@@ -55,13 +55,6 @@ fn label_set(labels: &[String], template: &str, mode: Mode) -> LabelSet {
         mode,
         ..builders::label_set(labels)
     }
-}
-
-fn score(labeler: &mut Labeler, set: &LabelSet, texts: &[String]) -> Vec<TextResult> {
-    let prepared = labeler.prepare(set).unwrap();
-    let results = labeler.score_all(&prepared, texts, &[], &|| false).unwrap();
-    let results = results.expect("scoring is not cancelled").into_iter();
-    results.map(Result::unwrap).collect()
 }
 
 /// Returns the texts in an order that mixes long and short ones, different for each seed.
@@ -136,10 +129,8 @@ fn compare_with_reference(fixtures: &str, also: impl Fn(&Golden, &Path)) -> usiz
 
 fn on_openvino(folder: &Path) -> Labeler {
     let options = EngineOptions {
-        device: Device::Cpu,
         engine: EngineName::OpenVino,
-        threads: Some(1),
-        ..EngineOptions::default()
+        ..one_thread()
     };
     let (folder, opened) = OpenedEngine::open(folder, None, &options).unwrap();
     Labeler::load(folder, opened.engine, 300).unwrap()
@@ -172,7 +163,7 @@ fn bits(labeler: &mut Labeler, set: &LabelSet, texts: &[String]) -> BTreeMap<Str
     let results = score(labeler, set, texts);
     let bits = results
         .iter()
-        .map(|of| of.raw.iter().flatten().map(|x| x.to_bits()).collect());
+        .map(|result| result.raw.iter().flatten().map(|x| x.to_bits()).collect());
     texts.iter().cloned().zip(bits).collect()
 }
 
@@ -250,6 +241,7 @@ fn the_default_model_separates_plain_topics() {
         let alone = score(&mut labeler(&folder, 1), &set, &texts);
         let together = score(&mut labeler(&folder, 4096), &set, &texts);
         for (i, (alone, together)) in alone.iter().zip(&together).enumerate() {
+            // The last text is empty.
             assert!(
                 i == 3 || alone.scores.best == i,
                 "{mode} {i}: {:?}",

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use topicmill_core::table;
 
 use crate::support::engine::repository;
-use crate::support::program::{Program, RunOutput, words};
+use crate::support::program::{Program, RunOutput};
 
 fn posts() -> String {
     let titles = [
@@ -34,13 +34,13 @@ fn labels(program: &Program) -> String {
 #[test]
 fn a_list_of_labels_is_a_complete_file() {
     let program = Program::new().with_default_model();
-    let file = program.write("posts.ndjson", posts());
-    let short = program.write(
+    program.write(
         "short.toml",
         "labels = [\"Gambling & casinos\", \"video games\", \"cooking\"]",
     );
-    program.ok(&["import", &file, "--pipeline", &short]);
-    program.ok(&["classify", "--pipeline", &short]);
+    program.write("posts.ndjson", posts());
+    program.ok("import posts.ndjson --pipeline short.toml");
+    program.ok("classify --pipeline short.toml");
     assert_eq!(
         labels(&program),
         "label_name,label\nGambling & casinos,gambling-and-casinos\nvideo games,video-games\n\
@@ -50,12 +50,10 @@ fn a_list_of_labels_is_a_complete_file() {
     let long = "name = \"long\"\nmode = \"single\"\nhypothesis_template = \"This text is about {}.\"\n\
          [[topic]]\nslug = \"gambling-and-casinos\"\nlabel = \"Gambling & casinos\"\nsubreddits = [\"poker\"]\n\
          [[topic]]\nlabel = \"video games\"\n[[topic]]\nlabel = \"cooking\"\ndescriptions = []\n";
-    let long = program.write("long.toml", long);
-    assert_eq!(
-        program.run_counts(&["classify", "--pipeline", &long])["posts"],
-        0
-    );
-    program.ok(&["labels", "diff", "current", &short]);
+    program.write("long.toml", long);
+    let counts = program.run_counts("classify --pipeline long.toml");
+    assert_eq!(counts["posts"], 0);
+    program.ok("labels diff current short.toml");
 }
 
 #[test]
@@ -151,79 +149,63 @@ const SHARED: &str = "[[topic]]\nslug = \"play\"\nlabel = \"gaming\"\n\
 #[test]
 fn labels_may_have_the_same_text_if_the_model_reads_descriptions() {
     let program = Program::new().with_default_model();
-    let file = program.write("posts.ndjson", posts());
-    let shared = program.write("shared.toml", SHARED);
-    program.ok(&["import", &file]);
-    let ran = program.ok(&["classify", "--pipeline", &shared]);
+    program.import(&posts());
+    program.write("shared.toml", SHARED);
+    let ran = program.ok("classify --pipeline shared.toml");
     assert!(!ran.stderr.contains("always equal"), "{}", ran.stderr);
     assert_eq!(
         labels(&program),
         "label_name,label\ngaming,bets\ngaming,play\ncooking,cooking\ncooking,cooking\n"
     );
-    let query = "SELECT COUNT(*) AS n FROM post_scores";
-    let scores = program.ok(&["sql", query, "--format", "csv"]);
-    assert_eq!(scores.stdout, "n\n12\n", "one score per post and label");
-    let one = program.write("one.toml", SHARED.replace("\"bets\"", "\"odds\""));
-    let diff = program.json(&["labels", "diff", "current", &one]);
+    assert_eq!(program.count("post_scores"), 12, "one per post and label");
+    program.write("one.toml", SHARED.replace("\"bets\"", "\"odds\""));
+    let diff = program.json("labels diff current one.toml");
     let changes = diff["labels"].as_array().unwrap();
     assert_eq!(changes.len(), 2, "{diff}");
     // An NLI model reads the same text for both labels and scores it once.
-    let nli = repository(NLI).display().to_string();
-    program
-        .ok(&["classify", "--pipeline", &shared, "--model", &nli])
-        .expect_stderr("`play` and `bets`, so their scores are always equal");
+    let nli = repository(NLI);
+    let ran = program.ok(&format!(
+        "classify --pipeline shared.toml --model {}",
+        nli.display()
+    ));
+    ran.expect_stderr("`play` and `bets`, so their scores are always equal");
 }
 
 #[test]
 fn labels_with_the_same_text_are_rejected_if_the_model_cannot_distinguish_them() {
     let program = Program::new().with_default_model();
-    let shared = program.write("shared.toml", SHARED);
-    let validate = ["labels", "validate", "--pipeline", &shared];
-    let ran = program.ok(&validate);
+    program.write("shared.toml", SHARED);
+    let validate = "labels validate --pipeline shared.toml";
+    let ran = program.ok(validate);
     assert!(!ran.stderr.contains("nearly the same"), "{}", ran.stderr);
-    program
-        .run(
-            &[
-                &validate[..],
-                &["--model", &repository(NLI).display().to_string()],
-            ]
-            .concat(),
-        )
-        .expect_exit(2, "does not read descriptions");
-    let same = program.write(
-        "same.toml",
-        SHARED.replace("Casinos, poker and betting", "video games and consoles"),
-    );
-    program
-        .run(&["labels", "validate", "--pipeline", &same])
-        .expect_exit(2, "have the same text");
+    let nli = repository(NLI);
+    let ran = program.run(&format!("{validate} --model {}", nli.display()));
+    ran.expect_exit(2, "does not read descriptions");
+    let same = SHARED.replace("Casinos, poker and betting", "video games and consoles");
+    program.write("shared.toml", same);
+    program.run(validate).expect_exit(2, "have the same text");
 }
 
 #[test]
 fn labels_new_writes_a_valid_file_and_overwrites_nothing() {
     let program = Program::new();
-    let path = program.folder.path().join("my.toml");
-    let my = path.to_str().unwrap();
-    for args in [
-        &["labels", "new", my][..],
-        &["labels", "new", my, "climate change", "C++", "C", "…"],
-        &["labels", "new", my, "gaming", "\"quoted\" and \\ more"],
+    for labels in [
+        &[][..],
+        &["climate change", "C++", "C", "…"],
+        &["gaming", "\"quoted\" and \\ more"],
     ] {
-        program.ok(args);
-        let written = std::fs::read_to_string(&path).unwrap();
+        program.ok(&[&["labels", "new", "my.toml"], labels].concat());
+        let written = program.read("my.toml");
         program
-            .run(&["labels", "new", my, "another"])
+            .run("labels new my.toml another")
             .expect_exit(2, "exists");
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), written);
-        let ran = program.ok(&["labels", "validate", "--pipeline", my, "--format", "json"]);
-        let set: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(program.read("my.toml"), written);
+        let set = program.json("labels validate --pipeline my.toml");
         assert_eq!(set["name"], "my");
         // On stdout the same text appears, except for the names.
-        let printed = program
-            .ok(&[&["labels", "new", "-"], &args[3..]].concat())
-            .stdout;
-        assert_eq!(printed.lines().count(), written.lines().count());
-        std::fs::remove_file(&path).unwrap();
+        let printed = program.ok(&[&["labels", "new", "-"], labels].concat());
+        assert_eq!(printed.stdout.lines().count(), written.lines().count());
+        std::fs::remove_file(program.path("my.toml")).unwrap();
     }
 }
 
@@ -240,7 +222,7 @@ fn labels_new_rejects_what_it_cannot_write() {
     }
     assert!(!program.path("my.toml").exists());
     // Control characters are no reason to reject a label.
-    program.ok(&["labels", "new", "my.toml", "a\nb\u{1b}"]);
+    program.ok("labels new my.toml 'a\nb\u{1b}'");
     program.ok("labels validate --pipeline my.toml");
 }
 
@@ -259,31 +241,26 @@ fn one_of_several_concurrent_commands_writes_the_file() {
 #[test]
 fn labels_new_can_start_from_a_stored_set() {
     let program = Program::new().with_default_model();
-    let file = program.write("posts.ndjson", posts());
-    let path = program.folder.path().join("new.toml");
-    let new = path.to_str().unwrap();
-    program.ok(&["import", &file]);
-    program.ok(&["labels", "new", new, "cooking", "gambling", "video games"]);
-    program.ok(&["classify", "--pipeline", new]);
+    program.import(&posts());
+    program.ok("labels new new.toml cooking gambling 'video games'");
+    program.ok("classify --pipeline new.toml");
     let shown = labels(&program);
     assert!(shown.contains("\ncooking,cooking\n"), "{shown}");
-    let written = std::fs::read_to_string(new).unwrap();
+    let written = program.read("new.toml");
     assert!(written.contains("\nbackground = \"reddit\"\n"), "{written}");
     let hash = |file: &str| {
-        let set = program.json(&["labels", "validate", "--pipeline", file]);
-        set["hash"].clone()
+        let mut set = program.json(&format!("labels validate --pipeline {file}"));
+        set["hash"].take()
     };
-    let copy = program.folder.path().join("copy.toml");
-    let copy = copy.to_str().unwrap();
     for from in ["current", "new"] {
-        program.ok(&["labels", "new", copy, "--from", from]);
-        assert_eq!(hash(copy), hash(new));
-        std::fs::remove_file(copy).unwrap();
+        program.ok(&format!("labels new copy.toml --from {from}"));
+        assert_eq!(hash("copy.toml"), hash("new.toml"));
+        std::fs::remove_file(program.path("copy.toml")).unwrap();
     }
     program
-        .run(&["labels", "new", copy, "--from", "nowhere"])
+        .run("labels new copy.toml --from nowhere")
         .expect_exit(2, "`nowhere`");
-    assert!(!std::path::Path::new(copy).exists());
+    assert!(!program.path("copy.toml").exists());
 }
 
 /// Returns a program with a settings file in `conf`, which names the pipeline file next to it, and another pipeline file.

@@ -17,9 +17,10 @@ use topicmill_core::clock::SystemClock;
 use topicmill_sources::sample::SampleReddit;
 
 use crate::support::arctic_shift::{Archive, Bounds, row_with};
-use crate::support::engine::{library, repository};
+use crate::support::engine::{copy_files, library, repository};
 use crate::support::hub::Hub;
 use crate::support::postgres::postgres;
+use crate::support::program::{RunOutput, finished};
 
 /// Lines of the pages, and their replacements.
 const INSTEAD: &[(&str, &str)] = &[
@@ -183,10 +184,6 @@ async fn every_command_runs(page: &str) {
     let hub = Hub::start().await;
     let models = repository("tests/it/fixtures/models");
     hub.add_folder("Xenova/bart-large-mnli", &models.join("tiny-bart-mnli"));
-    let text = text_of(page);
-    let lines = commands(&text);
-    assert!(!lines.is_empty(), "{page}");
-
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(repository("pipelines"), folder.path().join("pipelines")).unwrap();
     copy_model(folder.path(), &models.join("tiny-bart-made"), "made");
@@ -194,68 +191,72 @@ async fn every_command_runs(page: &str) {
     let quality = repository("tests/it/fixtures/classifiers/models/tiny-bert-quality-made");
     copy_model(folder.path(), &quality, "quality");
 
-    let mut shell = Command::new("sh");
+    let mut shell = shell(folder.path());
     shell
-        .args(["-e", "-x"])
-        .current_dir(folder.path())
-        .env(
-            "PATH",
-            format!(
-                "{}:{}",
-                binary_folder().display(),
-                std::env::var("PATH").unwrap()
-            ),
-        )
         .env("TEST_URL", &database.url)
-        .env("ORT_DYLIB_PATH", library())
-        .env(
-            "TOPICMILL__CLASSIFY__MODEL",
-            repository("models/minilm-reddit-topics"),
-        )
         .env("TOPICMILL__REDDIT__AUTH_URL", reddit.api_url())
         .env("TOPICMILL__REDDIT__API_URL", reddit.api_url())
         .env("TOPICMILL__ARCTIC_SHIFT__API_URL", archive.server.uri())
+        .env("HF_ENDPOINT", &hub.url);
+    let text = text_of(page);
+    let script = script(page, &text);
+    let ran = tokio::task::spawn_blocking(move || run(shell, &script));
+    let ran = ran.await.unwrap();
+    assert_eq!(ran.code, 0, "{page}\n{}\n{}", ran.stdout, ran.stderr);
+    assert_shown_results(page, &text, &ran.stdout);
+}
+
+/// Returns a shell that ends at the first command that fails.
+fn shell(folder: &Path) -> Command {
+    let path = std::env::var("PATH").unwrap();
+    let path = format!("{}:{path}", binary_folder().display());
+    let model = repository("models/minilm-reddit-topics");
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-e", "-x"])
+        .current_dir(folder)
+        .env("PATH", path)
+        .env("ORT_DYLIB_PATH", library())
+        .env("TOPICMILL__CLASSIFY__MODEL", model)
         .env("TOPICMILL__ARCTIC_SHIFT__REQUESTS_PER_MINUTE", "60000")
-        .env("HF_ENDPOINT", &hub.url)
-        .env("HF_HOME", folder.path().join("hf"))
+        .env("HF_HOME", folder.join("hf"))
         .env_remove("HF_TOKEN")
-        .env_remove("DATABASE_URL")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+        .env_remove("DATABASE_URL");
+    shell
+}
+
+/// Returns the commands of a page, after those that its readers have already run.
+fn script(page: &str, text: &str) -> String {
     let before: &[&str] = match page {
         "README.md" => &[],
         _ if text.contains("demo.db") => &[BEFORE, "topicmill demo\n"],
         _ => &[BEFORE],
     };
+    let lines = commands(text);
+    assert!(!lines.is_empty(), "{page}");
     let rest = lines.iter().map(|line| {
-        INSTEAD
-            .iter()
-            .find(|(written, _)| written == line)
-            .map_or(*line, |(_, instead)| instead)
+        let replaced = INSTEAD.iter().find(|(written, _)| written == line);
+        replaced.map_or(*line, |(_, instead)| instead)
     });
-    let script: String = before
-        .iter()
-        .copied()
-        .chain(rest.flat_map(|line| [line, "\n"]))
-        .collect();
-    let mut child = shell.spawn().unwrap();
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(script.as_bytes())
-        .unwrap();
-    let output = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap())
-        .await
-        .unwrap();
-    let (stdout, stderr) = (
-        String::from_utf8(output.stdout).unwrap(),
-        String::from_utf8(output.stderr).unwrap(),
-    );
-    assert!(output.status.success(), "{page}\n{stdout}\n{stderr}");
+    let rest = rest.flat_map(|line| [line, "\n"]);
+    before.iter().copied().chain(rest).collect()
+}
 
-    // A page shows the heading of the real result, and the README every row.
+/// Runs a script in a shell.
+fn run(mut shell: Command, script: &str) -> RunOutput {
+    shell
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = shell.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(script.as_bytes()).unwrap();
+    drop(stdin);
+    finished(child.wait_with_output().unwrap())
+}
+
+/// Asserts that a page shows results of its commands: each page their headings, and the README every row.
+fn assert_shown_results(page: &str, text: &str, stdout: &str) {
     for shown in text.split("```text\n").skip(1) {
         let (block, _) = shown.split_once("```").unwrap();
         let result = block
@@ -275,10 +276,7 @@ async fn every_command_runs(page: &str) {
 fn copy_model(folder: &Path, model: &Path, name: &str) {
     let to = folder.join("models").join(name);
     std::fs::create_dir_all(&to).unwrap();
-    for entry in std::fs::read_dir(model).unwrap() {
-        let path = entry.unwrap().path();
-        std::fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
-    }
+    copy_files(model, &to);
 }
 
 /// Creates an example of each kind of file that the pages use.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::browser::{Browser, Scheme, WIDTHS};
+use crate::support::browser::{Browser, Scheme, VIEWS};
 use crate::support::postgres::sqlite;
 use crate::support::program::{Program, run_limited};
 
@@ -17,9 +17,8 @@ fn post(id: usize, topic: &str, title: &str, day: usize) -> String {
 
 /// Writes a report; returns the page and the summary.
 fn report(program: &Program, flags: &str) -> (String, Value) {
-    let summary = program
-        .ok(&*format!("report out.html --json {flags}"))
-        .json();
+    let report = format!("report out.html --json {flags}");
+    let summary = program.ok(&report).json();
     (program.read("out.html"), summary)
 }
 
@@ -95,14 +94,12 @@ async fn hostile_posts_do_not_break_the_report() {
     let charts = output["charts"].as_array().unwrap();
     assert!(charts.len() >= 6, "{charts:?}");
     let Some(browser) = &browser else { return };
-    let file = |path: &str| format!("file://{}", program.folder.path().join(path).display());
-    for width in WIDTHS {
-        for scheme in Scheme::BOTH {
-            browser.open(&file("out.html"), width, scheme).await;
-            browser
-                .screenshot(&format!("evil-{width}-{}", scheme.as_str()))
-                .await;
-        }
+    let file = |path: &str| format!("file://{}", program.path(path).display());
+    for (width, scheme) in VIEWS {
+        browser.open(&file("out.html"), width, scheme).await;
+        browser
+            .screenshot(&format!("evil-{width}-{}", scheme.as_str()))
+            .await;
     }
     for chart in charts {
         browser
@@ -165,7 +162,13 @@ fn the_topic_mix_is_compared_with_the_previous_period() {
     let (_, output) = report(&program, &format!("--since {since} --until {until}"));
     assert!(!changed(&output["finding"]), "{output}");
     assert_eq!(output["posts"], 60, "only posts in the period count");
+}
 
+#[test]
+fn misuse_is_rejected_and_a_file_that_is_not_a_report_is_kept() {
+    let program = Program::on(sqlite());
+    let posts = post(1, "food", "A soup of beans", 0);
+    program.import(&posts);
     for (line, words) in [
         ("report out.html --since 2030-01-01", "--since"),
         ("report out.html --since soon", "soon"),
@@ -174,12 +177,7 @@ fn the_topic_mix_is_compared_with_the_previous_period() {
     ] {
         program.run(line).expect_exit(2, words);
     }
-    let kept = program.read("posts.ndjson");
-    assert_eq!(
-        kept.lines().count(),
-        240,
-        "a file that is not a report is kept"
-    );
+    assert_eq!(program.read("posts.ndjson"), posts);
 }
 
 const EIGHT_DAYS: usize = 8 * 86_400;
@@ -274,14 +272,13 @@ fn report_totals_equal_the_views() {
         program.pipeline("second", "", &labels);
         program.ok("classify --pipeline trial.toml");
         let (page, _) = report(&program, "");
-        let rows = program.rows(
-            "SELECT outcome, CAST(SUM(posts) AS INTEGER) FROM topic_daily GROUP BY outcome ORDER BY 1",
+        let rows = program.query(
+            "SELECT outcome, CAST(SUM(posts) AS INTEGER) AS posts FROM topic_daily GROUP BY outcome",
         );
-        let rows = rows.as_array().unwrap();
         assert!(rows.len() >= 3, "too few outcomes: {rows:?}");
         for row in rows {
-            let outcome = row[0].as_str().unwrap();
-            let cells = format!("{outcome}</th><td class=\"n posts\">{}</td>", row[1]);
+            let (outcome, posts) = (row["outcome"].as_str().unwrap(), &row["posts"]);
+            let cells = format!("{outcome}</th><td class=\"n posts\">{posts}</td>");
             assert!(page.contains(&cells), "{cells}: {page}");
         }
         // Labels of a set that is not current.
@@ -309,10 +306,7 @@ fn the_report_is_written_atomically() {
         assert!(child.wait().unwrap().success());
     }
     let whole = program.read("out.html");
-    assert!(
-        whole.ends_with("</html>\n") || whole.ends_with("</html>"),
-        "{whole}"
-    );
+    assert!(whole.trim_end().ends_with("</html>"), "{whole}");
     // A chart replaces only a chart.
     program.write("charts/coverage.svg", "mine");
     let line = "report out.html --svg charts --overwrite";
@@ -320,16 +314,11 @@ fn the_report_is_written_atomically() {
     assert_eq!(program.read("charts/coverage.svg"), "mine");
     // A full disk: no file may exceed 40 kB, which is enough for SQLite's own files.
     run_limited(&report(), "ulimit -f 40").expect_exit(1, "out.html");
-    assert_eq!(
-        program.read("out.html"),
-        whole,
-        "the earlier report is kept"
-    );
+    let kept = program.read("out.html");
+    assert_eq!(kept, whole, "the earlier report is kept");
     program
         .run("report missing/out.html")
         .expect_exit(1, "missing/out.html");
-    let names = std::fs::read_dir(program.folder.path()).unwrap();
-    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let left: Vec<_> = names.filter(|name| name.ends_with(".partial")).collect();
-    assert!(left.is_empty(), "{left:?}");
+    let mut files = program.files().into_iter();
+    assert_eq!(files.find(|name| name.ends_with(".partial")), None);
 }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use topicmill_core::table;
 
 use crate::support::builders::LABELS;
+use crate::support::engine::repository;
 use crate::support::program::Program;
 
 /// Posts, of which 40 have an answer.
@@ -15,18 +16,13 @@ fn study(program: Program, background: &str) -> Program {
     let study = program.imported(POSTS);
     study.pipeline("first", background, &LABELS);
     study.ok("classify --pipeline first.toml");
-    let answers =
-        study.rows("SELECT fullname, label FROM labeled_posts ORDER BY fullname LIMIT 40");
-    let answers = answers.as_array().unwrap().iter().enumerate();
-    let line = |(i, row): (usize, &Value)| {
-        let label = if i % 7 == 0 {
-            "music"
-        } else {
-            row[1].as_str().unwrap_or("music")
-        };
-        format!("{},{label}\n", row[0].as_str().unwrap())
+    let posts = study.query("SELECT fullname, label FROM labeled_posts ORDER BY fullname LIMIT 40");
+    let answer = |(i, post): (usize, &Value)| {
+        let label = post["label"].as_str().filter(|_| i % 7 != 0);
+        let label = label.unwrap_or("music");
+        format!("{},{label}\n", post["fullname"].as_str().unwrap())
     };
-    let answers: String = answers.map(line).collect();
+    let answers: String = posts.iter().enumerate().map(answer).collect();
     study.write("gold.csv", format!("id,label\n{answers}"));
     study.ok("labels gold import gold.csv --annotator ada --random");
     study
@@ -37,23 +33,20 @@ fn study(program: Program, background: &str) -> Program {
 /// Returns the figures that a study prints.
 fn figures(study: &Program, background: &str) -> Value {
     study.pipeline("strict", &format!("threshold = 0.4\n{background}"), &LABELS);
-    let mut evaluated = study.json("labels evaluate --limit 0");
+    let evaluated = study.json("labels evaluate --limit 0");
     let strict = study.json("labels evaluate --limit 0 --label-set strict.toml");
     let calibrated = study.json("labels calibrate");
-    let mut status = study.json("status");
+    let status = study.json("status");
     study.ok("export rows.ndjson --overwrite");
-    let labels: Vec<Value> = study
-        .read_lines("rows.ndjson")
-        .into_iter()
-        .map(|row| json!([row["fullname"], row["outcome"], row["score"], row["gold"]]))
-        .collect();
-    json!([
-        evaluated["evaluation"].take(),
-        strict_figures(&strict, background),
-        rounded(&calibrated),
-        status["quality"].take(),
-        labels
-    ])
+    let rows = study.read_lines("rows.ndjson").into_iter();
+    let rows = rows.map(|row| json!([row["fullname"], row["outcome"], row["score"], row["gold"]]));
+    json!({
+        "evaluation": evaluated["evaluation"],
+        "strict": strict_figures(&strict, background),
+        "calibrated": rounded(&calibrated),
+        "quality": status["quality"],
+        "rows": rows.collect::<Vec<_>>(),
+    })
 }
 
 /// Returns the figures of a label set with other settings. Without a background, they follow from the stored scores.
@@ -99,7 +92,7 @@ fn figures_stay_the_same_after_retention() {
         // Scores are kept, and serve a label set with another threshold.
         study.ok("classify --pipeline strict.toml --make-current");
         let strict = study.json("labels evaluate --limit 0");
-        assert_eq!(strict_figures(&strict, other), before[1]);
+        assert_eq!(strict_figures(&strict, other), before["strict"]);
         assert_eq!(study.count("labeled_posts WHERE score IS NOT NULL"), 60);
     }
 }
@@ -147,12 +140,10 @@ fn too_few_gold_labels_are_explained_by_the_posts_that_cannot_be_used() {
          WHERE fullname IN (SELECT fullname FROM classifications)",
     );
     study.ok("purge --retention 24");
-    let posts =
-        study.rows("SELECT fullname FROM labeled_posts ORDER BY score IS NULL, fullname LIMIT 45");
-    let posts = posts.as_array().unwrap().iter();
-    let gold: String = posts
-        .map(|row| format!("{},music\n", row[0].as_str().unwrap()))
-        .collect();
+    let posts = study
+        .column("SELECT fullname FROM labeled_posts ORDER BY score IS NULL, fullname LIMIT 45");
+    let posts = posts.iter().map(|post| post.as_str().unwrap());
+    let gold: String = posts.map(|post| format!("{post},music\n")).collect();
     study.write("gold.csv", format!("id,label\n{gold}"));
     let refused = study.run("labels calibrate --gold gold.csv");
     refused.expect_exit(2, "only 25 of 45 gold posts can be used");
@@ -171,8 +162,8 @@ fn kept_vectors_serve_a_fit_and_files_are_exempt() {
         ("retention.hours", "24"),
         ("retention.keep_vectors", "true"),
     ];
-    let purged = study.run_with(&settings, "purge --retention --run-json run.json");
-    assert_eq!(purged.code, 0, "{}", purged.stderr);
+    let purge = "purge --retention --run-json run.json";
+    study.run_with(&settings, purge).expect_code(0);
     assert_eq!(study.read_json("run.json")["counts"]["texts"], 50);
     assert_eq!(study.count("text_vectors"), POSTS as u64);
     study.ok("labels fit");
@@ -183,8 +174,10 @@ fn kept_vectors_serve_a_fit_and_files_are_exempt() {
     study.execute("DELETE FROM meta WHERE key = 'vectors_kept'");
     let checked = study.run("db check");
     assert!(checked.code != 0 && checked.stdout.contains("vectors without a text"));
-    let purged = study.run_with(&[("retention.imports", "true")], "purge --retention 24");
-    assert_eq!(purged.code, 0, "{}", purged.stderr);
+    let imports = [("retention.imports", "true")];
+    study
+        .run_with(&imports, "purge --retention 24")
+        .expect_code(0);
     assert_eq!(study.count("text_vectors"), 49);
 }
 
@@ -193,22 +186,17 @@ fn kept_vectors_label_posts_with_a_new_label_set() {
     for program in Program::on_each_database() {
         let study = study(program.with_default_model(), BACKGROUND);
         let keep = [("retention.keep_vectors", "true")];
-        let purged = study.run_with(&keep, "purge --retention 24");
-        assert_eq!(purged.code, 0, "{}", purged.stderr);
+        study.run_with(&keep, "purge --retention 24").expect_code(0);
         study.ok("labels fit --make-current");
         let labels = [("cats", "cats"), ("dogs", "dogs")];
         study.pipeline("other", "background = \"reddit\"", &labels);
         let counts = study.classify("--pipeline other.toml");
-        assert_eq!(
-            (&counts["posts"], &counts["pairs"]),
-            (&json!(POSTS), &json!(0))
-        );
+        assert_eq!([&counts["posts"], &counts["pairs"]], [POSTS, 0]);
         let labels = "labeled_posts WHERE outcome IN ('cats', 'dogs', 'other')";
         assert_eq!(study.count(labels), POSTS as u64);
         study.ok("db check");
         // A model that needs the text would lose the labels.
-        let nli = "tests/it/fixtures/models/tiny-bart-mnli";
-        let nli = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(nli);
+        let nli = repository("tests/it/fixtures/models/tiny-bart-mnli");
         let nli = [("classify.model", nli.to_str().unwrap())];
         let refused = study.run_with(&nli, "classify --make-current");
         refused.expect_exit(2, "60 labelled posts");
@@ -223,15 +211,12 @@ fn a_run_labels_posts_before_it_deletes_their_text() {
         &[("retention.hours", "24")],
         "run --source sample --limit 1 --topic food --run-json run.json --pipeline first.toml",
     );
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert_eq!(
-        study.count("posts WHERE fullname LIKE 't3_k%' AND title <> ''"),
-        0
-    );
-    assert_eq!(
-        study.count("labeled_posts WHERE fullname LIKE 't3_k%' AND score IS NOT NULL"),
-        60
-    );
+    ran.expect_code(0);
+    let imported = "fullname LIKE 't3_k%'";
+    let with_text = format!("posts WHERE {imported} AND title <> ''");
+    assert_eq!(study.count(&with_text), 0);
+    let labelled = format!("labeled_posts WHERE {imported} AND score IS NOT NULL");
+    assert_eq!(study.count(&labelled), 60);
 }
 
 #[test]

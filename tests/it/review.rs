@@ -4,11 +4,13 @@
 mod fitting;
 mod forms;
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use crate::serve::Served;
-use crate::support::browser::{Browser, Scheme, WIDTHS};
-use crate::support::builders::{self, LABELS, pipeline};
+use crate::support::browser::{Browser, Scheme, VIEWS};
+use crate::support::builders::{LABELS, pipeline};
 use crate::support::golden::assert_golden;
 use crate::support::postgres::sqlite;
 use crate::support::program::Program;
@@ -118,42 +120,35 @@ async fn the_review_page_is_legible_at_both_widths_and_in_both_colour_schemes() 
         "selftext": body, "subreddit": "gaming", "created_utc": 1_700_000_000, "score": 1,
         "permalink": "/r/gaming/comments/k00000/a_title/",
     });
-    let file = program.write("odd.ndjson", format!("{post}\n"));
-    program.ok(&["import", &file]);
-    program.ok(&["classify", "--pipeline", "first.toml"]);
+    program.import(&post.to_string());
+    program.ok("classify --pipeline first.toml");
     program.execute("UPDATE classifications SET margin = 0.0 WHERE fullname = 't3_k00000'");
     let served = Served::review(&program, &["--random-share", "0"]);
-    for scheme in Scheme::BOTH {
-        for width in WIDTHS {
-            browser.open(&served.url("/review"), width, scheme).await;
-            browser
-                .screenshot(&format!("review-odd-{width}-{}", scheme.as_str()))
-                .await;
-            // Touch targets need 44 pixels.
-            let smallest = browser
-                .eval("return Math.min(...[...document.querySelectorAll('.choices button, .others button')].map(b => \
-                    b.getBoundingClientRect().height))")
-                .await;
-            assert!(smallest.as_f64().unwrap() >= 44.0, "{smallest}");
-            let keys = browser.count(".choices button").await;
-            assert_eq!(keys, 4);
-        }
+    for (width, scheme) in VIEWS {
+        browser.open(&served.url("/review"), width, scheme).await;
+        browser
+            .screenshot(&format!("review-odd-{width}-{}", scheme.as_str()))
+            .await;
+        // Touch targets need 44 pixels.
+        let smallest = browser
+            .eval("return Math.min(...[...document.querySelectorAll('.choices button, .others button')].map(b => \
+                b.getBoundingClientRect().height))")
+            .await;
+        assert!(smallest.as_f64().unwrap() >= 44.0, "{smallest}");
+        assert_eq!(browser.count(".choices button").await, 4);
     }
     // A typical post, with earlier answers.
     browser.click(".choices button").await;
     browser
         .until("document.querySelector('.notice').textContent.length > 5")
         .await;
-    for scheme in Scheme::BOTH {
-        for width in WIDTHS {
-            let who = if width == 380 { "ben" } else { "ada" };
-            browser
-                .open(&served.url(&format!("/review?as={who}")), width, scheme)
-                .await;
-            browser
-                .screenshot(&format!("review-{width}-{}", scheme.as_str()))
-                .await;
-        }
+    for (width, scheme) in VIEWS {
+        let who = if width == 380 { "ben" } else { "ada" };
+        let page = served.url(&format!("/review?as={who}"));
+        browser.open(&page, width, scheme).await;
+        browser
+            .screenshot(&format!("review-{width}-{}", scheme.as_str()))
+            .await;
     }
 }
 
@@ -161,17 +156,15 @@ async fn the_review_page_is_legible_at_both_widths_and_in_both_colour_schemes() 
 fn two_annotators_get_different_posts_and_may_both_answer_one() {
     let program = Program::on(sqlite()).labelled_in_turn(6);
     let served = Served::review(&program, &[]);
-    let mut seen: Vec<String> = Vec::new();
-    for who in ["ada", "ben", "carl"] {
+    let post_of = |who: &str| {
         let page = served.page(&format!("/review?as={who}"));
-        seen.push(field(&page, "post").to_owned());
-        // The same post, however often the page is loaded.
-        let again = served.page(&format!("/review?as={who}"));
-        assert_eq!(seen.last().unwrap(), field(&again, "post"));
-    }
-    seen.sort_unstable();
-    seen.dedup();
-    assert_eq!(seen.len(), 3, "{seen:?}");
+        field(&page, "post").to_owned()
+    };
+    let annotators = ["ada", "ben", "carl"];
+    let posts = annotators.map(post_of);
+    assert_eq!(BTreeSet::from(posts.clone()).len(), 3, "{posts:?}");
+    // The same posts, however often the pages are loaded.
+    assert_eq!(annotators.map(post_of), posts);
     // First every post gets an answer from either annotator, then a second opinion.
     let mut answers = 0;
     for round in 0..20 {
@@ -180,12 +173,16 @@ fn two_annotators_get_different_posts_and_may_both_answer_one() {
         if page.contains("No post is left to review") {
             continue;
         }
-        let label = [("label", "food"), ("none", "1")][usize::from(who == "ada")];
-        served.answer(&page, "", &[label]);
+        let answer = if who == "ada" {
+            ("none", "1")
+        } else {
+            ("label", "food")
+        };
+        served.answer(&page, "", &[answer]);
         answers += 1;
     }
     assert_eq!(answers, 12, "two annotators answered each post");
-    let listed = program.json(&["labels", "gold", "list"]);
+    let listed = program.json("labels gold list");
     assert_eq!(listed["disagreements"].as_array().unwrap().len(), 6);
     let page = served.page("/review?as=ada");
     assert!(page.contains("disagree on 6 posts"), "{page}");
@@ -231,14 +228,15 @@ fn a_corrected_answer_from_a_random_file_does_not_make_others_random() {
     let close: String = (0..8)
         .map(|i| format!("k{i:05},food,ada,closest,review\n"))
         .collect();
-    let close = format!("id,label,annotator,chosen,source\n{close}");
-    let close = program.write("close.csv", close);
-    program.ok(&["labels", "gold", "import", &close]);
+    program.write(
+        "close.csv",
+        format!("id,label,annotator,chosen,source\n{close}"),
+    );
+    program.ok("labels gold import close.csv");
     let random: String = (8..16).map(|i| format!("k{i:05},food,ben\n")).collect();
-    let random = format!("id,label,annotator\n{random}");
-    let random = program.write("random.csv", random);
-    program.ok(&["labels", "gold", "import", &random, "--random"]);
-    let in_sample = || program.json(&["labels", "gold", "list"])["random"].clone();
+    program.write("random.csv", format!("id,label,annotator\n{random}"));
+    program.ok("labels gold import random.csv --random");
+    let in_sample = || program.json("labels gold list")["random"].clone();
     assert_eq!(in_sample(), 8);
     let served = Served::review(&program, &["--random-share", "0"]);
     // A close call answered here does not reduce the weight of the random ones.
@@ -259,7 +257,7 @@ fn a_corrected_answer_from_a_random_file_does_not_make_others_random() {
         served.answer(&page, "", &[("label", "music")]);
     }
     assert_eq!(in_sample(), 8, "the close calls are kept out of the sample");
-    let labels = program.json(&["labels", "gold", "list"])["labels"].clone();
+    let labels = program.json("labels gold list")["labels"].clone();
     assert_eq!(labels["music"], 8);
 }
 
@@ -269,10 +267,8 @@ fn the_page_shows_the_prediction_after_the_answer_and_annotator_agreement() {
     program.execute("UPDATE classifications SET abstained = TRUE WHERE fullname = 't3_k00002'");
     let served = Served::review(&program, &["--random-share", "0"]);
     let mut page = served.page("/review");
-    assert!(
-        !page.contains("0.75"),
-        "the prediction is hidden before the answer"
-    );
+    // The prediction is hidden before the answer.
+    assert!(!page.contains("0.75"), "{page}");
     for (answer, class) in [
         (&[("label", "gaming")][..], "up"),
         (&[("none", "1"), ("note", "a pan")], "down"),
@@ -281,21 +277,19 @@ fn the_page_shows_the_prediction_after_the_answer_and_annotator_agreement() {
         page = served.answer(&page, "", answer);
         let (_, notice) = page.split_once("role=\"status\">").unwrap();
         let (notice, _) = notice.split_once("</p>").unwrap();
-        assert!(
-            notice.contains(&format!("<strong class=\"{class}\">")),
-            "{notice}"
-        );
-        assert!(notice.contains("0.75"), "{notice}");
+        for part in [&*format!("<strong class=\"{class}\">"), "0.75"] {
+            assert!(notice.contains(part), "{part}: {notice}");
+        }
     }
     assert!(!page.contains("Agreement"), "{page}");
     // Ben gives the same answer to two posts and a different one to the post with a note.
     let ben = "id,label,annotator\nk00000,gaming,ben\nk00001,food,ben\nk00002,none,ben\nk00007,food,ben\n";
-    let ben = program.write("ben.csv", ben);
-    program.ok(&["labels", "gold", "import", &ben]);
+    program.write("ben.csv", ben);
+    program.ok("labels gold import ben.csv");
     let page = served.page("/review");
     assert_golden("review.html", &page, &[("name=\"token\" value=\"", "\"")]);
     // Observed 2 of 3; by chance 1/3 · 1/3 (gaming) + 2/3 · 1/3 (none) = 1/3.
-    let listed = program.json(&["labels", "gold", "list"])["agreement"].clone();
+    let listed = program.json("labels gold list")["agreement"].clone();
     let kappa = listed[0]["kappa"].as_f64().unwrap();
     assert!((kappa - 0.5).abs() < 1e-12, "{listed}");
     assert_eq!(listed[0]["annotators"], json!(["ada", "ben"]));
@@ -325,8 +319,8 @@ fn each_label_has_its_descriptions_next_to_it() {
         "label = \"music\"\n",
         "label = \"music\"\ndescriptions = [\"Songs & bands.\", \"Concerts.\"]\n",
     );
-    let described = program.write("described.toml", described);
-    program.ok(&["classify", "--pipeline", &described, "--make-current"]);
+    program.write("described.toml", described);
+    program.classify("--pipeline described.toml");
     let served = Served::review(&program, &[]);
     let page = served.page("/review");
     let about = "Songs &#38; bands. Concerts.";

@@ -1,5 +1,6 @@
 //! Tests that the comments in the schema describe both databases: every table, view and column, its type and
-//! nullability. packaging/datasette.yaml is generated from these comments.
+//! nullability. packaging/datasette.yaml is generated from these comments. Also tests that SQLite reads the views from
+//! their indexes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -176,4 +177,43 @@ fn sql_shows_the_schema_without_a_database() {
     unknown.expect_exit(2, "--schema");
     assert_eq!(unknown.stdout, "");
     program.run("sql --schema posts --list").expect_code(2);
+}
+
+#[test]
+fn views_are_read_from_their_indexes_on_sqlite() {
+    let program = Program::new();
+    program.ok("db create");
+    let plan = |select: &str| {
+        let plan = program.rows(&format!("EXPLAIN QUERY PLAN {select}"));
+        plan.to_string()
+    };
+    // The closest calls are read in order from their index, without a sort.
+    let closest = plan("SELECT * FROM uncertain_posts LIMIT 20");
+    assert!(
+        closest.contains("INDEX classifications_uncertain"),
+        "{closest}"
+    );
+    assert!(!closest.contains("TEMP B-TREE"), "{closest}");
+    // The index on topics is used to count posts, but not to list them by time.
+    let counted = plan("SELECT * FROM topic_agreement");
+    let index = "things USING COVERING INDEX things_counted";
+    assert!(counted.contains(index), "{counted}");
+    let listed =
+        plan("SELECT title FROM posts WHERE topic = 'food' ORDER BY created_at DESC LIMIT 20");
+    assert!(listed.contains("INDEX things_created_at"), "{listed}");
+    // Outcomes are counted without reading a post, and days without reading a label.
+    let outcomes = plan("SELECT outcome, COUNT(*) FROM labeled_posts GROUP BY outcome");
+    assert!(
+        outcomes.contains("COVERING INDEX things_current"),
+        "{outcomes}"
+    );
+    let days = plan("SELECT * FROM topic_daily");
+    let index = "COVERING INDEX classifications_counted";
+    assert!(days.contains(index), "{days}");
+    // A join of posts and labels does not use the index on texts.
+    let joined = plan(
+        "SELECT COUNT(*) FROM posts p JOIN classifications c ON c.model_id = 1 AND c.label_set_id = 1 \
+            AND c.fullname = p.fullname AND c.text_hash = p.text_hash",
+    );
+    assert!(!joined.contains("classifications_text"), "{joined}");
 }

@@ -11,11 +11,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::support::builders::LABELS;
 use crate::support::program::{Program, start_server};
-
-const LABELS: &str = "name = \"two\"\nmode = \"single\"\n\
-    [[topic]]\nslug = \"gaming\"\nlabel = \"video games\"\nsubreddits = [\"gaming\"]\n\
-    [[topic]]\nslug = \"food\"\nlabel = \"food and cooking\"\nsubreddits = [\"food\"]\n";
 
 const GAME: [&str; 3] = [
     "A new boss fight",
@@ -51,7 +48,7 @@ pub fn posts(n: usize) -> String {
 /// Imports posts, and labels them with `two.toml`.
 pub fn labelled(program: Program, posts: &str) -> Program {
     program.import(posts);
-    program.write("two.toml", LABELS);
+    program.pipeline("two", "", &LABELS[..2]);
     program.ok("classify --pipeline two.toml");
     program
 }

@@ -15,7 +15,7 @@ const LABELS: usize = 16;
 const LARGE: &str = "tiny-bart-mnli";
 const SMALL: &str = "minilm-reddit-topics";
 
-pub fn model(name: &str) -> String {
+fn model(name: &str) -> String {
     let folder = match name {
         SMALL => repository("models"),
         _ => repository("tests/it/fixtures/models"),
@@ -35,16 +35,16 @@ type Scores = BTreeMap<String, BTreeMap<String, f64>>;
 
 /// Returns the scores of the latest label set from a model.
 fn scores(program: &Program, model: &str) -> Scores {
-    let rows = program.rows(&format!(
+    let rows = program.query(&format!(
         "SELECT s.fullname, l.label, s.score FROM label_scores s JOIN models m ON m.id = s.model_id \
            JOIN labels l ON l.label_set_id = s.label_set_id AND l.position = s.position \
           WHERE m.name = '{model}' AND s.label_set_id = (SELECT MAX(id) FROM label_sets)"
     ));
     let mut scores = Scores::new();
-    for row in rows.as_array().unwrap() {
-        let text = |place: usize| row[place].as_str().unwrap().to_owned();
-        let of_post = scores.entry(text(0)).or_default();
-        of_post.insert(text(1), row[2].as_f64().unwrap());
+    for row in rows {
+        let text = |column: &str| row[column].as_str().unwrap().to_owned();
+        let of_post = scores.entry(text("fullname")).or_default();
+        of_post.insert(text("label"), row["score"].as_f64().unwrap());
     }
     assert_eq!(scores.len(), POSTS, "{model}");
     scores
@@ -117,21 +117,23 @@ fn only_shortlisted_labels_are_scored_and_results_are_stored_separately() {
         let alike = json!({"posts": POSTS, "same": same});
         assert_eq!(program.classify(&short)["without_shortlist"], alike);
     }
+}
+
+#[test]
+fn a_run_continues_a_shortlist_and_diff_compares_it_with_the_model_alone() {
+    let program = with_posts();
+    let alone = format!("--model {}", model(LARGE));
+    program.classify(&alone);
+    let small = model("tiny-bert-nli");
+    let short = format!("{alone} --shortlist 4 --small-model {small}");
+    program.classify(&short);
+    let run = "run --source sample --topic climate --limit 5";
+    program.ok(&format!("{run} {short}"));
+    let posts = program.count("posts");
     let name = format!("{LARGE}+shortlist-4-tiny-bert-nli");
-    let labelled = || {
-        let of_model = format!("JOIN models m ON m.id = model_id WHERE m.name = '{name}'");
-        program.count(&format!("classifications {of_model}"))
-    };
-    let before = labelled();
-    let short = format!(
-        "{alone} --shortlist 4 --small-model {}",
-        model("tiny-bert-nli")
-    );
-    program.ok(&format!(
-        "run --source sample --topic climate --limit 5 {short}"
-    ));
-    let collected = program.count("posts") - POSTS as u64;
-    assert_eq!(labelled(), before + collected);
+    let of_model = format!("JOIN models m ON m.id = model_id WHERE m.name = '{name}'");
+    assert_eq!(program.count(&format!("classifications {of_model}")), posts);
+    let collected = posts - POSTS as u64;
     let found = program.json(&format!("labels diff current current@{}", model(LARGE)));
     assert_eq!(found["a"]["model"]["name"], name);
     assert_eq!(found["b"]["model"]["name"], LARGE);

@@ -10,7 +10,7 @@ use topicmill_store::worker_name;
 use topicmill_store::{Access, RunId, Store};
 use unicode_width::UnicodeWidthStr;
 
-use crate::support::builders::lines;
+use crate::support::builders::{LABELS, lines};
 use crate::support::postgres::{TestDatabase, postgres, sqlite};
 use crate::support::program::Program;
 use crate::support::terminal::on_a_terminal;
@@ -83,7 +83,7 @@ fn status_shows_the_way_from_the_first_post_to_the_last_label() {
 
     // The screen fits 80 columns and 24 lines. A narrower terminal gets more lines, but none that is too long.
     for columns in [40, 80] {
-        let Some((shown, code)) = on_a_terminal(&program, columns, &["status"]) else {
+        let Some((shown, code)) = on_a_terminal(&program, columns, "status") else {
             continue;
         };
         assert_eq!(code, 0);
@@ -185,57 +185,46 @@ async fn failing_topics_are_listed_with_the_time_of_the_first_failure() {
         "since": began[1], "runs": 2}]);
     assert_eq!(failed, topic);
     // A partial collect counts as success: one day ago, within a limit of two days. The topic has failed for longer.
-    assert_eq!(
-        failed_checks(&program, "--max-age-collect 2d"),
-        ["topic_failed"]
-    );
+    let failed = failed_checks(&program, "--max-age-collect 2d");
+    assert_eq!(failed, ["topic_failed"]);
     // The configured pipeline file no longer has the topic.
-    let two = program.write("two.toml", unusual::TWO);
+    let two = program.pipeline("two", "", &LABELS[..2]);
     let checked = program.run_with(&[("pipeline", two.as_str())], "status --check");
     assert_eq!((checked.code, checked.stdout.as_str()), (0, "ok\n"));
     store.close().await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_long_error_is_shown_to_its_end_on_a_terminal() {
+#[test]
+fn a_long_error_is_shown_to_its_end_on_a_terminal() {
     let program = created(sqlite());
     let error = format!("{}remedy", "reason ".repeat(40));
-    let insert = format!(
+    program.execute(&format!(
         "INSERT INTO runs (stage, status, worker, started_at, finished_at, error) VALUES \
          ('purge', 'failed', 'w', '2026-01-01T00:00:00+00:00', '2026-01-01T00:00:00+00:00', '{error}')"
-    );
-    program.execute(&insert);
-    if let Some((shown, _)) = on_a_terminal(&program, 80, &["status"]) {
+    ));
+    if let Some((shown, _)) = on_a_terminal(&program, 80, "status") {
         assert!(shown.contains("remedy"), "{shown}");
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn status_check_lists_problems_and_sets_the_exit_code() {
+#[test]
+fn status_check_lists_problems_and_sets_the_exit_code() {
     let program = created(sqlite());
     let never = failed_checks(&program, "--max-age-post 1d --max-age-collect 1d");
     assert_eq!(never, ["max_age_collect", "max_age_post"]);
     program.import(&lines(3, 3));
     let limits = "--max-age-post 2h --max-age-collect 1h --max-age-unlabelled 6h";
     assert_eq!(failed_checks(&program, limits), [json!(null); 0]);
-    let old = "UPDATE things SET collected_at = '2026-01-01T00:00:00+00:00'";
-    program.execute(old);
-    assert_eq!(
-        failed_checks(&program, limits),
-        ["max_age_post", "max_age_unlabelled"]
-    );
-    let csv = format!("status --check {limits} --format csv");
-    let csv = program.run(&csv).stdout;
+    program.execute("UPDATE things SET collected_at = '2026-01-01T00:00:00+00:00'");
+    let two = ["max_age_post", "max_age_unlabelled"];
+    assert_eq!(failed_checks(&program, limits), two);
+    let check = format!("status --check {limits}");
+    let csv = program.run(&format!("{check} --format csv")).stdout;
     let head = csv.lines().next();
     assert_eq!(head, Some("check,problem,age_secs,limit_secs"), "{csv}");
-    let lines = program.run(&format!("status --check {limits}")).stdout;
-    assert_eq!(
-        lines
-            .lines()
-            .filter(|line| line.starts_with("problem: "))
-            .count(),
-        2
-    );
+    let shown = program.run(&check).stdout;
+    let problems = shown.lines().filter(|line| line.starts_with("problem: "));
+    assert_eq!(problems.count(), 2, "{shown}");
     // A labelled post is no longer in the backlog.
     program.ok("classify");
     let unlabelled = failed_checks(&program, "--max-age-unlabelled 6h");
@@ -249,8 +238,7 @@ async fn status_check_lists_problems_and_sets_the_exit_code() {
         let ran = program.run(&format!("status {wrong}"));
         assert_eq!(ran.code, 2, "{wrong}: {}", ran.stderr);
     }
-    let nowhere = Program::new().run("status --check");
-    assert_eq!(nowhere.code, 4, "{}", nowhere.stderr);
+    Program::new().run("status --check").expect_code(4);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -260,8 +248,7 @@ async fn status_check_reports_a_locked_table_instead_of_waiting_for_it() {
     let mut holder = PgConnection::connect(&program.url()).await.unwrap();
     let lock = "BEGIN; LOCK TABLE things IN ACCESS EXCLUSIVE MODE";
     holder.execute(lock).await.unwrap();
-    let checked = program.run("status --check");
-    assert_eq!(checked.code, 4, "{}", checked.stderr);
+    program.run("status --check").expect_code(4);
     holder.close().await.unwrap();
     assert_eq!(failed_checks(&program, ""), [json!(null); 0]);
 }

@@ -5,6 +5,7 @@
 mod failures;
 mod formats;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -15,32 +16,27 @@ use parquet::record::Row;
 use serde_json::{Value, json};
 
 use crate::support::engine::repository;
-use crate::support::program::{CommandLine, Program, RunOutput, finished, run_limited};
+use crate::support::program::{Program, RunOutput, finished, run_limited};
 
 /// Returns a command that scores with two labels.
-fn command(program: &Program, line: &(impl CommandLine + ?Sized)) -> Command {
+fn command(program: &Program, files: &str) -> Command {
     let labels = "--label cooking --label football --background none";
-    let line = [
-        &["score".to_owned()],
-        &line.arguments()[..],
-        &labels.arguments(),
-    ]
-    .concat();
-    program.command(&line)
+    program.command(&format!("score {files} {labels}"))
 }
 
-fn score(program: &Program, line: &(impl CommandLine + ?Sized)) -> RunOutput {
-    finished(command(program, line).output().unwrap())
+fn score(program: &Program, files: &str) -> RunOutput {
+    finished(command(program, files).output().unwrap())
 }
 
-fn ok(program: &Program, line: &(impl CommandLine + ?Sized)) -> RunOutput {
-    let ran = score(program, line);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+#[track_caller]
+fn ok(program: &Program, files: &str) -> RunOutput {
+    let ran = score(program, files);
+    ran.expect_code(0);
     ran
 }
 
 /// Runs with these bytes on stdin.
-fn piped(program: &Program, input: &[u8], line: &(impl CommandLine + ?Sized)) -> RunOutput {
+fn piped(program: &Program, input: &[u8], line: &str) -> RunOutput {
     let mut command = command(program, line);
     // A file, because a program that rejects its input does not read it.
     program.write("stdin", input);
@@ -53,27 +49,40 @@ fn lines(text: &str) -> Vec<Value> {
     text.lines().map(parse).collect()
 }
 
-/// Parses CSV records, the header first.
-fn csv(bytes: &[u8], delimiter: u8) -> Vec<Vec<String>> {
-    let mut reader = csv::ReaderBuilder::new()
-        .delimiter(delimiter)
-        .has_headers(false)
-        .from_reader(bytes);
-    let record =
-        |record: Result<csv::StringRecord, _>| record.unwrap().iter().map(str::to_owned).collect();
-    reader.records().map(record).collect()
+/// The header of a table, and its rows by column.
+struct Table {
+    columns: Vec<String>,
+    rows: Vec<BTreeMap<String, String>>,
 }
 
-/// Returns the records of a CSV file, the header first.
-fn table(program: &Program, name: &str) -> Vec<Vec<String>> {
-    csv(program.read(name).as_bytes(), b',')
+impl Table {
+    fn parse(csv: &str, delimiter: u8) -> Self {
+        let mut reader = csv::ReaderBuilder::new()
+            .delimiter(delimiter)
+            .from_reader(csv.as_bytes());
+        let columns = reader.headers().unwrap().iter().map(str::to_owned);
+        Self {
+            columns: columns.collect(),
+            rows: reader.deserialize().map(Result::unwrap).collect(),
+        }
+    }
+
+    /// Reads a CSV file.
+    fn read(program: &Program, name: &str) -> Self {
+        Self::parse(&program.read(name), b',')
+    }
+
+    /// Returns the values of some columns in a row.
+    fn values<const N: usize>(&self, row: usize, columns: [&str; N]) -> [&str; N] {
+        columns.map(|column| &*self.rows[row][column])
+    }
 }
 
 /// Returns the names of the files that begin with `out`.
 fn outputs(program: &Program) -> Vec<String> {
-    let entries = fs::read_dir(program.folder.path()).unwrap();
-    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    names.filter(|name| name.starts_with("out")).collect()
+    let mut files = program.files();
+    files.retain(|name| name.starts_with("out"));
+    files
 }
 
 /// Returns the rows of a Parquet file as JSON with the type of each value.
@@ -93,18 +102,21 @@ fn csv_output_keeps_the_input_columns_and_adds_label_columns() {
     let program = Program::new().with_default_model();
     program.write("in.csv", CSV);
     ok(&program, "in.csv out.csv").expect_stderr("as CSV: the text is `text`, the id is `id`");
-    let rows = table(&program, "out.csv");
+    let table = Table::read(&program, "out.csv");
     assert_eq!(
-        rows[0].join(" "),
+        table.columns.join(" "),
         "id text likes label score margin abstained outcome error"
     );
     assert_eq!(
-        rows[1][..3],
+        table.values(0, ["id", "text", "likes"]),
         ["a1", "Roast chicken, \"the best\"\nwith lemon 🍋", "3"]
     );
-    assert_eq!((&*rows[1][3], &*rows[2][3]), ("cooking", "football"));
-    assert_eq!(rows[1][6..], ["false", "cooking", ""]);
-    assert_eq!(rows.len(), 3);
+    assert_eq!(
+        table.values(0, ["label", "abstained", "outcome", "error"]),
+        ["cooking", "false", "cooking", ""]
+    );
+    assert_eq!(table.rows[1]["label"], "football");
+    assert_eq!(table.rows.len(), 2);
     assert_eq!(outputs(&program), ["out.csv"]);
 }
 
@@ -117,10 +129,8 @@ fn every_format_converts_to_every_other_with_equal_scores() {
     for ending in ["tsv", "json", "parquet", "ndjson.gz", "csv.zst"] {
         let there = format!("there.{ending}");
         ok(&program, &format!("in.csv {there}"));
-        ok(
-            &program,
-            &format!("{there} back.ndjson --id id --text text --overwrite"),
-        );
+        let convert = format!("{there} back.ndjson --id id --text text --overwrite");
+        ok(&program, &convert);
         let back = program.read_lines("back.ndjson");
         for (back, expected) in back.iter().zip(&expected) {
             for name in ["id", "text", "label", "score", "scores"] {
@@ -143,13 +153,11 @@ fn a_localised_spreadsheet_is_read_and_written_unchanged() {
         "de.csv out.csv --id 'Post ID' --text 'Text of the post'",
     )
     .expect_stderr("the id is `Post ID`");
-    let rows = csv(program.read("out.csv").as_bytes(), b';');
+    let table = Table::parse(&program.read("out.csv"), b';');
+    let columns = ["Post ID", "Text of the post", "a,b", "label"];
+    assert_eq!(table.columns[..4], columns);
     assert_eq!(
-        rows[0][..4],
-        ["Post ID", "Text of the post", "a,b", "label"]
-    );
-    assert_eq!(
-        rows[1][..4],
+        table.values(0, columns),
         ["7", "Chicken; with\r\nlemon", "1,5", "cooking"]
     );
 
@@ -163,10 +171,14 @@ fn a_localised_spreadsheet_is_read_and_written_unchanged() {
             &program,
             "u16.tsv u16.csv --text 'Text of the post' --overwrite",
         );
-        let rows = table(&program, "u16.csv");
+        let table = Table::read(&program, "u16.csv");
         // Without an `id` column, rows are numbered.
-        assert_eq!(rows[0][..3], ["id", "Post ID", "Text of the post"]);
-        assert_eq!(rows[1][..4], ["1", "7", "Chicken; with\r\nlemon", "1,5"]);
+        let columns = ["id", "Post ID", "Text of the post", "a,b"];
+        assert_eq!(table.columns[..4], columns);
+        assert_eq!(
+            table.values(0, columns),
+            ["1", "7", "Chicken; with\r\nlemon", "1,5"]
+        );
     }
 }
 
@@ -204,23 +216,21 @@ fn text_columns_are_joined_and_a_missing_one_gets_a_suggestion() {
 fn pipes_can_be_read_and_written() {
     let program = Program::new().with_default_model();
     let ran = piped(&program, CSV.as_bytes(), "- -");
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    ran.expect_code(0);
     let expected = lines(&ran.stdout);
-    assert_eq!(
-        (&expected[0]["id"], &expected[0]["label"]),
-        (&json!("a1"), &json!("cooking"))
-    );
+    assert_eq!(expected[0]["id"], "a1");
+    assert_eq!(expected[0]["label"], "cooking");
     let array = piped(&program, CSV.as_bytes(), "- - --output-format json");
     assert_eq!(array.json(), json!(expected));
     for (flags, delimiter) in [("csv --format csv", b','), ("csv", b','), ("tsv", b'\t')] {
         let line = format!("- - --output-format {flags}");
         let ran = piped(&program, CSV.as_bytes(), &line);
-        let rows = csv(ran.stdout.as_bytes(), delimiter);
+        let table = Table::parse(&ran.stdout, delimiter);
         assert_eq!(
-            rows[1][..2],
+            table.values(0, ["id", "text"]),
             ["a1", "Roast chicken, \"the best\"\nwith lemon 🍋"]
         );
-        assert_eq!(rows[2][3], "football");
+        assert_eq!(table.rows[1]["label"], "football");
     }
     for (input, message) in [
         ("", "has no rows"),
@@ -249,7 +259,7 @@ fn a_closed_output_pipe_ends_the_run_quietly() {
     stdout.read_exact(&mut first).unwrap();
     drop(stdout);
     let ran = finished(child.wait_with_output().unwrap());
-    assert_eq!(ran.code, 141, "{}", ran.stderr);
+    ran.expect_code(141);
     assert!(first.starts_with(b"{\"id\":"), "{first:?}");
 }
 
@@ -257,14 +267,14 @@ fn a_closed_output_pipe_ends_the_run_quietly() {
 fn a_text_file_has_one_text_per_line_and_no_header() {
     let program = Program::new();
     let texts = "hello world\n\nHow long does bread need?\n";
-    let file = program.write("plain.txt", texts);
-    let written = ok(&program, &[&file, "-"]).stdout;
+    program.write("plain.txt", texts);
+    let written = ok(&program, "plain.txt -").stdout;
     assert_eq!(written.lines().count(), 2, "{written}");
     assert!(written.contains("\"hello world\""), "{written}");
     let from_pipe = piped(&program, texts.as_bytes(), "- -");
     assert_eq!(from_pipe.stdout, written);
-    let file = program.write("plain.csv", "How long does bread need?\nRye or wheat\n");
+    program.write("plain.csv", "How long does bread need?\nRye or wheat\n");
     let shown = "looks like text, not like the name of a column";
-    score(&program, &[&file, "out.csv"]).expect_exit(2, shown);
-    ok(&program, &[&file, "out.ndjson", "--format", "txt"]);
+    score(&program, "plain.csv out.csv").expect_exit(2, shown);
+    ok(&program, "plain.csv out.ndjson --format txt");
 }

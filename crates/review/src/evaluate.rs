@@ -257,8 +257,8 @@ pub(crate) fn accuracy<'r>(
 
 /// Returns the weighted share of posts with the correct outcome, with bounds if annotators disagree.
 fn share_right<'r>(rows: impl Iterator<Item = &'r EvaluatedPost> + Clone) -> Proportion {
-    let bound = |bound| share(rows.clone(), |row| row.is_right_at(bound));
-    bound(Bound::Lower).between(bound(Bound::Upper))
+    let lower = share(rows.clone(), |row| row.is_right_at(Bound::Lower));
+    lower.between(share(rows, |row| row.is_right_at(Bound::Upper)))
 }
 
 /// Evaluates posts with one answer each.

@@ -93,7 +93,7 @@ async fn posts_are_read_by_id_five_hundred_a_request() {
     let line = "import --format ids ids.txt --source arctic-shift --run-json run.json";
     let ran = run_at(&archive.server.uri(), &program, line);
     // A row without a title is no post.
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    ran.expect_code(1);
     let counts = &program.read_json("run.json")["counts"];
     let counts = [
         "posts", "deleted", "removed", "missing", "rejected", "requests",
@@ -126,7 +126,7 @@ async fn only_the_new_listing_is_accepted_for_the_archive() {
             ("collect.listing", listing),
         ];
         let ran = program.run_with(&settings, line);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        ran.expect_code(0);
         let order = ran.stderr.contains("chronological order");
         assert_eq!(order, is_logged, "{}", ran.stderr);
     }

@@ -111,7 +111,7 @@ fn no_message_shows_a_proxy_password() {
             .env("HTTP_PROXY", "http://me:hush0sentinel@127.0.0.1:1")
             .env("ALL_PROXY", "http://me:hush0sentinel@127.0.0.1:1");
         let ran = finished(command.output().unwrap());
-        assert_eq!(ran.code, 75, "{}", ran.stderr);
+        ran.expect_code(75);
         let output = ran.stderr.lines().find(|line| line.contains(SENTINEL));
         assert_eq!(output, None, "at {level}");
     }
@@ -146,7 +146,7 @@ fn driver_errors_do_not_quote_the_password_file() {
         .env("TOPICMILL_LOG", "trace")
         .env("DATABASE_URL", "postgres://me@127.0.0.1:1/db");
     let ran = finished(command.output().unwrap());
-    assert_eq!(ran.code, 4, "{}", ran.stderr);
+    ran.expect_code(4);
     assert!(!ran.stderr.contains(SENTINEL), "{}", ran.stderr);
 }
 

@@ -1,14 +1,16 @@
 //! Attacks on database files: remaining bytes, incomplete copies, full disks.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sqlx::{Connection, Executor, PgConnection, SqliteConnection};
 use topicmill::purge::PurgePlan;
 use topicmill_core::{Post, SourceKind};
+use topicmill_store::Rewritten;
 
-use crate::purge::{Scene, holds, post, some};
-use crate::support::postgres::{TestDatabase, postgres, sqlite};
-use crate::support::program::{Program, run_limited};
+use crate::purge::{Scene, holds, post, some, to_purge};
+use crate::support::postgres::{TestDatabase, number, postgres, sqlite};
+use crate::support::program::{Program, finished, run_limited};
 
 fn path(database: &TestDatabase) -> String {
     database.url.trim_start_matches("sqlite:").to_owned()
@@ -27,11 +29,11 @@ fn texts(version: usize) -> Vec<Post> {
         .collect()
 }
 
-fn ids(of: std::ops::Range<usize>) -> PurgePlan {
+/// Returns a plan that purges the posts with these numbers.
+fn ids(numbers: impl IntoIterator<Item = usize>) -> PurgePlan {
+    let ids = numbers.into_iter().map(|i| to_purge(&format!("n{i:04}")));
     PurgePlan {
-        ids: of
-            .map(|i| crate::purge::to_purge(&format!("n{i:04}")))
-            .collect(),
+        ids: ids.collect(),
         ..PurgePlan::default()
     }
 }
@@ -56,22 +58,15 @@ async fn no_purged_bytes_remain_after_edits_and_page_splits() {
             scene.save(SourceKind::Import, block).await;
         }
     }
-    let gone: Vec<usize> = (0..3_000).filter(|i| i % 4 == 1).collect();
-    let plan = PurgePlan {
-        ids: gone
-            .iter()
-            .map(|i| crate::purge::to_purge(&format!("n{i:04}")))
-            .collect(),
-        ..PurgePlan::default()
-    };
-    let report = scene.purge(&plan).await;
+    let gone = || (0..3_000).filter(|i| i % 4 == 1);
+    let report = scene.purge(&ids(gone())).await;
     assert_eq!((report.purged, report.lingers), (750, false));
     let bytes = [
         std::fs::read(&file).unwrap(),
         std::fs::read(format!("{file}-wal")).unwrap(),
     ];
-    let lingering = gone.iter().filter(|i| {
-        let word = words(**i);
+    let lingering = gone().filter(|i| {
+        let word = words(*i);
         bytes
             .iter()
             .any(|bytes| memchr::memmem::find(bytes, word.as_bytes()).is_some())
@@ -103,9 +98,9 @@ async fn an_incomplete_purge_is_finished_by_the_next_one_or_by_vacuum() {
         })
         .await;
     assert!(report.lingers);
-    Program::new().ok(&["--database", &database.url, "db", "vacuum"]);
+    Program::with_database(&database.url).ok("db vacuum");
     assert!(!holds(&file, "tell-no-one"));
-    assert!(!scene.store().purging().is_rewrite_due().await.unwrap());
+    assert!(!scene.is_rewrite_due().await);
 }
 
 #[tokio::test]
@@ -122,13 +117,13 @@ async fn a_rewrite_without_disk_space_reports_it_and_is_retried() {
         ..ids(0..600)
     };
     assert!(scene.purge(&left).await.lingers);
-    let program = Program::new();
+    let program = Program::with_database(&database.url);
     // A rewrite needs a WAL as large as the remaining data, which is half of the file; the limit is a quarter of the
     // file.
     let kib = std::fs::metadata(&file).unwrap().len() / 4 / 1_024;
-    let command = program.command(&["--database", &database.url, "db", "vacuum"]);
-    run_limited(&command, &format!("ulimit -f {kib}")).expect_exit(4, "ulimit");
-    assert!(scene.store().purging().is_rewrite_due().await.unwrap());
+    let limit = format!("ulimit -f {kib}");
+    run_limited(&program.command("db vacuum"), &limit).expect_exit(4, "ulimit");
+    assert!(scene.is_rewrite_due().await);
     // No post is lost, and the next purge also rewrites the file.
     assert_eq!(scene.stored().await.len(), 600);
     assert!(!scene.purge(&ids(0..1_200)).await.lingers);
@@ -139,17 +134,10 @@ async fn a_rewrite_without_disk_space_reports_it_and_is_retried() {
 async fn vacuum_leaves_no_purged_bytes_in_postgres_files() {
     let Some(database) = postgres() else { return };
     let scene = Scene::of(&database).await;
-    let mut admin = PgConnection::connect(&database.url).await.unwrap();
-    let folder: String = sqlx::query_scalar(
-        "SELECT current_setting('data_directory') || '/base/' || oid FROM pg_database WHERE datname = \
-            current_database()",
-    )
-    .fetch_one(&mut admin)
-    .await
-    .unwrap();
+    let folder = database.server_folder().await;
     if std::fs::read_dir(&folder).is_err() {
         // Not `eprintln`: the test harness hides that output if the test passes.
-        let output = format!("\n*** NOT TESTED: the files in {folder} cannot be read ***\n");
+        let output = format!("*** NOT TESTED: cannot read {} ***\n", folder.display());
         std::io::Write::write_all(&mut std::io::stderr(), output.as_bytes()).unwrap();
         return;
     }
@@ -183,9 +171,9 @@ async fn vacuum_leaves_no_purged_bytes_in_postgres_files() {
     // Autovacuum does the same: column statistics may contain values of deleted rows.
     database.run("ANALYZE things").await;
     let mut all = ids(0..1_200);
-    all.ids.push(crate::purge::to_purge("long"));
+    all.ids.push(to_purge("long"));
     scene.purge(&all).await;
-    assert!(scene.store().purging().is_rewrite_due().await.unwrap());
+    assert!(scene.is_rewrite_due().await);
     let program = Program::with_database(&database.url);
     program.ok("status").expect_stderr("db vacuum");
     program.ok("db vacuum");
@@ -195,7 +183,7 @@ async fn vacuum_leaves_no_purged_bytes_in_postgres_files() {
 }
 
 #[tokio::test]
-async fn only_the_owner_of_the_tables_can_vacuum_them() {
+async fn a_user_who_does_not_own_the_tables_cannot_vacuum_them() {
     let Some(database) = postgres() else { return };
     let scene = Scene::of(&database).await;
     scene.save(SourceKind::Import, &some(&["a"])).await;
@@ -234,48 +222,29 @@ async fn a_copied_file_contains_the_labels_of_every_finished_run() {
 async fn a_backup_during_writes_is_consistent() {
     let database = sqlite();
     let scene = Scene::of(&database).await;
-    let stop = std::sync::atomic::AtomicBool::new(false);
+    let stop = AtomicBool::new(false);
     let writing = async {
         let mut version = 0;
-        while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+        while !stop.load(Ordering::Relaxed) {
             scene.save(SourceKind::Import, &texts(version)).await;
             version += 1;
         }
     };
     let backing = async {
-        let program = Program::new();
-        for n in 0..3 {
-            let copy = program.folder.path().join(format!("copy{n}.db"));
-            let copy = copy.display().to_string();
-            let command = program.command(&["--database", &database.url, "db", "backup", &copy]);
-            let ran = tokio::process::Command::from(command)
-                .output()
-                .await
-                .unwrap();
-            assert!(
-                ran.status.success(),
-                "{}",
-                String::from_utf8_lossy(&ran.stderr)
-            );
-            let mut connection = SqliteConnection::connect(&format!("sqlite:{copy}"))
-                .await
-                .unwrap();
-            let whole: String = sqlx::query_scalar("PRAGMA integrity_check")
-                .fetch_one(&mut connection)
-                .await
-                .unwrap();
-            assert_eq!(whole, "ok");
-            let posts: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM posts")
-                .fetch_one(&mut connection)
-                .await
-                .unwrap();
+        let program = Program::with_database(&database.url);
+        for name in ["0.db", "1.db", "2.db"] {
+            let command = program.command(&["db", "backup", name]);
+            let ran = tokio::process::Command::from(command).output().await;
+            finished(ran.unwrap()).expect_code(0);
+            let url = format!("sqlite:{}", program.path(name).display());
+            let copy = Program::with_database(&url);
+            let sound = copy.scalar("SELECT integrity_check FROM pragma_integrity_check");
+            assert_eq!(sound, "ok");
             // A page of posts is stored atomically.
+            let posts = copy.count("posts");
             assert!(posts == 0 || posts == 1_200, "{posts}");
-            // An existing file is not overwritten.
-            let again = program.run(&["--database", &database.url, "db", "backup", &copy]);
-            assert_eq!(again.code, 2, "{}", again.stderr);
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
     };
     tokio::time::timeout(Duration::from_mins(1), async {
         tokio::join!(writing, backing)
@@ -286,7 +255,6 @@ async fn a_backup_during_writes_is_consistent() {
 
 #[tokio::test]
 async fn a_table_is_not_marked_rewritten_while_an_old_snapshot_is_open() {
-    use topicmill_store::Rewritten;
     let Some(database) = postgres() else { return };
     let scene = Scene::of(&database).await;
     scene.save(SourceKind::Import, &texts(0)).await;
@@ -301,21 +269,19 @@ async fn a_table_is_not_marked_rewritten_while_an_old_snapshot_is_open() {
         .unwrap();
     reading.execute("SELECT COUNT(*) FROM runs").await.unwrap();
     scene.purge(&ids(0..600)).await;
-    let program = Program::new();
-    let ran = program.run(&["--database", &database.url, "db", "vacuum"]);
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
-    let by = format!("process {pid} is still using an old snapshot");
-    ran.expect_stderr(&by);
-    assert!(scene.store().purging().is_rewrite_due().await.unwrap());
+    let holder = format!("process {pid} is still using an old snapshot");
+    Program::with_database(&database.url)
+        .run("db vacuum")
+        .expect_exit(1, &holder);
+    assert!(scene.is_rewrite_due().await);
     reading.commit().await.unwrap();
     let rewritten = scene.store().purging().rewrite().await.unwrap();
     assert_eq!(rewritten, Rewritten::Complete);
-    assert!(!scene.store().purging().is_rewrite_due().await.unwrap());
+    assert!(!scene.is_rewrite_due().await);
 }
 
 #[tokio::test]
 async fn a_rewrite_does_not_queue_others_behind_a_locked_table() {
-    use topicmill_store::Rewritten;
     let Some(database) = postgres() else { return };
     let scene = Scene::of(&database).await;
     scene.save(SourceKind::Import, &some(&["a"])).await;
@@ -328,7 +294,7 @@ async fn a_rewrite_does_not_queue_others_behind_a_locked_table() {
         .unwrap();
     let rewritten = scene.store().purging().rewrite().await.unwrap();
     assert_eq!(rewritten, Rewritten::TableLocked { table: "things" });
-    assert!(scene.store().purging().is_rewrite_due().await.unwrap());
+    assert!(scene.is_rewrite_due().await);
     reading.commit().await.unwrap();
     let rewritten = scene.store().purging().rewrite().await.unwrap();
     assert_eq!(rewritten, Rewritten::Complete);
@@ -339,14 +305,9 @@ async fn postgres_statistics_contain_no_text() {
     let Some(database) = postgres() else { return };
     crate::support::rows::fill(&database.url).await;
     database.run("ANALYZE things").await;
-    let mut admin = PgConnection::connect(&database.url).await.unwrap();
-    let kept = "SELECT COUNT(*) FROM pg_stats WHERE tablename = 'things' \
-                   AND attname IN ('title', 'selftext', 'url', 'permalink', 'author', 'flair')";
-    let kept: i64 = sqlx::query_scalar(kept)
-        .fetch_one(&mut admin)
-        .await
-        .unwrap();
-    assert_eq!(kept, 0);
+    let texts = "SELECT COUNT(*) FROM pg_stats WHERE tablename = 'things' \
+                    AND attname IN ('title', 'selftext', 'url', 'permalink', 'author', 'flair')";
+    assert_eq!(number(&database.url, texts).await, 0);
 }
 
 #[tokio::test]

@@ -1,10 +1,9 @@
 //! Failures in operation: migrations, copies, exit codes, logs, settings.
 
-use std::collections::BTreeSet;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sqlx::{Connection, Executor, SqliteConnection};
 use tokio_util::sync::CancellationToken;
 use topicmill::cli::Exit;
@@ -18,7 +17,7 @@ use crate::collect::topic;
 use crate::signals::has_open;
 use crate::support::builders::lines;
 use crate::support::postgres::{TestDatabase, databases, postgres, sqlite};
-use crate::support::program::{Program, RunOutput, finished, on_reddit, run_limited};
+use crate::support::program::{Program, finished, on_reddit, run_limited};
 use crate::support::proxy::Proxy;
 use crate::support::reddit;
 use crate::support::scene::READ_OPTIONS;
@@ -49,28 +48,20 @@ async fn a_run_without_a_token_requests_no_listing() {
     }
 }
 
-/// Runs `doctor`; returns its output and the rows for its checks.
-fn doctor(program: &Program, database: &str, flags: &[&str]) -> (RunOutput, Vec<Value>) {
-    let args = [
-        "--database",
-        database,
-        "doctor",
-        "--offline",
-        "--format",
-        "json",
-    ];
-    let ran = program.run(&[&args[..], flags].concat());
-    let mut rows: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
-    // This row appears only if OpenVINO is installed.
-    rows.retain(|row| row["check"] != "OpenVINO");
-    (ran, rows)
+/// Runs `doctor`; returns its exit code, and its row about a check.
+fn doctor(program: &Program, flags: &str, check: &str) -> (i32, Value) {
+    let ran = program.run(&format!("doctor --offline --format json {flags}"));
+    let rows = ran.json();
+    let mut rows = rows.as_array().unwrap().iter();
+    let row = rows.find(|row| row["check"] == check);
+    (ran.code, row.expect(check).clone())
 }
 
 #[test]
 fn a_damaged_file_is_reported_as_damaged_not_missing() {
     let program = Program::new();
-    program.ok(&["--database", "sqlite:whole.db", "db", "create"]);
-    let whole = std::fs::read(program.folder.path().join("whole.db")).unwrap();
+    program.ok("--database sqlite:whole.db db create");
+    let whole = std::fs::read(program.path("whole.db")).unwrap();
     program.write(
         "foreign.db",
         "id,title\na,This is a table of a different kind.\n".repeat(99),
@@ -81,51 +72,36 @@ fn a_damaged_file_is_reported_as_damaged_not_missing() {
     overwritten[100..8_000].fill(0xa5);
     program.write("overwritten.db", overwritten);
     for name in ["foreign.db", "stump.db", "cut.db", "overwritten.db"] {
-        let url = format!("sqlite:{name}");
-        for args in [
-            &["status"][..],
-            &["collect", "--source", "sample"],
-            &["db", "info"],
-        ] {
-            let ran = program.run(&[&["--database", &url], args].concat());
+        let database = format!("--database sqlite:{name}");
+        for command in ["status", "collect --source sample", "db info"] {
+            let ran = program.run(&format!("{database} {command}"));
             ran.expect_exit(4, "damaged");
             ran.expect_stderr("integrity_check");
             assert!(!ran.stderr.contains("no such file"), "{}", ran.stderr);
         }
-        let (ran, rows) = doctor(&program, &url, &["--source", "sample"]);
-        assert_eq!(ran.code, 4, "{name} {}", ran.stdout);
-        assert_eq!(rows[3]["state"], "wrong", "{}", ran.stdout);
+        let (code, row) = doctor(&program, &format!("{database} --source sample"), "database");
+        assert_eq!((code, &row["state"]), (4, &json!("wrong")), "{name} {row}");
     }
-    let ran = program.run(&["--database", "sqlite:gone.db", "status"]);
-    ran.expect_stderr("no such file");
-    assert_eq!(ran.code, 4);
+    program
+        .run("--database sqlite:gone.db status")
+        .expect_exit(4, "no such file");
 }
 
 #[tokio::test]
 async fn doctor_exits_with_the_code_of_the_first_command_that_would_fail() {
     let program = Program::new();
     // A missing database is not an error. Missing credentials are an error for Reddit, but not for an archive.
-    let (ran, rows) = doctor(&program, "sqlite:none.db", &[]);
-    assert_eq!((ran.code, rows.len()), (0, 5), "{}", ran.stdout);
-    assert_eq!(rows[4]["check"], "Arctic Shift");
-    let reddit = ["--source", "reddit"];
-    let (ran, rows) = doctor(&program, "sqlite:none.db", &reddit);
-    assert_eq!(ran.code, 3, "{}", ran.stdout);
-    assert_eq!(rows[4]["state"], "missing");
-    let ran = program.run(&[
-        "--database",
-        "sqlite:none.db",
-        "collect",
-        "--source",
-        "reddit",
-    ]);
-    assert_eq!(ran.code, 3, "the exit code of `collect`: {}", ran.stderr);
+    assert_eq!(doctor(&program, "", "Arctic Shift").0, 0);
+    let (code, row) = doctor(&program, "--source reddit", "Reddit credentials");
+    assert_eq!((code, &row["state"]), (3, &json!("missing")), "{row}");
+    program.run("collect --source reddit").expect_code(3);
     for database in databases() {
         drop(database.open().await);
         database.run("DELETE FROM _sqlx_migrations").await;
-        let (ran, rows) = doctor(&program, &database.url, &["--source", "sample"]);
-        assert_eq!(ran.code, 4, "{}", ran.stdout);
-        let detail = rows[3]["detail"].as_str().unwrap();
+        let program = Program::on(database);
+        let (code, row) = doctor(&program, "--source sample", "database");
+        assert_eq!(code, 4, "{row}");
+        let detail = row["detail"].as_str().unwrap();
         assert!(detail.contains("db create"), "{detail}");
     }
 }
@@ -133,20 +109,17 @@ async fn doctor_exits_with_the_code_of_the_first_command_that_would_fail() {
 #[test]
 fn a_database_in_a_settings_file_is_in_its_folder() {
     let program = Program::new();
-    let there = program.folder.path().join("there");
+    let there = program.path("there");
     std::fs::create_dir(&there).unwrap();
     let here = program.folder.path().to_owned();
-    for (folder, flags) in [
-        (&there, &["--config", "there/topicmill.toml"][..]),
-        (&here, &[]),
-    ] {
+    for (folder, flags) in [(&there, "--config there/topicmill.toml"), (&here, "")] {
         let settings = "[database]\nurl = \"sqlite:data.db\"\n";
         std::fs::write(folder.join("topicmill.toml"), settings).unwrap();
-        program.ok(&[flags, &["db", "create"]].concat());
+        program.ok(&format!("{flags} db create"));
         assert!(folder.join("data.db").is_file());
         std::fs::remove_file(folder.join("data.db")).unwrap();
         // A flag is relative to the working directory.
-        program.ok(&[flags, &["--database", "sqlite:flag.db", "db", "create"]].concat());
+        program.ok(&format!("{flags} --database sqlite:flag.db db create"));
         assert!(here.join("flag.db").is_file());
         std::fs::remove_file(folder.join("topicmill.toml")).unwrap();
     }
@@ -216,9 +189,9 @@ mod logs {
         reddit
     }
 
-    fn collect(program: &Program, reddit: &MockServer, flags: &[&str]) -> RunOutput {
-        let pipeline = program.write("two.toml", TWO);
-        let mut command = program.command(&[&["collect", "--pipeline", &pipeline], flags].concat());
+    fn collect(program: &Program, reddit: &MockServer, flags: &str) -> RunOutput {
+        program.write("two.toml", TWO);
+        let mut command = program.command(&format!("collect --pipeline two.toml {flags}"));
         finished(on_reddit(&mut command, &reddit.uri()).output().unwrap())
     }
 
@@ -230,8 +203,8 @@ mod logs {
     #[tokio::test(flavor = "multi_thread")]
     async fn quiet_mode_still_names_a_failed_topic() {
         let reddit = half_private().await;
-        let ran = collect(&Program::new(), &reddit, &["-q"]);
-        assert_eq!(ran.code, 1, "{}", ran.stderr);
+        let ran = collect(&Program::new(), &reddit, "-q");
+        ran.expect_code(1);
         assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
         ran.expect_stderr_all(&["ERROR", "topic=secret", "private"]);
     }
@@ -240,18 +213,11 @@ mod logs {
     async fn every_line_of_a_json_log_is_json_and_those_about_topics_name_the_run() {
         let reddit = half_private().await;
         let program = Program::new();
-        let json = ["--log-format", "json"];
         for run in 1..=2 {
-            let output = lines(&collect(&program, &reddit, &json));
-            let of_topics: Vec<&Value> = output
-                .iter()
-                .filter(|line| line["topic"].is_string())
-                .collect();
-            assert!(of_topics.len() >= 2, "{output:?}");
-            assert!(
-                of_topics.iter().all(|line| line["run"] == run),
-                "{output:?}"
-            );
+            let output = lines(&collect(&program, &reddit, "--log-format json"));
+            let mut of_topics = output.iter().filter(|line| line["topic"].is_string());
+            assert!(of_topics.clone().count() >= 2, "{output:?}");
+            assert!(of_topics.all(|line| line["run"] == run), "{output:?}");
             assert_eq!(output.last().unwrap()["run"], run, "the summary line");
         }
     }
@@ -316,15 +282,10 @@ fn a_command_whose_output_is_lost_does_not_succeed() {
     program.write("ids.txt", "t3_k00001\n");
     program.write("s.toml", MINUTELY);
     let files = || {
-        let files = program.folder.path().read_dir().unwrap();
-        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        let mut files = program.files();
         // The shell writes `full.txt`, and SQLite the files next to the database.
-        let is_written = |name: &String| {
-            !["full.txt", "topicmill.db-"]
-                .iter()
-                .any(|it| name.starts_with(it))
-        };
-        names.filter(is_written).collect::<BTreeSet<String>>()
+        files.retain(|name| name != "full.txt" && !name.starts_with("topicmill.db-"));
+        files
     };
     let before = files();
     let code_without_output = |line: &str, shell: &str| {

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command};
 
 use crate::support::postgres::{TestDatabase, postgres};
-use crate::support::program::{Program, words};
+use crate::support::program::Program;
 use crate::support::wait::until;
 
 /// `PgBouncer` with Debian's defaults except `pool_mode`, in front of a database's server.
@@ -26,8 +26,8 @@ impl Drop for Bouncer {
 impl Bouncer {
     async fn before(database: &TestDatabase, mode: &str) -> Option<Self> {
         let paths = std::env::var("PATH").unwrap() + ":/usr/sbin";
-        let found = std::env::split_paths(&paths).map(|folder| folder.join("pgbouncer"));
-        let Some(program) = found.into_iter().find(|path| path.exists()) else {
+        let mut programs = std::env::split_paths(&paths).map(|folder| folder.join("pgbouncer"));
+        let Some(program) = programs.find(|path| path.exists()) else {
             // Not `eprintln`: the test harness hides that output if the test passes.
             let output = "*** NOT TESTED: this machine has no pgbouncer (Debian: apt install pgbouncer) ***\n";
             std::io::stderr()
@@ -73,14 +73,14 @@ impl Bouncer {
 #[tokio::test(flavor = "multi_thread")]
 async fn pgbouncer_works_in_session_mode_and_is_rejected_in_transaction_mode() {
     let Some(database) = postgres() else { return };
-    Program::with_database(&database.url).ok(&["db", "create"]);
+    Program::with_database(&database.url).ok("db create");
     database.run("CREATE SCHEMA apart").await;
     for mode in ["transaction", "statement"] {
         let Some(bouncer) = Bouncer::before(&database, mode).await else {
             return;
         };
         for _ in 0..3 {
-            let refused = Program::with_database(&bouncer.url).run(&["status"]);
+            let refused = Program::with_database(&bouncer.url).run("status");
             refused.expect_exit(4, "pool_mode = session");
         }
     }
@@ -88,23 +88,23 @@ async fn pgbouncer_works_in_session_mode_and_is_rejected_in_transaction_mode() {
         return;
     };
     let program = Program::with_database(&bouncer.url);
-    program.ok(&words("collect --source sample --topic gaming --limit 20"));
-    program.ok(&["purge", "--retention", "48"]);
-    program.ok(&["status"]);
+    program.ok("collect --source sample --topic gaming --limit 20");
+    program.ok("purge --retention 48");
+    program.ok("status");
     let hash = program.scalar("SELECT text_hash FROM posts LIMIT 1");
     assert_eq!(hash.as_str().unwrap().len(), 32);
     let apart = Program::with_database(&format!("{}?options[search_path]=apart", bouncer.url));
-    apart.ok(&["db", "create"]);
+    apart.ok("db create");
     assert_eq!(apart.count("posts"), 0);
     let wrong = Program::with_database(&format!("{}?options[no_such_setting]=1", bouncer.url));
-    wrong.run(&["status"]).expect_exit(4, "no_such_setting");
+    wrong.run("status").expect_exit(4, "no_such_setting");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn database_defaults_change_no_stored_value() {
     let Some(database) = postgres() else { return };
     let program = Program::with_database(&database.url);
-    program.ok(&words("collect --source sample --topic gaming --limit 20"));
+    program.ok("collect --source sample --topic gaming --limit 20");
     let sql = "SELECT fullname, text_hash, created_at, 1 / 3.0::float8, now() - now() FROM posts ORDER BY 1";
     let before = program.rows(sql);
     let name = database.url.rsplit_once('/').unwrap().1;

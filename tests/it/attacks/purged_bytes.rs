@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
-use sqlx::{Connection, PgConnection};
 use topicmill_core::{Post, PurgeReason, Reply, SourceKind};
 use topicmill_store::{Access, Claim, Store, Written};
 
@@ -212,15 +211,7 @@ impl Place<'_> {
             Self::Postgres(_, database) => {
                 // A checkpoint removes truncated files and writes memory to disk.
                 database.run("CHECKPOINT").await;
-                let mut connection = PgConnection::connect(&database.url).await.unwrap();
-                let folder: String = sqlx::query_scalar(
-                    "SELECT current_setting('data_directory') || '/base/' || oid FROM pg_database \
-                      WHERE datname = current_database()",
-                )
-                .fetch_one(&mut connection)
-                .await
-                .unwrap();
-                files_of(Path::new(&folder))
+                files_of(&database.server_folder().await)
             }
         }
     }

@@ -331,13 +331,15 @@ impl Scene {
     async fn check(&self, stages: &[Stage], what: &str) {
         let ran = |stage| stages.contains(&stage);
         self.check_rows(what).await;
-        let posts = self
-            .rows("SELECT fullname, title, selftext FROM posts")
-            .await;
+        let rows = self.rows("SELECT fullname, title FROM posts").await;
+        let titles: Vec<[Value; 2]> = rows
+            .into_iter()
+            .map(|row| row.try_into().unwrap())
+            .collect();
         let title = |id: &str| {
             let name = format!("t3_{id}");
-            let row = posts.iter().find(|row| row[0] == name.as_str());
-            row.map(|row| row[1].as_str().unwrap().to_owned())
+            let mut titles = titles.iter();
+            titles.find_map(|[fullname, title]| (*fullname == name).then_some(title))
         };
         if ran(Stage::Purge) {
             // The crosspost of the purged post is gone too.
@@ -353,13 +355,10 @@ impl Scene {
         }
         assert!(title("p1").is_some(), "{what}: p1 is lost");
         if ran(Stage::Retention) {
-            for row in &posts {
-                let old = POSTS.iter().any(|id| row[0] == format!("t3_{id}").as_str());
-                let empty = row[1] == "" && row[2] == "";
-                assert!(!old || empty, "{what}: {row:?} has text");
-            }
+            let old = "posts WHERE fullname LIKE 't3_p%' AND (title <> '' OR selftext <> '')";
+            self.assert_no_rows(what, &[old]).await;
         } else if ran(Stage::Collect) && !ran(Stage::Purge) {
-            assert_eq!(title("p0").as_deref(), Some("edited on Reddit"), "{what}");
+            assert_eq!(*title("p0").unwrap(), "edited on Reddit", "{what}");
         }
         assert!(!ran(Stage::Collect) || title("c1").is_some(), "{what}");
         assert!(!ran(Stage::Import) || title("i1").is_some(), "{what}");
@@ -377,33 +376,27 @@ impl Scene {
         ]).await;
     }
 
-    /// Asserts that no rows match any of these tables with their conditions.
-    async fn assert_no_rows(&self, what: &str, of: &[&str]) {
-        let counts: Vec<String> = of
+    /// Asserts that none of these tables has rows, or rows that match the condition after its name.
+    async fn assert_no_rows(&self, what: &str, tables: &[&str]) {
+        let counts: Vec<String> = tables
             .iter()
-            .map(|of| format!("(SELECT COUNT(*) FROM {of})"))
+            .map(|table| format!("(SELECT COUNT(*) FROM {table})"))
             .collect();
         let counts = self.rows(&format!("SELECT {}", counts.join(", "))).await;
-        for (of, n) in of.iter().zip(&counts[0]) {
-            assert_eq!(n, 0, "{what}: {of}");
+        for (table, n) in tables.iter().zip(&counts[0]) {
+            assert_eq!(n, 0, "{what}: {table}");
         }
     }
 
     /// Asserts that labels and logits were computed from the texts with their hashes, and that none lacks its post.
     async fn check_rows(&self, what: &str) {
-        let expected = |row: &[Value]| {
-            let hash = row[0].as_str().unwrap();
-            f64::from(u8::from_str_radix(&hash[..2], 16).unwrap())
-        };
-        let logits = "SELECT text_hash, entailment FROM pair_logits";
-        for row in self.rows(logits).await {
-            let hashed = Some(expected(&row));
-            assert_eq!(row[1].as_f64(), hashed, "{what}: logits {row:?}");
-        }
-        let labels = "SELECT text_hash, score, fullname FROM classifications";
-        for row in self.rows(labels).await {
-            let hashed = Some(expected(&row) / 256.0);
-            assert_eq!(row[1].as_f64(), hashed, "{what}: label {row:?}");
+        // The score of a label is its logit divided by 256.
+        let scored = "SELECT text_hash, entailment FROM pair_logits \
+                      UNION ALL SELECT text_hash, score * 256 FROM classifications";
+        for row in self.rows(scored).await {
+            let [hash, logit] = <[Value; 2]>::try_from(row).unwrap();
+            let byte = u8::from_str_radix(&hash.as_str().unwrap()[..2], 16).unwrap();
+            assert_eq!(logit.as_f64(), Some(byte.into()), "{what}: {hash}");
         }
         self.assert_no_rows(what, &[
             "pair_logits l WHERE NOT EXISTS (SELECT 1 FROM posts p WHERE p.text_hash = l.text_hash)",
@@ -417,8 +410,7 @@ impl Scene {
             "posts WHERE text_purged_at IS NOT NULL AND (title <> '' OR selftext <> '' OR author IS NOT NULL)",
         ]).await;
         if self.proxy.is_some() {
-            let output = self.rows("SELECT what, fullname FROM violations").await;
-            assert_eq!(output, Vec::<Vec<Value>>::new(), "{what}");
+            self.assert_no_rows(what, &["violations"]).await;
         }
     }
 

@@ -1,19 +1,19 @@
 //! Database servers that reject, cancel or cannot store something, and the resulting messages.
 
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use serde_json::json;
-use sqlx::{Connection, Executor, PgConnection};
 use topicmill_core::table;
 
-use crate::support::postgres::{postgres, run_sql};
+use crate::support::postgres::{number, postgres, run_sql};
 use crate::support::program::{Program, RunOutput, finished};
 use crate::support::wait::{sessions, until};
 
 /// Runs a long query and ends it on the server with a function such as `pg_cancel_backend`, as soon as it is active.
 async fn query_ended_by(url: &str, function: &str) -> RunOutput {
     let program = Program::with_database(url);
-    let mut command = program.command("sql --allow-superuser 'SELECT pg_sleep(60)'");
+    let mut command = program.command("sql 'SELECT pg_sleep(60)'");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     until("the query is ended", async || {
@@ -49,63 +49,57 @@ async fn a_non_utf8_database_is_rejected_before_a_table_is_created() {
         "CREATE DATABASE {name} TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'"
     );
     run_sql(&server, &create).await;
-    for words in MAKE_TABLES {
-        let message = refused(&database.url, words);
+    for line in MAKE_TABLES {
+        let message = refused(&database.url, line);
         assert!(message.contains("ENCODING 'UTF8'"), "{message}");
     }
-    let mut connection = PgConnection::connect(&database.url).await.unwrap();
     let tables = "SELECT COUNT(*) FROM pg_tables WHERE schemaname = 'public'";
-    let tables: i64 = sqlx::query_scalar(tables)
-        .fetch_one(&mut connection)
-        .await
-        .unwrap();
-    assert_eq!(tables, 0);
+    assert_eq!(number(&database.url, tables).await, 0);
 }
 
-/// Creates an empty database on the server with plain SQL.
-async fn made(url: &str) -> PgConnection {
+/// Creates a database on the server without topicmill, and runs SQL in it.
+async fn create_with(url: &str, sql: &str) {
     let server = std::env::var("TEST_DATABASE_URL").unwrap();
     let (_, name) = url.rsplit_once('/').unwrap();
     run_sql(&server, &format!("CREATE DATABASE {name}")).await;
-    PgConnection::connect(url).await.unwrap()
+    run_sql(url, sql).await;
 }
 
 /// Runs a command whose database is rejected and returns its message.
-fn refused(url: &str, words: &[&str]) -> String {
-    let ran = Program::new().run(&[&["--database", url], words].concat());
-    assert_eq!(ran.code, 4, "{words:?}: {}", ran.stderr);
+fn refused(url: &str, line: &str) -> String {
+    let ran = Program::with_database(url).run(line);
+    assert_eq!(ran.code, 4, "{line}: {}", ran.stderr);
     assert!(!ran.stderr.contains("at line"), "{}", ran.stderr);
     ran.stderr
 }
 
-const MAKE_TABLES: [&[&str]; 2] = [
-    &["db", "create"],
-    &["collect", "--source", "sample", "--limit", "1"],
-];
+const MAKE_TABLES: [&str; 2] = ["db create", "collect --source sample --limit 1"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_of_another_program_are_left_alone_and_a_separate_schema_works() {
     let Some(database) = postgres() else { return };
-    let mut connection = made(&database.url).await;
-    connection
-        .execute("CREATE TABLE things (id integer); CREATE SCHEMA apart")
-        .await
-        .unwrap();
-    for words in MAKE_TABLES {
-        let message = refused(&database.url, words);
+    let url = database.url.as_str();
+    create_with(url, "CREATE TABLE things (id integer); CREATE SCHEMA apart").await;
+    for line in MAKE_TABLES {
+        let message = refused(url, line);
         assert!(message.contains("`things` already"), "{message}");
         assert!(message.contains("?options=-csearch_path%3D"), "{message}");
     }
     let columns = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = 'public'";
-    let columns: i64 = sqlx::query_scalar(columns)
-        .fetch_one(&mut connection)
-        .await
-        .unwrap();
-    assert_eq!(columns, 1);
+    assert_eq!(number(url, columns).await, 1);
     // The message suggests a separate schema, and one works.
-    let apart = format!("{}?options=-csearch_path%3Dapart", database.url);
-    Program::new().ok(&["--database", &apart, "db", "create"]);
-    Program::new().ok(&["--database", &apart, "status"]);
+    let apart = Program::with_database(&format!("{url}?options=-csearch_path%3Dapart"));
+    apart.ok("db create");
+    apart.ok("status");
+}
+
+/// Returns the URL of a SQLite file of another program, and the file, which contains the result of some SQL.
+async fn foreign_file(program: &Program, sql: &str) -> (String, PathBuf) {
+    let file = program.path("other.db");
+    let url = format!("sqlite:{}", file.display());
+    std::fs::write(&file, "").unwrap();
+    run_sql(&url, sql).await;
+    (url, file)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,20 +112,17 @@ async fn a_sqlite_file_of_another_program_is_left_alone() {
         (sqlx, "20260101000000"),
     ] {
         let program = Program::new();
-        let file = program.folder.path().join("other.db");
-        let url = format!("sqlite:{}", file.display());
-        std::fs::write(&file, "").unwrap();
-        run_sql(&url, tables).await;
+        let (url, file) = foreign_file(&program, tables).await;
         let before = std::fs::read(&file).unwrap();
-        for words in MAKE_TABLES {
-            let message = refused(&url, words);
+        for line in MAKE_TABLES {
+            let message = refused(&url, line);
             assert!(message.contains(what), "{message}");
         }
-        for words in [&["status"][..], &["purge", "--retention", "24"]] {
-            refused(&url, words);
+        for line in ["status", "purge --retention 24"] {
+            refused(&url, line);
         }
         assert_eq!(std::fs::read(&file).unwrap(), before);
-        assert!(!program.folder.path().join("other.db-wal").exists());
+        assert!(!program.path("other.db-wal").exists());
     }
 }
 
@@ -149,19 +140,15 @@ async fn name_conflicts_are_detected_before_a_table_is_created() {
     let of_files = [("CREATE TABLE Posts (id integer)", "Posts")];
     for (make, name) in both.into_iter().chain(of_files) {
         let program = Program::new();
-        let file = program.folder.path().join("other.db");
-        let url = format!("sqlite:{}", file.display());
-        std::fs::write(&file, "").unwrap();
-        run_sql(&url, make).await;
-        let message = refused(&url, MAKE_TABLES[0]);
+        let (url, _) = foreign_file(&program, make).await;
+        let message = refused(&url, "db create");
         assert!(message.contains(&format!("`{name}` already")), "{message}");
     }
     let of_servers = [("CREATE SEQUENCE runs", "runs")];
     for (make, name) in both.into_iter().chain(of_servers) {
         let Some(database) = postgres() else { return };
-        let mut connection = made(&database.url).await;
-        connection.execute(make).await.unwrap();
-        let message = refused(&database.url, MAKE_TABLES[0]);
+        create_with(&database.url, make).await;
+        let message = refused(&database.url, "db create");
         assert!(message.contains(&format!("`{name}` already")), "{message}");
     }
 }
@@ -169,17 +156,12 @@ async fn name_conflicts_are_detected_before_a_table_is_created() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_search_path_is_reported() {
     let Some(database) = postgres() else { return };
-    drop(made(&database.url).await);
+    create_with(&database.url, "CREATE SCHEMA apart").await;
     let nowhere = format!("{}?options[search_path]=nowhere", database.url);
-    for words in [&["status"][..], &["db", "info"]]
-        .into_iter()
-        .chain(MAKE_TABLES)
-    {
-        let message = refused(&nowhere, words);
-        assert!(
-            message.contains("`search_path` names no schema"),
-            "{message}"
-        );
+    for line in ["status", "db info"].into_iter().chain(MAKE_TABLES) {
+        let message = refused(&nowhere, line);
+        let cause = "`search_path` names no schema";
+        assert!(message.contains(cause), "{message}");
     }
 }
 
@@ -190,7 +172,7 @@ async fn a_user_who_may_not_create_the_database_is_told_how_to_get_it() {
     let login = format!("topicmill_test_guest_{}", std::process::id());
     run_sql(&server, &format!("CREATE ROLE {login} LOGIN PASSWORD 'pw'")).await;
     let (_, place) = database.url.rsplit_once('@').unwrap();
-    let message = refused(&format!("postgres://{login}:pw@{place}"), MAKE_TABLES[0]);
+    let message = refused(&format!("postgres://{login}:pw@{place}"), "db create");
     run_sql(&server, &format!("DROP ROLE {login}")).await;
     assert!(message.contains("OWNER you"), "{message}");
 }

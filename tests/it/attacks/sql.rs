@@ -8,28 +8,24 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 use topicmill_core::table;
-use topicmill_store::{Access, Store};
 
-use crate::support::postgres::{TestDatabase, postgres, run_sql};
+use crate::support::postgres::{postgres, run_sql};
 use crate::support::program::{Program, RunOutput, finished};
 
-/// Runs `topicmill sql` as the test server's superuser, which needs explicit permission.
-fn sql(program: &Program, url: &str, args: &[&str]) -> RunOutput {
-    program.run(&[&["--database", url, "sql", "--allow-superuser"], args].concat())
+/// Returns the rows of a query as CSV, without the header.
+fn csv(program: &Program, query: &str) -> String {
+    let csv = program.ok(&["sql", query, "--format", "csv"]).stdout;
+    csv.split_once('\n').unwrap().1.trim().to_owned()
 }
 
-fn csv(program: &Program, url: &str, query: &str) -> String {
-    let ran = sql(program, url, &[query, "--format", "csv"]);
-    assert_eq!(ran.code, 0, "{query}: {}", ran.stderr);
-    ran.stdout.split_once('\n').unwrap().1.trim().to_owned()
-}
-
-/// Creates a database with the tables and one row.
-async fn with_a_row(database: &TestDatabase) {
-    database.open().await.close().await.unwrap();
-    let row = "INSERT INTO runs (stage, status, worker, started_at) \
-         VALUES ('collect', 'done', 'w', '2026-01-01T00:00:00+00:00')";
-    database.run(row).await;
+/// Creates the tables, and one row.
+fn with_a_row(program: Program) -> Program {
+    program.ok("db create");
+    program.execute(
+        "INSERT INTO runs (stage, status, worker, started_at) \
+         VALUES ('collect', 'done', 'w', '2026-01-01T00:00:00+00:00')",
+    );
+    program
 }
 
 const ROW: &str = "SELECT COUNT(*) AS n, MIN(worker) AS w FROM runs";
@@ -52,23 +48,20 @@ async fn drop_role(database: &str, name: &str) {
 }
 
 /// Statements that need a superuser run as a superuser; the others run as the owner of the tables.
-#[tokio::test(flavor = "multi_thread")]
-async fn no_statement_writes_on_postgres() {
+#[test]
+fn no_statement_writes_on_postgres() {
     let Some(database) = postgres() else { return };
-    with_a_row(&database).await;
-    database
-        .run(
-            "CREATE FUNCTION emptied() RETURNS int LANGUAGE plpgsql AS \
-                 $$ BEGIN DELETE FROM runs; RETURN 1; END $$; \
-             CREATE FUNCTION emptied_by_force() RETURNS int LANGUAGE plpgsql AS \
-                 $$ BEGIN SET LOCAL transaction_read_only = off; DELETE FROM runs; RETURN 1; END $$; \
-             CREATE PROCEDURE emptied_and_committed() LANGUAGE plpgsql AS \
-                 $$ BEGIN COMMIT; SET TRANSACTION READ WRITE; DELETE FROM runs; COMMIT; END $$; \
-             CREATE SEQUENCE counted;",
-        )
-        .await;
-    let program = Program::new();
-    let sentinel = program.folder.path().join("sentinel");
+    let program = with_a_row(Program::on(database));
+    program.execute(
+        "CREATE FUNCTION emptied() RETURNS int LANGUAGE plpgsql AS \
+             $$ BEGIN DELETE FROM runs; RETURN 1; END $$; \
+         CREATE FUNCTION emptied_by_force() RETURNS int LANGUAGE plpgsql AS \
+             $$ BEGIN SET LOCAL transaction_read_only = off; DELETE FROM runs; RETURN 1; END $$; \
+         CREATE PROCEDURE emptied_and_committed() LANGUAGE plpgsql AS \
+             $$ BEGIN COMMIT; SET TRANSACTION READ WRITE; DELETE FROM runs; COMMIT; END $$; \
+         CREATE SEQUENCE counted;",
+    );
+    let sentinel = program.path("sentinel");
     let file = sentinel.display().to_string();
     let statements = [
         "DO $$ BEGIN COMMIT; SET TRANSACTION READ WRITE; DELETE FROM runs; END $$".to_owned(),
@@ -112,29 +105,28 @@ async fn no_statement_writes_on_postgres() {
         "SELECT 1\0; DELETE FROM runs".into(),
     ];
     for statement in statements {
-        let ran = sql_from_stdin(&program, &database.url, &statement);
+        let ran = sql_from_stdin(&program, &statement);
         assert_eq!(ran.code, 2, "{statement}: {}{}", ran.stdout, ran.stderr);
         assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
-        assert_eq!(csv(&program, &database.url, ROW), "1,w", "{statement}");
+        assert_eq!(csv(&program, ROW), "1,w", "{statement}");
         assert!(!sentinel.exists(), "{statement}");
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_effects_of_permitted_statements_are_rolled_back_and_reads_work_on_postgres() {
+#[test]
+fn the_effects_of_permitted_statements_are_rolled_back_and_reads_work_on_postgres() {
     let Some(database) = postgres() else { return };
-    with_a_row(&database).await;
-    let program = Program::new();
+    let program = with_a_row(Program::on(database));
     for permitted in [
         "SELECT lo_from_bytea(0, 'x') > 0 AS made, pg_notify('topicmill_posts', '') IS NULL AS notified",
         // PostgreSQL 15 permits this one, and later versions reject it.
         "EXPLAIN ANALYZE CREATE TABLE x AS SELECT 1",
     ] {
-        sql(&program, &database.url, &[permitted]);
+        program.run(&["sql", permitted]);
     }
     let made = "SELECT (SELECT COUNT(*) FROM pg_largeobject_metadata), \
                        (SELECT COUNT(*) FROM pg_class WHERE relname = 'x')";
-    assert_eq!(csv(&program, &database.url, made), "0,0");
+    assert_eq!(csv(&program, made), "0,0");
     for read in [
         "SELECT 1 AS n;",
         "(SELECT 1) UNION ALL (SELECT 2)",
@@ -147,60 +139,57 @@ async fn the_effects_of_permitted_statements_are_rolled_back_and_reads_work_on_p
         "SHOW work_mem",
         "show all",
     ] {
-        let ran = sql_from_stdin(&program, &database.url, read);
-        assert_eq!(
-            (ran.code, ran.stdout.is_empty()),
-            (0, false),
-            "{read}: {}",
-            ran.stderr
-        );
+        let ran = sql_from_stdin(&program, read);
+        let has_rows = ran.code == 0 && !ran.stdout.is_empty();
+        assert!(has_rows, "{read}: {}", ran.stderr);
     }
 }
 
 /// Passes a query through stdin, because it may be too long for a command line.
-fn sql_from_stdin(program: &Program, url: &str, statement: &str) -> RunOutput {
+fn sql_from_stdin(program: &Program, statement: &str) -> RunOutput {
     let text = std::fs::File::open(program.write("q.sql", statement)).unwrap();
-    let line = format!("--database {url} sql - --format ndjson");
-    finished(program.command(&line).stdin(text).output().unwrap())
+    let mut command = program.command("sql - --format ndjson");
+    finished(command.stdin(text).output().unwrap())
+}
+
+/// Runs a query as the user in a URL, without the variable by which [`Program`] permits superusers.
+fn query_as(url: &str, query: &str, flags: &[&str]) -> RunOutput {
+    let program = Program::with_database(url);
+    let mut command = program.command(&[&["sql", query, "--format", "csv"], flags].concat());
+    command.env_remove("TOPICMILL__DATABASE__ALLOW_SUPERUSER");
+    finished(command.output().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_privileged_user_is_rejected_unless_allowed() {
     let Some(database) = postgres() else { return };
-    with_a_row(&database).await;
-    let program = Program::new();
-    let with = |url: &str, query: &str| {
-        let args = ["--database", url, "sql", query, "--format", "csv"];
-        let mut command = program.command(&args);
-        command.env_remove("TOPICMILL__DATABASE__ALLOW_SUPERUSER");
-        finished(command.output().unwrap())
-    };
-    let query = |url: &str| with(url, ROW);
-    let ran = query(&database.url);
-    assert_eq!(ran.code, 4, "{}", ran.stderr);
+    let program = with_a_row(Program::on(database));
+    let superuser = program.url();
+    let ran = query_as(&superuser, ROW, &[]);
+    ran.expect_code(4);
     ran.expect_stderr_all(&["--allow-superuser", "GRANT SELECT", "`topicmill`"]);
     assert!(!ran.stdout.contains('1'), "{}", ran.stdout);
-    // `Program` permits superusers through a variable.
-    let args = ["--database", &database.url, "sql", ROW, "--format", "csv"];
-    assert_eq!(program.ok(&args).stdout, "n,w\n1,w\n");
+    let allowed = query_as(&superuser, ROW, &["--allow-superuser"]);
+    assert_eq!(allowed.stdout, "n,w\n1,w\n", "{}", allowed.stderr);
+    assert_eq!(csv(&program, ROW), "1,w", "the variable permits it, too");
     // Also rejected: privileges of another role, inherited or only available through `SET ROLE`, and replication.
     for terms in [
         "NOINHERIT IN ROLE pg_read_server_files",
         "IN ROLE pg_execute_server_program",
         "REPLICATION",
     ] {
-        let (url, name) = role(&database.url, terms).await;
-        let ran = query(&url);
+        let (url, name) = role(&superuser, terms).await;
+        let ran = query_as(&url, ROW, &[]);
         assert_eq!(ran.code, 4, "{terms}: {}", ran.stderr);
-        drop_role(&database.url, &name).await;
+        drop_role(&superuser, &name).await;
     }
     // The owner of a database is an ordinary user.
     let own = postgres().unwrap();
     let (url, name) = role(&own.url, "CREATEDB").await;
-    program.ok(&["--database", &url, "db", "create"]);
-    assert_eq!(query(&url).stdout, "n,w\n0,\n");
-    assert_eq!(with(&url, "DELETE FROM runs").code, 2);
-    with(&url, "SELECT pg_read_file('/etc/hostname')").expect_exit(2, "permission denied");
+    Program::with_database(&url).ok("db create");
+    assert_eq!(query_as(&url, ROW, &[]).stdout, "n,w\n0,\n");
+    query_as(&url, "DELETE FROM runs", &[]).expect_code(2);
+    query_as(&url, "SELECT pg_read_file('/etc/hostname')", &[]).expect_exit(2, "permission denied");
     let (_, own_name) = own.url.rsplit_once('/').unwrap();
     let server = std::env::var("TEST_DATABASE_URL").unwrap();
     run_sql(&server, &format!("DROP DATABASE {own_name}")).await;
@@ -210,16 +199,16 @@ async fn a_privileged_user_is_rejected_unless_allowed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_with_select_on_the_views_alone_can_query() {
     let Some(database) = postgres() else { return };
-    with_a_row(&database).await;
-    let (url, name) = role(&database.url, "").await;
+    let owner = with_a_row(Program::on(database));
+    let (url, name) = role(&owner.url(), "").await;
     let views = "labeled_posts, post_scores, topic_agreement";
-    run_sql(&database.url, &format!("GRANT SELECT ON {views} TO {name}")).await;
-    let program = Program::with_database(&url);
-    assert_eq!(program.count("labeled_posts"), 0);
-    program
+    owner.execute(&format!("GRANT SELECT ON {views} TO {name}"));
+    let reader = Program::with_database(&url);
+    assert_eq!(reader.count("labeled_posts"), 0);
+    reader
         .run(&["sql", ROW])
         .expect_exit(2, "permission denied");
-    drop_role(&database.url, &name).await;
+    drop_role(&owner.url(), &name).await;
 }
 
 /// Returns every file of a folder with its content, except the `-shm` file that readers write.
@@ -233,20 +222,9 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// Creates a SQLite database in the program's folder and closes it.
-async fn sqlite_in_folder(program: &Program) -> String {
-    let url = format!("sqlite:{}", program.folder.path().join("x.db").display());
-    let store = Store::open(&url, Access::Create).await.unwrap();
-    store.close().await.unwrap();
-    let row = "INSERT INTO runs (stage, status, worker, started_at) VALUES ('collect', 'done', 'w', '2026')";
-    run_sql(&url, row).await;
-    url
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn no_statement_writes_on_sqlite() {
-    let program = Program::new();
-    let url = sqlite_in_folder(&program).await;
+#[test]
+fn no_statement_writes_on_sqlite() {
+    let program = with_a_row(Program::new());
     program.write("other.db", "");
     for statement in [
         "DELETE FROM runs",
@@ -290,17 +268,16 @@ async fn no_statement_writes_on_sqlite() {
     ] {
         program.write("q.sql", statement);
         let before = files(program.folder.path());
-        let ran = sql_from_stdin(&program, &url, statement);
+        let ran = sql_from_stdin(&program, statement);
         assert_eq!(ran.code, 2, "{statement}: {}{}", ran.stdout, ran.stderr);
         assert!(before == files(program.folder.path()), "{statement}");
     }
-    sql_from_stdin(&program, &url, "VACUUM INTO 'copy.db'").expect_exit(2, "`sql` only reads");
+    sql_from_stdin(&program, "VACUUM INTO 'copy.db'").expect_exit(2, "`sql` only reads");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn every_form_of_a_read_works_on_sqlite() {
-    let program = Program::new();
-    let url = sqlite_in_folder(&program).await;
+#[test]
+fn every_form_of_a_read_works_on_sqlite() {
+    let program = with_a_row(Program::new());
     for (statement, row) in table! {
         "SELECT 1 AS [a;b]", json!({"a;b": 1});
         "SELECT ';' AS [''] ; -- done", json!({"''": ";"});
@@ -311,14 +288,10 @@ async fn every_form_of_a_read_works_on_sqlite() {
         "SELECT COUNT(*) AS n FROM pragma_table_info('runs')", json!({"n": 11});
         "VALUES (x'00ff')", json!({"column1": "00ff"});
     } {
-        let ran = sql_from_stdin(&program, &url, statement);
+        let ran = sql_from_stdin(&program, statement);
         let found: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();
         assert_eq!(found, row, "{statement}: {}", ran.stderr);
     }
-    let plan = sql_from_stdin(
-        &program,
-        &url,
-        "EXPLAIN QUERY PLAN SELECT * FROM labeled_posts",
-    );
-    assert_eq!(plan.code, 0, "{}", plan.stderr);
+    let plan = "EXPLAIN QUERY PLAN SELECT * FROM labeled_posts";
+    sql_from_stdin(&program, plan).expect_code(0);
 }

@@ -1,8 +1,15 @@
 //! Tests that an export is one snapshot and is either complete or absent.
 
-use super::*;
-use crate::support::wait::until_blocking;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tokio_util::sync::CancellationToken;
+use topicmill::export::{self, DatasetFormat, Destination, Filters, Subject, Terms};
 use topicmill_store::{Access, Store};
+
+use super::*;
+use crate::support::program::{finished, run_limited};
+use crate::support::wait::until_blocking;
 
 #[tokio::test]
 async fn an_export_is_a_consistent_snapshot() {
@@ -18,8 +25,7 @@ async fn an_export_is_a_consistent_snapshot() {
             });
             format!("{post}\n")
         });
-        let file = program.write("long.ndjson", long.collect::<String>());
-        program.ok(&["import", &file]);
+        program.import(&long.collect::<String>());
         let store = Store::open(&program.url(), Access::Existing).await.unwrap();
         let target = store.labels().current_target().await.unwrap().unwrap();
         let set = store.labels().label_set(target.label_set).await.unwrap();
@@ -36,22 +42,18 @@ async fn an_export_is_a_consistent_snapshot() {
             stop: CancellationToken::new(),
         };
         let parts = Arc::new(AtomicU64::new(0));
-        let command = {
-            let mut command = program.command("purge --ids");
-            let ids = (0..12).map(|i| format!("k{i:06}\n"));
-            let ids: String = ids.chain((0..N).map(|i| format!("l{i:06}\n"))).collect();
-            command.arg(program.write("ids.txt", ids));
-            std::sync::Mutex::new(command)
-        };
+        let ids = (0..12).map(|i| format!("k{i:06}\n"));
+        let ids = ids.chain((0..N).map(|i| format!("l{i:06}\n")));
+        program.write("ids.txt", ids.collect::<String>());
+        let purge = Mutex::new(program.command("purge --ids ids.txt"));
         let received = {
             let parts = parts.clone();
             move |_| {
                 // All posts are purged while the first rows are written.
                 if parts.fetch_add(1, Ordering::Relaxed) == 0 {
                     // On SQLite the purge exits with 1, because the export is still reading the purged rows.
-                    let ran = command.lock().unwrap().output().unwrap();
-                    let stderr = String::from_utf8_lossy(&ran.stderr);
-                    assert!(stderr.contains("purged=1212"), "{stderr}");
+                    let ran = finished(purge.lock().unwrap().output().unwrap());
+                    ran.expect_stderr("purged=1212");
                 }
             }
         };
@@ -84,27 +86,24 @@ async fn an_export_is_a_consistent_snapshot() {
 #[cfg(target_os = "linux")]
 fn a_killed_or_failed_export_keeps_the_previous_file() {
     let program = labelled(Program::on(sqlite()), 12);
-    let more = program.write("more.ndjson", posts(30_000));
-    program.ok(&["import", &more]);
-    fs::write(program.path("old.parquet"), "old").unwrap();
-    let args = ["export", "old.parquet", "--overwrite", "--unlabelled"];
-    let is_partial =
-        |entry: fs::DirEntry| entry.file_name().to_string_lossy().ends_with(".partial");
-    let mut child = program.command(&args).spawn().unwrap();
+    program.import(&posts(30_000));
+    program.write("old.parquet", "old");
+    let export = "export old.parquet --overwrite --unlabelled";
+    let mut child = program.command(export).spawn().unwrap();
     until_blocking("the export has begun", || {
         let ended = child.try_wait().unwrap();
         assert_eq!(ended, None, "the export ended before it was killed");
-        let entries = fs::read_dir(program.folder.path()).unwrap();
-        entries.flatten().any(is_partial)
+        let mut files = program.files().into_iter();
+        files.any(|name| name.ends_with(".partial"))
     });
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(program.read("old.parquet"), "old");
     // An export that reaches a file size limit leaves no file.
-    let export = ["export", "old.csv", "--unlabelled"];
-    run_limited(&program.command(&export), "ulimit -f 50").expect_exit(1, "old.csv");
+    let limited = program.command("export old.csv --unlabelled");
+    run_limited(&limited, "ulimit -f 50").expect_exit(1, "old.csv");
     assert!(!program.path("old.csv").exists());
-    program.ok("export old.parquet --overwrite --unlabelled");
+    program.ok(export);
     let file = File::open(program.path("old.parquet")).unwrap();
     let file = SerializedFileReader::new(file).unwrap();
     assert_eq!(file.metadata().file_metadata().num_rows(), 30_000);

@@ -5,7 +5,7 @@ use topicmill_core::table;
 
 /// Fits the labels, and exports the fit to `exported.toml`. Returns what `labels fit` prints, and the file's text.
 fn exported(program: &Program) -> (Value, String) {
-    first(program, "answers.csv", 24);
+    first_answers(program, "answers.csv", 24);
     let fitted = program.json("labels fit --gold answers.csv --make-current");
     let text = program.ok("labels export").stdout;
     program.write("exported.toml", &text);
@@ -26,13 +26,13 @@ fn an_exported_fit_assigns_the_same_labels_in_another_database_and_without_one()
 
         there.write("exported.toml", text);
         there.ok("classify --pipeline exported.toml");
-        assert_eq!(csv(&there, ALL_LABELS), csv(&program, ALL_LABELS));
+        assert_eq!(there.query(ALL_LABELS), program.query(ALL_LABELS));
 
         program.ok("score posts.ndjson scored.ndjson --reddit-text --pipeline exported.toml");
         let outcomes = "SELECT outcome FROM labeled_posts ORDER BY fullname";
         let mut scored = program.read_lines("scored.ndjson");
         let scored: Vec<Value> = scored.iter_mut().map(|row| row["outcome"].take()).collect();
-        assert_eq!(scored, csv(&program, outcomes));
+        assert_eq!(scored, program.column(outcomes));
     }
 }
 
@@ -86,7 +86,7 @@ fn an_edited_fit_is_rejected_with_the_cause() {
 #[test]
 fn a_fit_without_labels_gets_a_command_that_labels_the_posts() {
     let program = labelled();
-    first(&program, "answers.csv", 24);
+    first_answers(&program, "answers.csv", 24);
     let fitted = program.json("labels fit --gold answers.csv");
     let version = &fitted["hash"].as_str().unwrap()[..12];
     let export = format!("labels export --label-set {version}");

@@ -5,16 +5,16 @@ use super::*;
 #[test]
 fn a_damaged_fit_can_be_listed_dropped_and_replaced() {
     for program in labelled_on_each() {
-        first(&program, "answers.csv", 24);
+        first_answers(&program, "answers.csv", 24);
         let fit = "labels fit --gold answers.csv --make-current";
         let damage = if program.url().starts_with("sqlite") {
             "UPDATE label_sets SET fitted = json_remove(fitted, '$.labels[0].weights[0]') WHERE fitted IS NOT NULL"
         } else {
             "UPDATE label_sets SET fitted = fitted #- '{labels,0,weights,0}' WHERE fitted IS NOT NULL"
         };
-        let names = || csv(&program, "SELECT name FROM label_sets ORDER BY name");
+        let names = || program.column("SELECT name FROM label_sets ORDER BY name");
         let sql = "SELECT name FROM label_sets s JOIN current_target t ON t.label_set_id = s.id";
-        let current = || csv(&program, sql);
+        let current = || program.column(sql);
         let version = program.json(fit)["hash"].as_str().unwrap()[..12].to_owned();
         program.execute(damage);
 
@@ -61,7 +61,7 @@ fn a_damaged_fit_can_be_listed_dropped_and_replaced() {
         program.execute(&format!(
             "UPDATE current_target SET label_set_id = {the_fit}"
         ));
-        program.ok(&["labels", "drop", &version, "--yes", "--current"]);
+        program.ok(&format!("labels drop {version} --yes --current"));
         assert_eq!(names(), ["first"]);
     }
 }
@@ -69,7 +69,7 @@ fn a_damaged_fit_can_be_listed_dropped_and_replaced() {
 #[test]
 fn unusable_answers_are_rejected_and_named() {
     let program = labelled();
-    first(&program, "few.csv", 3);
+    first_answers(&program, "few.csv", 3);
     program.gold_file("alike.csv", |_| Some("none"));
     program.gold_file("right.csv", |_| None);
     for (gold, code, message) in [
@@ -91,7 +91,7 @@ fn unusable_answers_are_rejected_and_named() {
 fn answers_that_cannot_be_learned_are_left_out_or_stop_the_fit() {
     let program = labelled();
     let fit = |flags: &str| program.run(&format!("labels fit --gold {flags}"));
-    first(&program, "answers.csv", 24);
+    first_answers(&program, "answers.csv", 24);
     // Contradictions in a file, and a label that the set lacks.
     let twice = format!("{}\nk00001,music\n", program.read("answers.csv"));
     program.write("twice.csv", twice);
@@ -130,7 +130,7 @@ fn answers_that_cannot_be_learned_are_left_out_or_stop_the_fit() {
 #[test]
 fn a_vector_that_is_not_a_number_stops_the_fit() {
     let program = labelled();
-    first(&program, "answers.csv", 24);
+    first_answers(&program, "answers.csv", 24);
     // The scale of the vector, NaN as a little-endian f32.
     program.execute(
         "UPDATE text_vectors SET vector = CAST(X'0000C07F' || substr(vector, 5) AS BLOB) \

@@ -59,6 +59,17 @@ fn a_group_has_its_own_estimates_unless_it_has_too_few_answers() {
 }
 
 #[test]
+fn the_report_keeps_the_row_of_a_share_that_is_estimated_at_zero() {
+    let program = grouped(Program::on(sqlite()));
+    program.ok("report out.html --by subreddit");
+    // Posts, answers, and the assigned and the estimated share.
+    let row = "<td>two</td><td>food and cooking</td><td class=\"n\">50</td><td class=\"n\">40</td>\
+        <td class=\"n\">32 %</td><td class=\"n\">0 %</td>";
+    let page = program.read("out.html");
+    assert!(page.contains(row), "{page}");
+}
+
+#[test]
 fn groups_with_estimates_are_compared_in_every_label() {
     let program = grouped(Program::on(sqlite()));
     let found = groups_by(&program, "subreddit");

@@ -66,7 +66,7 @@ fn the_format_is_detected_from_the_content() {
     ] {
         let program = Program::new();
         program.write(name, text);
-        let counts = program.run_counts(&["import", name]);
+        let counts = program.run_counts(&format!("import {name}"));
         assert_eq!(counts["posts"], 2, "{name}");
     }
 }
@@ -101,7 +101,7 @@ fn pipes_are_read_once_without_hanging() {
             "mkfifo fifo && (cat posts.ndjson > fifo &) && timeout 60 \"$@\"",
         ),
     ] {
-        let import = program.command(&["import", name]);
+        let import = program.command(&format!("import {name}"));
         let ran = wrapped(&["sh", "-c", script, "sh"], &import).output();
         finished(ran.unwrap()).expect_exit(0, "posts=2");
     }

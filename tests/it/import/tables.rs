@@ -33,22 +33,22 @@ fn an_unstorable_number_rejects_its_table_row_and_is_ignored_elsewhere() {
          a5,Five,food,1700000000,{most},7.9\n"
     );
     let table = format!("{head}{rows}");
-    let line = |id: &str, score: &str| {
+    let lines: String = [
+        ("b1", "99999999999999999999"),
+        ("b2", "\"many\""),
+        ("b3", "12"),
+    ]
+    .map(|(id, score)| {
         format!(
             "{{\"id\":\"{id}\",\"title\":\"One\",\"subreddit\":\"food\",\
-             \"created_utc\":1700000000,\"score\":{score}}}\n"
+                 \"created_utc\":1700000000,\"score\":{score}}}\n"
         )
-    };
-    let lines = [
-        line("b1", "99999999999999999999"),
-        line("b2", "\"many\""),
-        line("b3", "12"),
-    ]
+    })
     .concat();
     for program in Program::on_each_database() {
         program.write("posts.csv", &table);
         let ran = program.run("import --format csv posts.csv");
-        assert_eq!(ran.code, 1, "{}", ran.stderr);
+        ran.expect_code(1);
         ran.expect_stderr_all(&[
             "`score` is out of range",
             "`num_comments` is out of range",
@@ -57,16 +57,14 @@ fn an_unstorable_number_rejects_its_table_row_and_is_ignored_elsewhere() {
             "rejected=4",
         ]);
         program.import(&lines);
-        let stored = "SELECT fullname, reddit_score, num_comments FROM posts ORDER BY fullname";
-        assert_eq!(
-            program.rows(stored),
-            json!([
-                ["t3_a5", most, 7],
-                ["t3_b1", null, null],
-                ["t3_b2", null, null],
-                ["t3_b3", 12, null]
-            ])
-        );
+        let query = "SELECT fullname, reddit_score, num_comments FROM posts ORDER BY fullname";
+        let stored = json!([
+            ["t3_a5", most, 7],
+            ["t3_b1", null, null],
+            ["t3_b2", null, null],
+            ["t3_b3", 12, null]
+        ]);
+        assert_eq!(program.rows(query), stored);
     }
 }
 
@@ -146,8 +144,8 @@ fn invalid_utf8_rejects_its_row_and_is_never_replaced() {
     ] {
         let program = Program::new();
         program.write("posts", bytes);
-        let ran = program.run(&["import", "--format", format, "posts"]);
-        assert_eq!(ran.code, 1, "{format}: {}", ran.stderr);
+        let ran = program.run(&format!("import --format {format} posts"));
+        ran.expect_code(1);
         ran.expect_stderr_all(&["not UTF-8", "posts=2", "rejected=1"]);
         let nested = ran.stderr.contains("the column `author`");
         assert_eq!(nested, format == "parquet", "{}", ran.stderr);
@@ -181,7 +179,7 @@ fn duplicate_column_names_are_rejected_in_csv_and_parquet() {
         ("parquet", parquet(schema, &columns)),
     ] {
         program.write("posts", bytes);
-        let ran = program.run(&["import", "--format", format, "posts"]);
+        let ran = program.run(&format!("import --format {format} posts"));
         ran.expect_exit(2, "named `title`");
     }
     assert!(!program.path("topicmill.db").exists());
@@ -217,12 +215,10 @@ fn common_null_spellings_are_null_and_reported_once() {
         ["t3_b2", "food", null, null],
     ]);
     assert_eq!(program.rows(query), stored);
-    let counts = program.rows("SELECT counts FROM runs ORDER BY id DESC LIMIT 1");
+    let counts = program.scalar("SELECT counts FROM runs ORDER BY id DESC LIMIT 1");
     let counts = counts.to_string();
-    assert!(
-        counts.contains("in June 2005") && !counts.contains("45244"),
-        "{counts}"
-    );
+    assert!(counts.contains("in June 2005"), "{counts}");
+    assert!(!counts.contains("45244"), "{counts}");
 }
 
 #[test]
@@ -273,8 +269,8 @@ fn a_backslash_escaped_quote_rejects_its_row_and_is_reported() {
     assert_eq!(program.scalar("SELECT title FROM posts"), "C:\\new\\");
 }
 
-/// Files in the layouts of other tools: the name, the text, flags, a word of the log (empty if no column is renamed by
-/// itself), and the posts' ids, subreddits, bodies, numbers of comments and times of day.
+/// A file in the layout of another tool: its name and text, flags, a word of the log (empty if no column is renamed by
+/// itself), and the post's fullname, subreddit, body, number of comments and time.
 type OtherFile = (
     &'static str,
     &'static str,
@@ -427,8 +423,8 @@ fn files_of_other_tools_are_imported() {
         ];
         columns.retain(|name, _| !not_compared.contains(&name.as_str()));
         let names: Vec<&str> = columns.keys().map(String::as_str).collect();
-        let row = program.json(&["sql", &format!("SELECT {} FROM posts", names.join(", "))]);
-        assert_eq!(row, shown, "{name}");
+        let rows = program.query(&format!("SELECT {} FROM posts", names.join(", ")));
+        assert_eq!(json!(rows), shown, "{name}");
         let stored = "SELECT fullname, subreddit, selftext, num_comments, SUBSTR(REPLACE(created_at, 'T', ' '), 1, 16) \
             FROM posts";
         assert_eq!(program.rows(stored), json!([post]), "{name}");

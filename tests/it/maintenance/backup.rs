@@ -1,9 +1,10 @@
 //! Tests `db backup`: a complete copy, or none.
 
-use std::process::Child;
+use std::process::{Command, Stdio};
 
 use super::*;
 use crate::support::postgres::{postgres, sqlite};
+use crate::support::program::finished;
 use crate::support::wait::until_blocking;
 
 /// Returns a program on a SQLite database with rows in every table and this many more posts.
@@ -24,10 +25,15 @@ async fn a_backup_is_complete_and_replaces_a_file_only_with_overwrite() {
         .expect_exit(2, "add --overwrite");
     assert_eq!(program.read("copy"), "the last one");
     program.ok("db backup copy --overwrite");
-    assert_eq!(names(program.folder.path()), ["copy"]);
-    let copied = format!("sqlite:{}", program.path("copy").display());
-    assert_eq!(read_all(&copied).await, before);
-    Program::with_database(&copied).ok("db check");
+    assert_eq!(program.files(), ["copy"]);
+    let copied = program_on_copy(&program);
+    assert_eq!(read_all(&copied.url()).await, before);
+    copied.ok("db check");
+}
+
+/// Returns a program on the file `copy` in another program's folder.
+fn program_on_copy(program: &Program) -> Program {
+    Program::with_database(&format!("sqlite:{}", program.path("copy").display()))
 }
 
 #[test]
@@ -64,8 +70,7 @@ async fn no_output_overwrites_the_database() {
     // The same applies to other databases, to drafts, and to files that a command writes next to its output.
     program.ok("db backup other.part");
     let draft = Program::with_database(&format!("sqlite:{}", program.path("other.part").display()));
-    let copy = program.path("other").display().to_string();
-    draft.ok(&["db", "backup", &copy]);
+    draft.ok(&format!("db backup {}", program.path("other").display()));
     let other = std::fs::read(program.path("other.part")).unwrap();
     for line in [
         "export other.part --format csv --overwrite",
@@ -85,14 +90,12 @@ async fn no_output_overwrites_the_database() {
 }
 
 /// Starts a backup, sends it a signal once a file appears, and returns its output.
-fn stopped(mut command: Command, signal: &str, begun: &Path) -> RunOutput {
-    let mut running: Child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+fn stopped(program: &Program, signal: &str) -> RunOutput {
+    let mut command = program.command("db backup copy");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = command.spawn().unwrap();
     until_blocking("the backup has begun or ended", || {
-        !names(begun).is_empty() || running.try_wait().unwrap().is_some()
+        !program.files().is_empty() || running.try_wait().unwrap().is_some()
     });
     // The backup may already have ended.
     let pid = running.id().to_string();
@@ -106,29 +109,20 @@ async fn a_stopped_or_killed_backup_leaves_no_partial_file() {
     let mut met = 0;
     for (signal, code) in [("-INT", Some(130)), ("-TERM", Some(143)), ("-KILL", None)].repeat(3) {
         let program = Program::with_database(&source.url());
-        let ran = stopped(
-            program.command("db backup copy"),
-            signal,
-            program.folder.path(),
-        );
+        let ran = stopped(&program, signal);
         // If the file exists, the copy was complete before the signal.
         if !program.path("copy").exists() {
             met += 1;
             if let Some(code) = code {
                 ran.expect_exit(code, "the backup was stopped");
-                assert!(names(program.folder.path()).is_empty());
+                assert_eq!(program.files(), [""; 0]);
             }
             program.ok("db backup copy");
         }
-        let drafts = names(program.folder.path());
-        let drafts = drafts.iter().filter(|name| name.ends_with(".partial"));
+        let files = program.files().into_iter();
+        let drafts = files.filter(|name| name.ends_with(".partial"));
         assert_eq!(drafts.count(), usize::from(ran.code == -9));
-        Program::new().ok(&[
-            "--database",
-            &format!("sqlite:{}", program.path("copy").display()),
-            "db",
-            "check",
-        ]);
+        program_on_copy(&program).ok("db check");
     }
     assert!(met >= 2, "only {met} signals found a backup in progress");
 }
@@ -136,12 +130,9 @@ async fn a_stopped_or_killed_backup_leaves_no_partial_file() {
 #[tokio::test]
 async fn a_full_disk_fails_the_backup_and_leaves_no_file() {
     let program = program_on(2_000).await;
-    let full = run_on_small_disk(&program, 300, &["db", "backup", "copy"]);
+    let full = run_on_small_disk(&program, 300, "db backup copy");
     assert!([1, 4].contains(&full.code), "{} {}", full.code, full.stderr);
-    assert!(
-        full.stderr.contains("disk") || full.stderr.contains("large"),
-        "{}",
-        full.stderr
-    );
-    assert!(names(program.folder.path()).is_empty());
+    let is_named = full.stderr.contains("disk") || full.stderr.contains("large");
+    assert!(is_named, "{}", full.stderr);
+    assert_eq!(program.files(), [""; 0]);
 }

@@ -51,7 +51,7 @@ async fn check_finds_each_problem_and_suggests_a_fix() {
             assert!(remedy.is_some_and(|it| !it.is_empty()), "{url} {check}");
         }
         let people = program.run("db check");
-        assert_eq!(people.code, 1, "{}", people.stderr);
+        people.expect_code(1);
         let widest = people.stdout.lines().map(|line| line.chars().count()).max();
         assert!(widest.is_some_and(|it| it <= 80), "{}", people.stdout);
     }

@@ -5,14 +5,9 @@ mod check;
 mod copy;
 mod drop;
 
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
-
 use topicmill_store::{Access, Store};
 
-use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::{Program, RunOutput, finished, run_limited};
+use crate::support::program::{Program, RunOutput, run_limited};
 use crate::support::rows::{execute, fill as filled, read_all};
 
 /// Inserts this many posts into a SQLite database; with many, a copy takes long enough to be interrupted.
@@ -29,25 +24,6 @@ async fn many(url: &str, posts: u32) {
 }
 
 /// Runs the program with a file size limit of `kib`, which simulates a full disk.
-pub fn run_on_small_disk(program: &Program, kib: u32, args: &[&str]) -> RunOutput {
-    run_limited(&program.command(args), &format!("ulimit -f {kib}"))
-}
-
-/// Returns the sorted names of a folder's files.
-fn names(folder: &Path) -> Vec<String> {
-    let entries = folder.read_dir().unwrap().flatten();
-    let mut names: Vec<String> = entries
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
-    names.sort();
-    names
-}
-
-fn pairs() -> Option<[TestDatabase; 2]> {
-    databases().try_into().ok()
-}
-
-fn password(url: &str) -> &str {
-    let (_, rest) = url.split_once("://").unwrap();
-    rest.split_once('@').unwrap().0.split_once(':').unwrap().1
+pub fn run_on_small_disk(program: &Program, kib: u32, line: &str) -> RunOutput {
+    run_limited(&program.command(line), &format!("ulimit -f {kib}"))
 }

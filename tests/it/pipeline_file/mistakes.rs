@@ -1,7 +1,8 @@
 //! Tests that the mistakes in a pipeline file are reported with their lines.
 
-use super::*;
 use topicmill_core::table;
+
+use crate::support::program::Program;
 
 /// Files, and the message for each.
 const MISTAKES: &[(&str, &str)] = &table! {
@@ -54,8 +55,8 @@ const MISTAKES: &[(&str, &str)] = &table! {
 
 /// Runs `labels validate` on a file with this text and returns its message.
 fn refusal(program: &Program, text: &str) -> String {
-    let path = program.write("refused.toml", text);
-    let ran = program.run(&["labels", "validate", "--pipeline", &path]);
+    program.write("refused.toml", text);
+    let ran = program.run("labels validate --pipeline refused.toml");
     assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{}", ran.stderr);
     ran.stderr
 }
@@ -77,13 +78,10 @@ fn a_mistake_is_reported_with_its_line_and_the_nearest_key() {
     assert!(message.len() < 500, "{message}");
 
     // Commands that only read labels and commands that collect report the same mistake.
-    let path = program.write("bad.toml", "nmae = 3");
-    for args in [
-        &["classify", "--pipeline", &path][..],
-        &["run", "--source", "sample", "--pipeline", &path],
-        &["import", "x.ndjson", "--pipeline", &path],
-    ] {
-        program.run(args).expect_exit(2, "did you mean `name`?");
+    program.write("bad.toml", "nmae = 3");
+    for command in ["classify", "run --source sample", "import x.ndjson"] {
+        let ran = program.run(&format!("{command} --pipeline bad.toml"));
+        ran.expect_exit(2, "did you mean `name`?");
     }
 }
 
@@ -102,11 +100,8 @@ fn other_formats_are_read_or_identified() {
         wide(u16::to_le_bytes),
         wide(u16::to_be_bytes),
     ] {
-        let path = program.write("read.toml", bytes);
-        let ran = program.ok(&words(&format!(
-            "labels validate --pipeline {path} --format json"
-        )));
-        let set: Value = serde_json::from_str(&ran.stdout).unwrap();
+        program.write("read.toml", bytes);
+        let set = program.json("labels validate --pipeline read.toml");
         assert_eq!(set["labels"][0]["slug"], "süße-sachen");
         // A file without a label set name uses its file name.
         assert_eq!(set["name"], "read");
@@ -117,20 +112,17 @@ fn other_formats_are_read_or_identified() {
         (b"labels = [\"\xFF\"]\n", "line 1 is not UTF-8"),
         (b"\n\nl\0a\0b\0", "line 3 is not UTF-8"),
     ] {
-        let path = program.write("other.toml", bytes);
-        let ran = program.run(&["labels", "validate", "--pipeline", &path]);
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(ran.stderr.contains(what), "{what}: {}", ran.stderr);
+        program.write("other.toml", bytes);
+        let ran = program.run("labels validate --pipeline other.toml");
+        ran.expect_exit(2, what);
     }
-    let folder = program.folder.path().display().to_string();
     // Paths that are not readable pipeline files.
     for (path, what) in [
-        (folder.as_str(), "it is a folder"),
+        (".", "it is a folder"),
         ("/dev/zero", "larger than 16 MiB"),
         ("nowhere.toml", "topicmill labels new"),
     ] {
-        let ran = program.run(&["labels", "validate", "--pipeline", path]);
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(ran.stderr.contains(what), "{what}: {}", ran.stderr);
+        let ran = program.run(&format!("labels validate --pipeline {path}"));
+        ran.expect_exit(2, what);
     }
 }

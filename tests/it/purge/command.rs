@@ -1,9 +1,14 @@
 //! Tests `purge` through the program: its record, Reddit errors, interruption, and a wrong clock.
 
-use super::*;
-use crate::support::wait::until;
+use std::process::{Command, Stdio};
+
 use topicmill_core::table;
 use wiremock::MockServer;
+
+use super::*;
+use crate::support::program::{Program, finished, on_reddit, signal};
+use crate::support::reddit::requests;
+use crate::support::wait::until;
 
 #[test]
 fn the_purge_command_purges_and_records_its_run() {
@@ -12,15 +17,15 @@ fn the_purge_command_purges_and_records_its_run() {
     let before = program.count("posts");
     let first = program.scalar("SELECT MIN(fullname) FROM posts");
     let first = first.as_str().unwrap().trim_start_matches("t3_");
-    let ids = program.write(
+    program.write(
         "ids.txt",
         format!("Post_ID,reason\n\nhttps://www.reddit.com/r/gaming/comments/{first}/x/\nt3_unknown1,removed\n"),
     );
     let counts = program.run_counts("purge --ids ids.txt");
     assert_eq!(program.count("posts"), before - 1);
     assert_eq!([&counts["requested"], &counts["purged"]], [2, 1]);
-    let kept = "SELECT reason FROM tombstones ORDER BY reason";
-    assert_eq!(program.rows(kept), json!([["removed"], ["requested"]]));
+    let reasons = program.column("SELECT reason FROM tombstones ORDER BY reason");
+    assert_eq!(reasons, ["removed", "requested"]);
 
     program.ok("purge --check-deleted --source sample --max-requests 5");
     let status = program.json("status");
@@ -28,64 +33,57 @@ fn the_purge_command_purges_and_records_its_run() {
     assert_eq!(status["runs"][0]["stage"], "purge");
     program.ok("purge --retention 48");
 
-    let bad = program.write("bad.txt", "abc\nt2_user\n");
-    let odd = program.write("odd.txt", "abc,because\n");
+    program.write("bad.txt", "abc\nt2_user\n");
+    program.write("odd.txt", "abc,because\n");
     for (line, code, message) in table! {
-        "purge".to_owned(), 2, "--check-deleted";
-        format!("purge --max-requests 3 --ids {ids}"), 2, "--check-deleted";
-        "purge --retention".into(), 2, "retention.hours";
-        "purge --ids missing.txt".into(), 2, "missing.txt";
-        format!("purge --ids {bad}"), 2, "line 2";
-        format!("purge --ids {odd}"), 2, "line 1";
-        "purge --check-deleted --source reddit".into(), 3, "client_id";
-        "purge --check-deleted --source import".into(), 2, "--source";
-        format!("--database sqlite:none.db purge --ids {ids}"), 4, "db create";
+        "purge", 2, "--check-deleted";
+        "purge --max-requests 3 --ids ids.txt", 2, "--check-deleted";
+        "purge --retention", 2, "retention.hours";
+        "purge --ids missing.txt", 2, "missing.txt";
+        "purge --ids bad.txt", 2, "line 2";
+        "purge --ids odd.txt", 2, "line 1";
+        "purge --check-deleted --source reddit", 3, "client_id";
+        "purge --check-deleted --source import", 2, "--source";
+        "--database sqlite:none.db purge --ids ids.txt", 4, "db create";
     } {
-        program.run(&line).expect_exit(code, message);
+        program.run(line).expect_exit(code, message);
     }
 }
 
 #[test]
 fn a_purge_by_author_deletes_exactly_that_authors_posts_for_good() {
-    let lines = |posts: &[(&str, &str)]| {
+    let post = |id: &str, author: &str| {
         let created = 1_700_000_000;
-        let line = |(id, author): &(&str, &str)| {
-            json!({"id": id, "title": id, "subreddit": "food", "created_utc": created, "author": author})
-                .to_string()
-        };
-        posts.iter().map(line).collect::<Vec<String>>().join("\n")
+        json!({"id": id, "title": id, "subreddit": "food", "created_utc": created, "author": author})
+            .to_string()
     };
-    let known = lines(&[
-        ("a1", "One"),
-        ("a2", "One"),
-        ("b1", "Two"),
-        ("c1", "[deleted]"),
-    ]);
+    let [a1, a2, b1] = [post("a1", "One"), post("a2", "One"), post("b1", "Two")];
+    let known = [&*a1, &a2, &b1, &post("c1", "[deleted]")].join("\n");
     // A different first line, so that this file does not count as imported.
-    let again = lines(&[("d1", "Two"), ("a1", "One"), ("a2", "One"), ("b1", "Two")]);
-    for (store_author, given) in [("false", "u/ONE"), ("true", "/u/one")] {
+    let again = [&*post("d1", "Two"), &a1, &a2, &b1].join("\n");
+    for (store_author, author) in [("false", "u/ONE"), ("true", "/u/one")] {
         for program in Program::on_each_database() {
             let import = |lines: &str| {
                 program.write("posts.ndjson", lines);
                 let set = [("collect.store_author", store_author)];
                 program.run_with(&set, "import posts.ndjson").expect_code(0);
             };
-            let posts = || program.rows("SELECT fullname FROM posts ORDER BY fullname");
+            let posts = || program.column("SELECT fullname FROM posts ORDER BY fullname");
             import(&known);
             program
                 .ok("purge --author nobody")
                 .expect_stderr("`nobody`");
-            assert_eq!(posts(), json!([["t3_a1"], ["t3_a2"], ["t3_b1"], ["t3_c1"]]));
+            assert_eq!(posts(), ["t3_a1", "t3_a2", "t3_b1", "t3_c1"]);
             program
-                .ok(&format!("purge --author {given}"))
+                .ok(&format!("purge --author {author}"))
                 .expect_stderr_all(&["posts=2", "purged=2", "--author"]);
-            assert_eq!(posts(), json!([["t3_b1"], ["t3_c1"]]));
-            assert_eq!(
-                program.rows("SELECT fullname, reason FROM tombstones ORDER BY fullname"),
-                json!([["t3_a1", "requested"], ["t3_a2", "requested"]])
-            );
+            assert_eq!(posts(), ["t3_b1", "t3_c1"]);
+            let requested =
+                "SELECT fullname FROM tombstones WHERE reason = 'requested' ORDER BY fullname";
+            assert_eq!(program.column(requested), ["t3_a1", "t3_a2"]);
+            assert_eq!(program.count("tombstones"), 2);
             import(&again);
-            assert_eq!(posts(), json!([["t3_b1"], ["t3_c1"], ["t3_d1"]]));
+            assert_eq!(posts(), ["t3_b1", "t3_c1", "t3_d1"]);
         }
     }
     Program::new()
@@ -94,19 +92,10 @@ fn a_purge_by_author_deletes_exactly_that_authors_posts_for_good() {
 }
 
 /// Returns a `purge --check-deleted` command that uses this server and a database of one post.
-fn checking(program: &Program, server: &MockServer) -> std::process::Command {
-    let post = r#"{"id": "a1", "title": "A", "subreddit": "food", "created_utc": 1700000000}"#;
-    let file = program.write("posts.ndjson", post);
-    program.ok(&format!("import {file}"));
-    let mut command = program.command(&["purge", "--check-deleted"]);
-    command
-        .env("TOPICMILL__REDDIT__AUTH_URL", server.uri())
-        .env("TOPICMILL__REDDIT__API_URL", server.uri())
-        .env("TOPICMILL__REDDIT__CLIENT_ID", "x")
-        .env(
-            "TOPICMILL__REDDIT__USER_AGENT",
-            "linux:topicmill:v1 (by /u/someone)",
-        );
+fn check_deleted(program: &Program, server: &MockServer) -> Command {
+    program.import(r#"{"id": "a1", "title": "A", "subreddit": "food", "created_utc": 1700000000}"#);
+    let mut command = program.command("purge --check-deleted");
+    on_reddit(&mut command, &server.uri());
     command
 }
 
@@ -134,8 +123,8 @@ async fn a_reddit_error_purges_nothing_and_sets_the_exit_code() {
     } {
         let server = refusing(answer).await;
         let program = Program::new();
-        let ran = finished(checking(&program, &server).output().unwrap());
-        assert_eq!(ran.code, code, "{}", ran.stderr);
+        let ran = finished(check_deleted(&program, &server).output().unwrap());
+        ran.expect_code(code);
         assert_eq!(program.scalar("SELECT fullname FROM posts"), "t3_a1");
         expect_status(&program, status);
     }
@@ -146,13 +135,13 @@ async fn an_interrupted_purge_stops_immediately_and_is_recorded() {
     let slow = ResponseTemplate::new(200).set_delay(Duration::from_mins(10));
     let server = refusing(slow).await;
     let program = Program::new();
-    let mut running = checking(&program, &server)
+    let mut running = check_deleted(&program, &server)
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
     until("the program sends a request", async || {
         assert_eq!(running.try_wait().unwrap(), None);
-        crate::support::reddit::requests(&server, "GET").await > 0
+        requests(&server, "GET").await > 0
     })
     .await;
     signal(&running, "-INT");

@@ -33,6 +33,13 @@ fn answer_posts(served: &Served, answers: usize) -> String {
     page
 }
 
+/// Presses "fit now" on a page, and returns the fragment about the fit once it has ended.
+fn fit_now(served: &Served, page: &str) -> String {
+    let form = [("token", field(page, "token")), ("who", "ada")];
+    served.post("/review/fit", &form, "");
+    fit_result(served)
+}
+
 /// Waits until no fit is running and returns the page's fragment about the fit.
 fn fit_result(served: &Served) -> String {
     let mut state = String::new();
@@ -51,38 +58,33 @@ fn fit_now_learns_once_from_two_presses_and_only_from_this_page() {
     assert!(!page.contains("fit now"), "{page}");
     let page = served.answer(&page, "", &[("label", "food")]);
     assert!(page.contains("fit now"), "{page}");
-    let token = field(&page, "token");
-    let form = [("token", token), ("who", "ada")];
-    let runs = || {
-        let runs = "SELECT COUNT(*) AS n FROM runs WHERE stage = 'classify'";
-        program.json(&["sql", runs])[0]["n"].clone()
-    };
+    let form = [("token", field(&page, "token")), ("who", "ada")];
     let elsewhere = "Origin: http://evil.example\r\n";
     assert_eq!(served.post("/review/fit", &form, elsewhere).0, 403);
     let wrong = [("token", "0"), ("who", "ada")];
     assert_eq!(served.post("/review/fit", &wrong, "").0, 403);
-    assert!(
-        !served.page("/review/fit").contains("data-poll"),
-        "no fit is running"
-    );
+    let state = served.page("/review/fit");
+    assert!(!state.contains("data-poll"), "no fit is running: {state}");
     std::thread::scope(|scope| {
         for press in [0; 2].map(|_| scope.spawn(|| served.post("/review/fit", &form, "").0)) {
             assert_eq!(press.join().unwrap(), 200);
         }
     });
     let state = fit_result(&served);
-    assert!(state.contains("Learned from 25 answers"), "{state}");
-    // Five of the answers are about random posts.
-    assert!(state.contains("not a random sample"), "{state}");
-    assert!(
-        state.contains("All posts now have the labels of first-fit25"),
-        "{state}"
-    );
-    assert!(state.contains("<a href=\"./\">"), "{state}");
+    for part in [
+        "Learned from 25 answers",
+        // Five of the answers are about random posts.
+        "not a random sample",
+        "All posts now have the labels of first-fit25",
+        "<a href=\"./\">",
+    ] {
+        assert!(state.contains(part), "{part}: {state}");
+    }
     assert!(!state.contains("fit now"), "{state}");
-    assert_eq!(runs(), 2, "one run from the program and one from the fit");
+    // One run from the program and one from the fit.
+    assert_eq!(program.count("runs WHERE stage = 'classify'"), 2);
     let current = "SELECT name FROM label_sets s JOIN current_target c ON c.label_set_id = s.id";
-    assert_eq!(program.json(&["sql", current])[0]["name"], "first-fit25");
+    assert_eq!(program.scalar(current), "first-fit25");
     // Each learned answer measures a fit without it; only the random ones count.
     let page = served.page("/review");
     for part in [
@@ -95,7 +97,7 @@ fn fit_now_learns_once_from_two_presses_and_only_from_this_page() {
     // A form from before the fit is still valid: the labels that it offers are the same.
     let next = served.answer(&page, "", &[("label", "food")]);
     assert!(!next.contains("changed in the meantime"), "{next}");
-    assert_eq!(program.json(&["labels", "gold", "list"])["answers"], 26);
+    assert_eq!(program.json("labels gold list")["answers"], 26);
 }
 
 #[test]
@@ -103,16 +105,11 @@ fn fit_now_keeps_the_target_of_the_last_fit() {
     let program = fittable();
     let served = Served::review(&program, &["--random-share", "1"]);
     answer_posts(&served, 10);
-    program.ok(&["labels", "fit", "--target-recall", "0.5", "--make-current"]);
+    program.ok("labels fit --target-recall 0.5 --make-current");
     let page = answer_posts(&served, 25);
-    assert!(
-        page.contains("As in that fit, the threshold will be chosen for a recall of 0.5."),
-        "{page}"
-    );
-    let token = field(&page, "token");
-    let form = [("token", token), ("who", "ada")];
-    served.post("/review/fit", &form, "");
-    let state = fit_result(&served);
+    let promise = "As in that fit, the threshold will be chosen for a recall of 0.5.";
+    assert!(page.contains(promise), "{page}");
+    let state = fit_now(&served, &page);
     assert!(state.contains("is chosen for a recall of 0.5."), "{state}");
     let page = served.page("/review");
     assert!(page.contains(" for a recall of 0.5."), "{page}");
@@ -126,16 +123,11 @@ fn a_failed_fit_reports_why_and_changes_nothing() {
     program.execute("DELETE FROM packed_scores");
     let served = Served::review(&program, &[]);
     let page = answer_posts(&served, 25);
-    let token = field(&page, "token");
-    let form = [("token", token), ("who", "ada")];
-    served.post("/review/fit", &form, "");
-    let state = fit_result(&served);
-    assert!(
-        state.contains("The fit failed: none of the 25 gold posts can be used"),
-        "{state}"
-    );
+    let state = fit_now(&served, &page);
+    let reason = "The fit failed: none of the 25 gold posts can be used";
+    assert!(state.contains(reason), "{state}");
     assert!(state.contains("fit now"), "it can be repeated: {state}");
-    let sets = program.json(&["labels", "list"]);
+    let sets = program.json("labels list");
     assert_eq!(sets.as_array().unwrap().len(), 1, "{sets}");
 }
 
@@ -168,7 +160,7 @@ async fn a_note_and_a_fit_work_by_keyboard_and_mouse() {
         .until("document.querySelector('.notice').textContent.includes('the model predicted')")
         .await;
     let noted = "SELECT note FROM gold WHERE note IS NOT NULL";
-    assert_eq!(program.json(&["sql", noted])[0]["note"], "1 u 0");
+    assert_eq!(program.scalar(noted), "1 u 0");
     // Undo restores the note.
     browser.press_and_navigate("u").await;
     browser
@@ -184,12 +176,8 @@ async fn a_note_and_a_fit_work_by_keyboard_and_mouse() {
     // The outcome replaces the button without a reload, and a note in progress is kept.
     browser.type_into("[name=note]", "in progress").await;
     browser.until("document.querySelector('.fit a')").await;
-    assert!(
-        browser
-            .text(".fit")
-            .await
-            .contains("Learned from 25 answers")
-    );
+    let outcome = browser.text(".fit").await;
+    assert!(outcome.contains("Learned from 25 answers"), "{outcome}");
     let value = browser
         .eval("return document.querySelector('[name=note]').value")
         .await;

@@ -1,6 +1,9 @@
 //! Tests the forms of the review page: invalid forms, concurrent changes, and the filter.
 
 use super::*;
+use crate::support::builders;
+
+const NO_RANDOM_POSTS: &str = "<dd>0</dd><dt>random posts that count</dt>";
 
 #[test]
 fn rejected_forms_store_nothing_and_a_kill_loses_no_answer() {
@@ -9,7 +12,7 @@ fn rejected_forms_store_nothing_and_a_kill_loses_no_answer() {
     let page = served.page("/review");
     let post = field(&page, "post").to_owned();
     assert_eq!(field(&page, "who"), "ada");
-    let count = || program.json(&["labels", "gold", "list"])["answers"].clone();
+    let count = || program.json("labels gold list")["answers"].clone();
     let food = answer_form(&page, &[("label", "food")]);
     let wrong = [&[("token", "0")][..], &food[1..]].concat();
     let elsewhere = "Origin: http://evil.example\r\n";
@@ -20,8 +23,8 @@ fn rejected_forms_store_nothing_and_a_kill_loses_no_answer() {
     served.answer(&page, "", &[("label", "sailing")]);
     assert_eq!(count(), 0);
     // The post is purged after the page has shown it.
-    let ids = program.write("ids.txt", format!("{post}\n"));
-    program.ok(&["purge", "--ids", &ids]);
+    program.write("ids.txt", &post);
+    program.ok("purge --ids ids.txt");
     let page = served.answer(&page, "", &[("label", "food")]);
     assert_eq!(count(), 0);
     let next = field(&page, "post");
@@ -32,8 +35,7 @@ fn rejected_forms_store_nothing_and_a_kill_loses_no_answer() {
     let ahead = "UPDATE gold SET answered_at = '2099-01-01T00:00:00+00:00', label = 'gaming'";
     program.execute(ahead);
     served.answer(&page, "", &[("label", "food")]);
-    let label = program.json(&["sql", "SELECT label FROM gold"]);
-    assert_eq!(label, json!([{"label": "food"}]));
+    assert_eq!(program.scalar("SELECT label FROM gold"), "food");
     // After a kill nothing is lost, and the last answer can be undone.
     drop(served);
     let served = Served::review(&program, &[]);
@@ -52,7 +54,7 @@ fn rejected_forms_store_nothing_and_a_kill_loses_no_answer() {
 fn an_answer_refers_to_the_text_and_labels_that_the_page_showed() {
     let program = Program::on(sqlite()).labelled_in_turn(8);
     let served = Served::review(&program, &["--random-share", "0"]);
-    let answers = || program.json(&["labels", "gold", "list"])["answers"].clone();
+    let answers = || program.json("labels gold list")["answers"].clone();
     // The server, not the form, decides whether the post is random.
     let send = |page: &str, lacking: &str| {
         let mut form = answer_form(page, &[("chosen", "random"), ("none", "1")]);
@@ -61,9 +63,8 @@ fn an_answer_refers_to_the_text_and_labels_that_the_page_showed() {
     };
     let page = served.page("/review");
     assert_eq!(field(&page, "post"), "t3_k00000");
-    let edited = program.write("edited.ndjson", builders::line(0, "a new text"));
-    program.ok(&["import", &edited]);
-    program.ok(&["classify", "--pipeline", "first.toml"]);
+    program.import(&builders::line(0, "a new text"));
+    program.ok("classify --pipeline first.toml");
     let (status, page) = send(&page, "");
     assert_eq!(status, 200);
     assert_eq!(answers(), 0);
@@ -71,21 +72,16 @@ fn an_answer_refers_to_the_text_and_labels_that_the_page_showed() {
     assert_eq!(send(&page, "text").0, 403);
     let (_, page) = send(&page, "");
     assert_eq!(answers(), 1);
-    assert!(
-        page.contains("<dd>0</dd><dt>random posts that count</dt>"),
-        "the post was chosen as a close call"
-    );
+    // The post was chosen as a close call.
+    assert!(page.contains(NO_RANDOM_POSTS), "{page}");
     // A different set has a label that was not offered, so the answer does not apply to it.
     let more = [&LABELS[..], &[("sailing", "boats and sailing")]].concat();
-    let wider = program.write("wider.toml", pipeline("wider", "", &more));
-    program.ok(&["classify", "--pipeline", &wider]);
-    program.ok(&["labels", "use", "wider"]);
+    program.pipeline("wider", "", &more);
+    program.ok("classify --pipeline wider.toml");
+    program.ok("labels use wider");
     let (_, page) = send(&page, "");
     assert_eq!(answers(), 1);
-    assert!(
-        page.contains("<dd>0</dd><dt>random posts that count</dt>"),
-        "{page}"
-    );
+    assert!(page.contains(NO_RANDOM_POSTS), "{page}");
     assert!(page.contains("boats and sailing"), "{page}");
     send(&page, "");
     assert_eq!(answers(), 2);
@@ -114,48 +110,49 @@ fn a_filter_selects_by_label_and_score_and_its_answers_are_not_random() {
     assert_eq!(field(&page, "post"), "");
     let page = served.page("/review?label=none");
     assert_eq!(field(&page, "post"), "t3_k00004");
-    let chosen = program.json(&["labels", "gold", "list"])["chosen"].clone();
+    let chosen = program.json("labels gold list")["chosen"].clone();
     assert_eq!(chosen, json!({"filter": 2}));
     // The page shows no overall estimate.
     let unfiltered = served.page("/review");
-    assert!(
-        unfiltered.contains("<dd>0</dd><dt>random posts that count</dt>"),
-        "{unfiltered}"
-    );
+    assert!(unfiltered.contains(NO_RANDOM_POSTS), "{unfiltered}");
     assert!(unfiltered.contains("random sample</span>"), "{unfiltered}");
     program
-        .ok(&["labels", "evaluate", "--gold", "db"])
+        .ok("labels evaluate --gold db")
         .expect_stderr("are not representative");
     // After an undo, the post is shown again with its filter, which remains the recorded reason for choosing it.
     let page = served.page(&format!("/review{query}"));
     let page = served.press(&page, &format!("undo{query}"));
     assert!(page.contains("<span>filter</span>"), "{page}");
     served.answer(&page, query, &[("none", "1")]);
-    // Comments are shown only with their filter, and an answer about one is not random either.
+    let chosen = program.json("labels gold list")["chosen"].clone();
+    assert_eq!(chosen, json!({"filter": 2}));
+}
+
+#[test]
+fn comments_are_reviewed_and_undone_apart_from_posts() {
+    let program = Program::on(sqlite()).labelled_in_turn(6);
+    let served = Served::review(&program, &[]);
+    let link = "kind=comments\">comments</a>";
+    let page = served.page("/review");
+    assert!(!page.contains(link), "{page}");
+    served.answer(&page, "", &[("none", "1")]);
     let comment = json!({
         "name": "t1_c1", "link_id": "t3_k00003", "subreddit": "food", "body": "Bread.", "created_utc": 1_700_000_000,
     });
-    program.write("comment.ndjson", format!("{comment}\n"));
-    program.ok("import comment.ndjson");
+    program.import(&comment.to_string());
     program.ok("classify --pipeline first.toml");
+    assert!(served.page("/review").contains(link));
+    let wrong = served.get("/review?kind=zebra");
+    assert_eq!(wrong.status, 400, "{}", wrong.body);
     let page = served.page("/review?kind=comments");
     assert_eq!(field(&page, "post"), "t1_c1");
     let page = served.answer(&page, "?kind=comments", &[("label", "food")]);
     assert!(page.contains("<bdi>Bread.</bdi>: you say"), "{page}");
-    let link = "kind=comments\">comments</a>";
-    assert!(served.page("/review").contains(link) && !unfiltered.contains(link));
-    let chosen = program.json("labels gold list")["chosen"].clone();
-    assert_eq!(chosen, json!({"filter": 3}));
-    let wrong = served.get("/review?kind=zebra");
-    assert_eq!(wrong.status, 400, "{}", wrong.body);
-    answers_about_comments_are_apart(&program, &served);
-}
-
-/// Undoes Ada's last answers, the last of which is about a comment.
-fn answers_about_comments_are_apart(program: &Program, served: &Served) {
+    // The answer about a comment is not random.
+    assert_eq!(program.json("labels gold list")["chosen"]["filter"], 1);
     // Nobody but Ada has answered about a post, so the pair has no agreement.
-    let ben = program.write("ben.csv", "id,label,annotator\nt1_c1,music,ben\n");
-    program.ok(&["labels", "gold", "import", &ben]);
+    program.write("ben.csv", "id,label,annotator\nt1_c1,music,ben\n");
+    program.ok("labels gold import ben.csv");
     assert_eq!(program.json("labels gold list")["agreement"], json!([]));
     let page = served.page("/review/disagreements?as=ada&a=ada&b=ben");
     assert!(page.contains("reopen?kind=comments"), "{page}");
@@ -175,21 +172,20 @@ fn answers_about_comments_are_apart(program: &Program, served: &Served) {
     assert_eq!(field(&undone, "post"), "t1_c1");
     let undone = served.press(&undone, "undo?kind=comments");
     assert!(undone.contains("There is nothing to undo"), "{undone}");
-    assert_eq!(program.json("labels gold list")["answers"], 2);
+    assert_eq!(program.json("labels gold list")["answers"], 1);
 }
 
 #[test]
 fn none_of_these_is_asked_again_after_labels_were_added() {
     let program = Program::on(sqlite()).labelled_in_turn(8);
     let gold = "id,label\nk00004,none\nk00005,none\nk00006,food\nk00007,none\n";
-    let gold = program.write("gold.csv", gold);
-    program.ok(&["labels", "gold", "import", &gold, "--annotator", "ada"]);
+    program.write("gold.csv", gold);
+    program.ok("labels gold import gold.csv --annotator ada");
     // The answer about this post was about an earlier text.
-    let edited = builders::line(4, "a new text");
-    program.ok(&["import", &program.write("edited.ndjson", edited)]);
+    program.import(&builders::line(4, "a new text"));
     let more = [&LABELS[..], &[("sailing", "boats and sailing")]].concat();
-    let wider = program.write("wider.toml", pipeline("wider", "", &more));
-    program.ok(&["classify", "--pipeline", &wider, "--make-current"]);
+    program.pipeline("wider", "", &more);
+    program.classify("--pipeline wider.toml");
     let served = Served::review(&program, &[]);
     let mut page = served.page("/review");
     for post in ["t3_k00005", "t3_k00007"] {

@@ -4,26 +4,29 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use clap::Parser;
-use serde_json::{Value, json};
+use serde_json::Value;
 use topicmill_core::table;
 
 use crate::support::engine::repository;
 use crate::support::postgres::sqlite;
 use crate::support::program::{Program, signal};
 
-fn file(program: &Program, schedules: &str) -> String {
+/// Writes `my topics.toml` with these schedules.
+fn write(program: &Program, schedules: &str) {
     let labels = "labels = [\"climate change\", \"gaming\"]\n";
-    program.write("my topics.toml", format!("{labels}{schedules}"))
+    program.write("my topics.toml", format!("{labels}{schedules}"));
 }
+
+const LIST: &str = "schedule list --pipeline 'my topics.toml'";
 
 fn schedule(name: &str, cron: &str, stages: &str) -> String {
     format!("[[schedule]]\nname = \"{name}\"\ncron = \"{cron}\"\nstages = [{stages}]\n")
 }
 
 /// Returns the checks that `status --check` finds failed, with the pipeline file in the settings.
-fn failed_checks(program: &Program, pipeline: &str) -> Vec<Value> {
-    let check = "status --check --format json";
-    let ran = program.run_with(&[("pipeline", pipeline)], check);
+fn failed_checks(program: &Program) -> Vec<Value> {
+    let settings = [("pipeline", "my topics.toml")];
+    let ran = program.run_with(&settings, "status --check --format json");
     let found = ran.json();
     let problems = found["problems"].as_array().unwrap();
     assert_eq!(ran.code, i32::from(!problems.is_empty()), "{found}");
@@ -38,18 +41,16 @@ fn invalid_stages_are_rejected_before_anything_is_created() {
         schedule("a", "* * * * *", "\"collect --lmit 5\""), "the stage `collect --lmit 5`";
         schedule("a", "* * * * *", "\"classify --watch\""), "it never ends";
     } {
-        let file = file(&program, &schedules);
-        for command in ["run", "list"] {
-            let args = ["schedule", command, "--pipeline", &file];
-            program.run(&args).expect_exit(2, expected);
+        write(&program, &schedules);
+        for line in ["schedule run --pipeline 'my topics.toml'", LIST] {
+            program.run(line).expect_exit(2, expected);
         }
     }
-    let file = file(&program, &schedule("a", "@daily", "\"db copyy\""));
-    let validate = ["labels", "validate", "--pipeline", &file];
+    write(&program, &schedule("a", "@daily", "\"db copyy\""));
     program
-        .run(&validate)
+        .run("labels validate --pipeline 'my topics.toml'")
         .expect_exit(2, "the stage `db copyy`");
-    assert!(!program.folder.path().join("topicmill.db").exists());
+    assert!(!program.path("topicmill.db").exists());
 }
 
 #[test]
@@ -61,22 +62,21 @@ fn a_scheduled_run_executes_its_commands_and_list_shows_the_result() {
         schedule("good", "* * * * *", good),
         schedule("bad", "* * * * *", bad),
     ];
-    let file = file(&program, &schedules.concat());
+    write(&program, &schedules.concat());
     // The program is started when a run is due, as a systemd timer does.
-    let once = program.run(&["schedule", "run", "--once", "--pipeline", &file]);
-    assert_eq!(once.code, 1, "{}", once.stderr);
-    assert!(program.folder.path().join("my report.html").exists());
-    let list = program.json(&["schedule", "list", "--pipeline", &file]);
-    let found = |n: usize| (list[n]["schedule"].clone(), list[n]["last_status"].clone());
-    assert_eq!(found(0), (json!("good"), json!("done")), "{list}");
-    assert_eq!(found(1), (json!("bad"), json!("failed")), "{list}");
+    program
+        .run("schedule run --once --pipeline 'my topics.toml'")
+        .expect_code(1);
+    assert!(program.path("my report.html").exists());
+    let list = program.json(LIST);
+    for (row, schedule, status) in [(0, "good", "done"), (1, "bad", "failed")] {
+        let row = &list[row];
+        assert_eq!([&row["schedule"], &row["last_status"]], [schedule, status]);
+    }
     let error = list[1]["last_error"].as_str().unwrap();
     assert!(error.contains("`no such file`"), "{error}");
-    assert!(
-        program.folder.path().join("a.db").exists(),
-        "the next stage runs"
-    );
-    assert_eq!(failed_checks(&program, &file), ["scheduled_run_failed"]);
+    assert!(program.path("a.db").exists(), "the next stage runs");
+    assert_eq!(failed_checks(&program), ["scheduled_run_failed"]);
 }
 
 #[test]
@@ -93,32 +93,32 @@ fn status_reports_schedules_of_the_pipeline_file_that_no_scheduler_runs() {
     program.execute(&row("often", "done", "finished_at"));
     // This schedule is no longer in the file.
     program.execute(&row("removed", "failed", "finished_at"));
-    let file = file(&program, &schedule("often", "* * * * *", "\"classify\""));
-    assert_eq!(failed_checks(&program, &file), ["schedule_overdue"]);
-    let list = program.json(&["schedule", "list", "--pipeline", &file]);
+    write(&program, &schedule("often", "* * * * *", "\"classify\""));
+    assert_eq!(failed_checks(&program), ["schedule_overdue"]);
+    let list = program.json(LIST);
     assert_eq!(list[0]["overdue_since"], "2026-01-01T00:01:00Z");
     // A process started with `--once` is running another stage.
     program.execute("DELETE FROM scheduled_runs WHERE schedule = 'often'");
     program.execute(&row("often", "running", "lease_until"));
-    assert_eq!(failed_checks(&program, &file), [json!(null); 0]);
+    assert_eq!(failed_checks(&program), [""; 0]);
 }
 
 #[test]
 fn a_scheduler_keeps_its_schedules_and_status_reports_a_changed_file() {
     let program = Program::on(sqlite());
     let yearly = schedule("yearly", "0 0 1 1 *", "\"classify\"");
-    let file_name = file(&program, &yearly);
-    let mut command = program.command(&["schedule", "run", "--pipeline", &file_name]);
+    write(&program, &yearly);
+    let mut command = program.command("schedule run --pipeline 'my topics.toml'");
     let mut running = command.stderr(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(running.stderr.take().unwrap()).lines();
     let mut lines = lines.map(Result::unwrap);
     assert!(lines.any(|line| line.contains("following a schedule")));
-    assert_eq!(failed_checks(&program, &file_name), [json!(null); 0]);
+    assert_eq!(failed_checks(&program), [""; 0]);
     // Other parts of the file are read again by each stage.
-    file(&program, &format!("{yearly}\n# A comment."));
-    assert_eq!(failed_checks(&program, &file_name), [json!(null); 0]);
-    file(&program, &yearly.replace("0 0 1 1 *", "0 0 2 1 *"));
-    assert_eq!(failed_checks(&program, &file_name), ["scheduler_outdated"]);
+    write(&program, &format!("{yearly}\n# A comment."));
+    assert_eq!(failed_checks(&program), [""; 0]);
+    write(&program, &yearly.replace("0 0 1 1 *", "0 0 2 1 *"));
+    assert_eq!(failed_checks(&program), ["scheduler_outdated"]);
     signal(&running, "-TERM");
     assert_eq!(running.wait().unwrap().code(), Some(143));
 }
@@ -149,7 +149,7 @@ fn packaging_files_start_existing_commands() {
 fn the_example_file_has_runnable_schedules() {
     let program = Program::new();
     program.ok("db create");
-    let shipped = repository("pipelines/scheduled.toml").display().to_string();
-    let list = program.json(&["schedule", "list", "--pipeline", &shipped]);
+    let shipped = repository("pipelines/scheduled.toml");
+    let list = program.json(&format!("schedule list --pipeline {}", shipped.display()));
     assert_eq!(list.as_array().unwrap().len(), 3);
 }

@@ -41,8 +41,10 @@ fn with_every_outcome(program: Program) -> Program {
 /// Returns the fullnames in the rows of a view.
 fn rows_of_view(program: &Program, view: &str, condition: &str, order: &str) -> Vec<String> {
     let sql = format!("SELECT fullname FROM {view} WHERE {condition} ORDER BY {order}");
-    let rows = program.ok(&["sql", &sql, "--format", "csv"]).stdout;
-    rows.lines().skip(1).map(str::to_owned).collect()
+    let names = program.column(&sql).into_iter();
+    names
+        .map(|name| name.as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[test]
@@ -77,13 +79,15 @@ fn lists_equal_the_rows_of_the_views() {
 fn each_outcome_is_a_link_with_its_number_of_posts() {
     let program = with_every_outcome(Program::new());
     let served = Served::start(&program);
-    let counts = program.rows(
-        "SELECT COALESCE(outcome, 'unlabelled'), COUNT(*) FROM labeled_posts GROUP BY outcome",
+    let rows = program.query(
+        "SELECT COALESCE(outcome, 'unlabelled') AS outcome, COUNT(*) AS posts FROM labeled_posts \
+          GROUP BY outcome",
     );
-    let counts = counts.as_array().unwrap().iter();
-    let mut wanted: BTreeMap<&str, u64> = counts
-        .map(|row| (row[0].as_str().unwrap(), row[1].as_u64().unwrap()))
-        .collect();
+    let counts = rows.iter().map(|row| {
+        let posts = row["posts"].as_u64().unwrap();
+        (row["outcome"].as_str().unwrap(), posts)
+    });
+    let mut wanted: BTreeMap<&str, u64> = counts.collect();
     wanted.insert("labelled", wanted["food"] + wanted["gaming"]);
     let page = served.page("/posts");
     let links = page.split("href=\"./posts?outcome=").skip(1);
@@ -162,8 +166,7 @@ fn search_treats_every_character_as_text() {
                 "created_utc": 1_700_000_000 + i});
             format!("{post}\n")
         });
-        let file = program.write("posts.ndjson", lines.collect::<String>());
-        program.ok(&["import", &file]);
+        program.import(&lines.collect::<String>());
         let served = Served::start(&program);
         let found = |search: &str| names(&served.page(&format!("/posts?q={}", escaped(search))));
         for (search, posts) in [
@@ -273,8 +276,8 @@ fn pages_show_new_posts_and_no_purged_ones() {
     assert_eq!(chicken(), 5);
     assert_eq!(names(&served.page("/posts?outcome=unlabelled")).len(), 6);
 
-    let gone = program.write("gone.txt", "t3_k00001\nt3_k00009\n");
-    program.ok(&["purge", "--ids", &gone]);
+    program.write("gone.txt", "t3_k00001\nt3_k00009\n");
+    program.ok("purge --ids gone.txt");
     assert_eq!(served.get("/posts/t3_k00001").status, 404);
     assert!(!served.page("/").contains("roast a chicken 1<"));
     assert_eq!(chicken(), 4);

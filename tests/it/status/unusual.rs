@@ -3,19 +3,14 @@
 use serde_json::{Value, json};
 
 use super::{answer, created, failed_checks, next};
-use crate::support::builders::lines;
+use crate::support::builders::{LABELS, lines};
 use crate::support::postgres::{databases, sqlite};
-
-/// A pipeline file whose labels are not the built-in ones.
-pub(super) const TWO: &str = "name = \"two\"\nmode = \"single\"\n\
-    [[topic]]\nslug = \"gaming\"\nlabel = \"video games\"\nsubreddits = [\"gaming\"]\n\
-    [[topic]]\nslug = \"food\"\nlabel = \"food and cooking\"\nsubreddits = [\"food\"]\n";
 
 #[test]
 fn classify_is_suggested_only_if_it_labels_with_the_current_model_and_label_set() {
     let program = created(sqlite());
     program.import(&lines(60, 60));
-    let two = program.write("two.toml", TWO);
+    let two = program.pipeline("two", "", &LABELS[..2]);
     let next = |settings: &[(&str, &str)]| {
         let all = program.run_with(settings, "status --format json").json();
         let (next, timed) = (&all["next"], all["seconds_left"].is_u64());
@@ -36,15 +31,14 @@ fn classify_is_suggested_only_if_it_labels_with_the_current_model_and_label_set(
     waits(&[], switch);
     let other = ("classify.model", "models/minilm-reddit-topics");
     waits(&[with_file[0], other], switch);
-    let edited = TWO.replace("video games", "board games");
-    program.write("two.toml", edited);
+    program.pipeline("two", "", &[("gaming", "board games"), LABELS[1]]);
     waits(&with_file, switch);
     let screen = program.run_with(&with_file, "status").stdout;
     assert!(screen.contains("--make-current"), "{screen}");
     assert!(!answer(&screen, "Waiting").unwrap().contains("/s"));
     program.write("two.toml", "no pipeline");
     waits(&with_file, "correct the pipeline file: setting `pipeline`");
-    program.write("two.toml", TWO);
+    program.pipeline("two", "", &LABELS[..2]);
     program.ok("classify --pipeline two.toml");
     waits(&with_file, "nothing to run");
 }
@@ -55,15 +49,15 @@ fn a_monitor_learns_of_a_pipeline_file_that_cannot_be_read() {
     program.write("typo.toml", "labels = [\"food\"");
     for name in ["missing.toml", "typo.toml"] {
         let ran = program.run_with(&[("pipeline", name)], "status --check");
-        assert_eq!(ran.code, 1, "{}", ran.stderr);
+        ran.expect_code(1);
         assert!(ran.stdout.contains(name), "{}", ran.stdout);
     }
     program.write("topicmill.toml", "pipeline = \"missing.toml\"\n");
     assert_eq!(failed_checks(&program, ""), ["pipeline_unreadable"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn retries_and_a_vacuum_are_suggested_only_if_they_are_due() {
+#[test]
+fn retries_and_a_vacuum_are_suggested_only_if_they_are_due() {
     let program = created(sqlite());
     program.import(&lines(3, 3));
     program.ok("classify");
@@ -80,8 +74,8 @@ async fn retries_and_a_vacuum_are_suggested_only_if_they_are_due() {
     assert_eq!(failures, json!([{"error": "too odd", "posts": 3}]));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_post_from_the_future_does_not_hide_a_stalled_source() {
+#[test]
+fn a_post_from_the_future_does_not_hide_a_stalled_source() {
     let program = created(sqlite());
     program.import(&lines(2, 2));
     let future = "UPDATE things SET collected_at = '2999-01-01T00:00:00+00:00'";
@@ -93,19 +87,14 @@ async fn a_post_from_the_future_does_not_hide_a_stalled_source() {
     let expected =
         json!({"collected_at": "2026-01-01T00:00:00Z", "created_at": "2023-11-14T22:13:20Z"});
     assert_eq!(newest, expected);
-    assert_eq!(
-        failed_checks(&program, "--max-age-post 2h"),
-        ["max_age_post"]
-    );
+    let failed = || failed_checks(&program, "--max-age-post 2h");
+    assert_eq!(failed(), ["max_age_post"]);
     program.execute(future);
-    assert_eq!(
-        failed_checks(&program, "--max-age-post 2h"),
-        ["max_age_post"]
-    );
+    assert_eq!(failed(), ["max_age_post"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_scheduled_run_from_the_future_does_not_hide_a_failure() {
+#[test]
+fn a_scheduled_run_from_the_future_does_not_hide_a_failure() {
     let program = created(sqlite());
     let runs = "INSERT INTO scheduled_runs (schedule, due_at, status, started_at, finished_at) VALUES \
          ('broken', '2026-01-01T00:00:00+00:00', 'failed', '2026-01-01T00:00:00+00:00', '2998-01-01T00:00:00+00:00'), \
@@ -118,8 +107,8 @@ async fn a_scheduled_run_from_the_future_does_not_hide_a_failure() {
     assert_eq!(failed[0]["schedule"], "broken");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_fallback_is_not_blamed_if_the_database_fails() {
+#[test]
+fn a_fallback_is_not_blamed_if_the_database_fails() {
     let program = created(sqlite());
     // In the sample, r/education is private, and r/Teachers is its fallback.
     let full = "CREATE TRIGGER full BEFORE INSERT ON things WHEN NEW.subreddit = 'Teachers' \
@@ -130,45 +119,46 @@ async fn a_fallback_is_not_blamed_if_the_database_fails() {
     assert_eq!(program.json("status")["failed_topics"], json!([]));
 }
 
-/// Inserts 240,000 posts: one in ten is unlabelled, and one in five of the others has a low score.
-const MANY: [(&str, &str); 2] = [
-    (
-        "sqlite",
-        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 240000) \
-      INSERT INTO things (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
-      collected_at, updated_at) SELECT 't3_m' || i, 's', 'a title', '', FALSE, TRUE, 'import', randomblob(16), \
-             '2026-01-01T00:00:00+00:00', '2026-01-02T00:00:00+00:00', '2026-01-02T00:00:00+00:00' FROM n;",
-    ),
-    (
-        "postgres",
-        "INSERT INTO things (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
-      collected_at, updated_at) SELECT 't3_m' || i, 's', 'a title', '', FALSE, TRUE, 'import', decode(md5(i::text), \
-             'hex'), '2026-01-01T00:00:00+00:00', '2026-01-02T00:00:00+00:00', '2026-01-02T00:00:00+00:00' FROM \
-             generate_series(1, 240000) AS n (i); ANALYZE things;",
-    ),
-];
+/// Inserts 240,000 posts.
+const MANY_ON_SQLITE: &str = "\
+WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 240000) \
+INSERT INTO things (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
+       collected_at, updated_at) \
+SELECT 't3_m' || i, 's', 'a title', '', FALSE, TRUE, 'import', randomblob(16), \
+       '2026-01-01T00:00:00+00:00', '2026-01-02T00:00:00+00:00', '2026-01-02T00:00:00+00:00' FROM n";
 
-const LABELS: &str = "\
+const MANY_ON_POSTGRES: &str = "\
+INSERT INTO things (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
+       collected_at, updated_at) \
+SELECT 't3_m' || i, 's', 'a title', '', FALSE, TRUE, 'import', decode(md5(i::text), 'hex'), \
+       '2026-01-01T00:00:00+00:00', '2026-01-02T00:00:00+00:00', '2026-01-02T00:00:00+00:00' \
+  FROM generate_series(1, 240000) AS n (i); ANALYZE things";
+
+/// Labels nine in ten of these posts, of which one in five has a low score.
+const LABEL_MANY: &str = "\
 INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, abstained, mode, \
-classified_at) SELECT p.fullname, t.model_id, t.label_set_id, p.text_hash, 'gaming', 0.9, 0.8, p.fullname LIKE '%3' OR \
-       p.fullname LIKE '%7', 'single', '2026-01-03T00:00:00+00:00' FROM posts p CROSS JOIN current_target t WHERE \
-       p.fullname LIKE 't3_m%' AND p.fullname NOT LIKE '%0'";
+       classified_at) \
+SELECT p.fullname, t.model_id, t.label_set_id, p.text_hash, 'gaming', 0.9, 0.8, \
+       p.fullname LIKE '%3' OR p.fullname LIKE '%7', 'single', '2026-01-03T00:00:00+00:00' \
+  FROM posts p CROSS JOIN current_target t WHERE p.fullname LIKE 't3_m%' AND p.fullname NOT LIKE '%0'";
 
-#[tokio::test(flavor = "multi_thread")]
-async fn large_tables_are_estimated_and_counted_on_request() {
+#[test]
+fn large_tables_are_estimated_and_counted_on_request() {
     for program in databases().into_iter().map(created) {
         program.import(&lines(2, 2));
         program.ok("classify");
-        let url = program.url();
-        let backend = url.split(':').next().unwrap();
-        let posts = MANY.iter().find(|(name, _)| *name == backend).unwrap().1;
-        program.execute(posts);
-        program.execute(LABELS);
+        let is_sqlite = program.url().starts_with("sqlite:");
+        program.execute(if is_sqlite {
+            MANY_ON_SQLITE
+        } else {
+            MANY_ON_POSTGRES
+        });
+        program.execute(LABEL_MANY);
         let exact = program.json("status --exact");
         let about = program.json("status");
         assert_eq!(
-            (&exact["is_estimate"], &about["is_estimate"]),
-            (&json!(false), &json!(true))
+            [&exact["is_estimate"], &about["is_estimate"]],
+            [false, true]
         );
         let (exact, about) = (&exact["backlog"], &about["backlog"]);
         assert_eq!(exact["unlabelled"], 24_000);
@@ -181,13 +171,9 @@ async fn large_tables_are_estimated_and_counted_on_request() {
         assert_eq!(about["other"], 0);
         assert_eq!(about["oldest_unlabelled"], exact["oldest_unlabelled"]);
         let screen = program.ok("status").stdout;
-        assert!(
-            answer(&screen, "Waiting").unwrap().starts_with("about 2"),
-            "{screen}"
-        );
-        assert!(
-            answer(&screen, "Posts").unwrap().starts_with("about 240,0"),
-            "{screen}"
-        );
+        for (name, start) in [("Waiting", "about 2"), ("Posts", "about 240,0")] {
+            let shown = answer(&screen, name).unwrap();
+            assert!(shown.starts_with(start), "{screen}");
+        }
     }
 }

@@ -18,8 +18,6 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    pub const BOTH: [Self; 2] = [Self::Light, Self::Dark];
-
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Light => "light",
@@ -28,8 +26,13 @@ impl Scheme {
     }
 }
 
-/// The widths of a phone and a desktop.
-pub const WIDTHS: [u32; 2] = [380, 1400];
+/// The widths of a phone and a desktop, each with both colour schemes.
+pub const VIEWS: [(u32, Scheme); 4] = [
+    (380, Scheme::Light),
+    (380, Scheme::Dark),
+    (1400, Scheme::Light),
+    (1400, Scheme::Dark),
+];
 
 /// The height of the window.
 const HEIGHT: u64 = 900;

@@ -4,23 +4,30 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use topicmill_core::ModelKind;
 use topicmill_core::model_kind::NliClasses;
-use topicmill_score::Device;
-use topicmill_score::Engine;
-use topicmill_score::EngineError;
-use topicmill_score::EngineOptions;
-use topicmill_score::Labeler;
-use topicmill_score::OnnxEngine;
+use topicmill_core::{LabelSet, ModelKind};
 use topicmill_score::batch::Batch;
 use topicmill_score::engine::Logits;
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::onnx::load_runtime;
 use topicmill_score::openvino::load_openvino;
+use topicmill_score::{
+    Device, Engine, EngineError, EngineOptions, Labeler, OnnxEngine, TextResult,
+};
 
 /// Returns the absolute path of a file or folder in the repository.
 pub fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Copies the files of a folder, such as a model, without its subfolders.
+pub fn copy_files(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            std::fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+        }
+    }
 }
 
 /// Returns the path of ONNX Runtime's library for a child process, or an empty path if there is none.
@@ -48,15 +55,27 @@ pub fn labeler(folder: &Path, batch_tokens: usize) -> Labeler {
     labeler_of(ModelFolder::open(folder, None).unwrap(), batch_tokens)
 }
 
-/// Loads a labeler from an opened model folder.
+/// Loads a labeler from an opened model folder, on one CPU thread.
 pub fn labeler_of(folder: ModelFolder, batch_tokens: usize) -> Labeler {
-    let options = EngineOptions {
+    let engine = OnnxEngine::load_unchecked(&folder, &one_thread()).unwrap();
+    Labeler::load(folder, Box::new(engine), batch_tokens).unwrap()
+}
+
+/// Returns the options of an engine on one CPU thread.
+pub fn one_thread() -> EngineOptions {
+    EngineOptions {
         device: Device::Cpu,
         threads: Some(1),
         ..EngineOptions::default()
-    };
-    let engine = OnnxEngine::load_unchecked(&folder, &options).unwrap();
-    Labeler::load(folder, Box::new(engine), batch_tokens).unwrap()
+    }
+}
+
+/// Scores texts, none of which may fail.
+pub fn score(labeler: &mut Labeler, set: &LabelSet, texts: &[String]) -> Vec<TextResult> {
+    let prepared = labeler.prepare(set).unwrap();
+    let results = labeler.score_all(&prepared, texts, &[], &|| false).unwrap();
+    let results = results.expect("scoring is not cancelled").into_iter();
+    results.map(Result::unwrap).collect()
 }
 
 /// An engine without a model. Its logits depend only on the token ids of each row; it can be slow, or crash.

@@ -28,8 +28,12 @@ pub enum Fault {
     Damage,
 }
 
-/// A received request: path, range, authorization.
-pub type SeenRequest = (String, Option<String>, Option<String>);
+/// A received request.
+#[derive(Debug, Clone)]
+pub struct SeenRequest {
+    path: String,
+    pub range: Option<String>,
+}
 
 #[derive(Default)]
 struct HubState {
@@ -103,7 +107,7 @@ impl Hub {
     /// Returns the requests for a file, in order.
     pub fn requests(&self, file: &str) -> Vec<SeenRequest> {
         let state = self.state.lock().unwrap();
-        let of_file = state.seen.iter().filter(|seen| seen.0.ends_with(file));
+        let of_file = state.seen.iter().filter(|seen| seen.path.ends_with(file));
         of_file.cloned().collect()
     }
 }
@@ -116,9 +120,10 @@ async fn answer(State(state): State<Arc<Mutex<HubState>>>, request: Request) -> 
     };
     let (range, authorization) = (header(header::RANGE), header(header::AUTHORIZATION));
     let mut state = state.lock().unwrap();
-    state
-        .seen
-        .push((path.clone(), range.clone(), authorization.clone()));
+    state.seen.push(SeenRequest {
+        path: path.clone(),
+        range: range.clone(),
+    });
     let (repo, file) = match path.strip_prefix("api/models/") {
         Some(rest) => (rest.trim_end_matches("/revision/main"), None),
         None => match path.split_once(&format!("/resolve/{COMMIT}/")) {

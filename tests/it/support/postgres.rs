@@ -1,9 +1,11 @@
 //! Real databases for tests: a SQLite file, and a PostgreSQL database for each test.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 use topicmill_store::{Access, Store};
 
@@ -139,22 +141,43 @@ impl TestDatabase {
     pub async fn run(&self, sql: &str) {
         run_sql(&self.url, sql).await;
     }
+
+    /// Returns the folder in which a PostgreSQL server keeps the files of this database.
+    pub async fn server_folder(&self) -> PathBuf {
+        let mut connection = PgConnection::connect(&self.url).await.unwrap();
+        let folder: String = sqlx::query_scalar(
+            "SELECT current_setting('data_directory') || '/base/' || oid FROM pg_database \
+              WHERE datname = current_database()",
+        )
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+        folder.into()
+    }
 }
 
 /// Runs SQL on the database at a URL, without the store.
 pub async fn run_sql(url: &str, sql: &str) {
-    use sqlx::{Connection, Executor};
     macro_rules! run {
         ($connection:ty) => {{
             let mut connection = <$connection>::connect(url).await.unwrap();
-            let sql = sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned()));
+            let sql = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
             connection.execute(sql).await.unwrap();
             connection.close().await.unwrap();
         }};
     }
     if url.starts_with("sqlite:") {
-        run!(sqlx::SqliteConnection);
+        run!(SqliteConnection);
     } else {
-        run!(sqlx::PgConnection);
+        run!(PgConnection);
     }
+}
+
+/// Returns the number that a query finds in the PostgreSQL database at a URL, without the store.
+pub async fn number(url: &str, sql: &str) -> i64 {
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    let number = sqlx::query_scalar(AssertSqlSafe(sql.to_owned())).fetch_one(&mut connection);
+    let number = number.await.unwrap();
+    connection.close().await.unwrap();
+    number
 }

@@ -58,13 +58,6 @@ impl<S: AsRef<str>> CommandLine for Vec<S> {
     }
 }
 
-/// The value of one column, from a query with one column and one row.
-fn only(rows: &Value) -> &Value {
-    let row = rows.as_array().filter(|rows| rows.len() == 1);
-    let row = row.and_then(|rows| rows[0].as_array().filter(|row| row.len() == 1));
-    &row.unwrap_or_else(|| panic!("not one value: {rows}"))[0]
-}
-
 /// The result of a run of the program.
 pub struct RunOutput {
     pub code: i32,
@@ -165,13 +158,18 @@ impl Program {
     /// score of 0.75 and a margin that grows with `i`.
     pub fn labelled_in_turn(self, n: usize) -> Self {
         let program = self.labelled(n);
-        program.execute(
+        program.label_in_turn();
+        program
+    }
+
+    /// Changes the stored labels, as [`Self::labelled_in_turn`] does.
+    pub fn label_in_turn(&self) {
+        self.execute(
             "UPDATE classifications SET score = 0.75, abstained = FALSE, \
                 margin = 0.001 * CAST(substr(fullname, 5) AS INTEGER), \
                 label = CASE CAST(substr(fullname, 5) AS INTEGER) % 3 \
                    WHEN 0 THEN 'gaming' WHEN 1 THEN 'food' ELSE 'music' END",
         );
-        program
     }
 
     /// Returns the URL of the database.
@@ -197,19 +195,41 @@ impl Program {
         std::thread::scope(|scope| scope.spawn(work).join().unwrap());
     }
 
+    /// Returns the rows of a query, each an object with the names of the columns.
+    #[track_caller]
+    pub fn query(&self, sql: &str) -> Vec<Value> {
+        match self.json(&["sql", sql]) {
+            Value::Array(rows) => rows,
+            other => panic!("not a list: {other}"),
+        }
+    }
+
     /// Returns the rows of a query, each a list of values.
     #[track_caller]
     pub fn rows(&self, sql: &str) -> Value {
         let values =
             |row: &Value| -> Value { row.as_object().unwrap().values().cloned().collect() };
-        let rows = self.json(&["sql", sql]);
-        rows.as_array().unwrap().iter().map(values).collect()
+        self.query(sql).iter().map(values).collect()
+    }
+
+    /// Returns the values that a query with one column finds.
+    #[track_caller]
+    pub fn column(&self, sql: &str) -> Vec<Value> {
+        let value = |row: &Value| -> Value {
+            let mut values = row.as_object().unwrap().values().cloned();
+            let value = values.next().expect("a row has a column");
+            assert!(values.next().is_none(), "several columns: {row}");
+            value
+        };
+        self.query(sql).iter().map(value).collect()
     }
 
     /// Returns the one value that a query finds.
     #[track_caller]
     pub fn scalar(&self, sql: &str) -> Value {
-        only(&self.rows(sql)).clone()
+        let mut values = self.column(sql);
+        assert_eq!(values.len(), 1, "not one value: {values:?}");
+        values.remove(0)
     }
 
     /// Returns the number of rows of a table, which a condition may follow.
@@ -248,6 +268,16 @@ impl Program {
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    /// Returns the sorted names of the files and folders in the program's folder.
+    pub fn files(&self) -> Vec<String> {
+        let entries = self.folder.path().read_dir().unwrap().map(Result::unwrap);
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
     }
 
     /// Returns a command that uses the repository's model and library, and none of the settings in this environment.
@@ -336,6 +366,12 @@ impl Program {
         std::fs::write(&path, content).unwrap();
         path.display().to_string()
     }
+
+    /// Creates a named pipe.
+    pub fn pipe(&self, name: &str) {
+        let made = Command::new("mkfifo").arg(self.path(name)).status();
+        assert!(made.unwrap().success(), "{name}");
+    }
 }
 
 /// Sends a signal to a running program.
@@ -356,11 +392,6 @@ pub fn start_server(mut command: Command, words: &str) -> (Child, SocketAddr) {
     // Keep reading, so that its log does not fill the pipe.
     std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
     (child, address.expect("the server logs its address"))
-}
-
-/// Splits a command line at spaces.
-pub fn words(text: &str) -> Vec<&str> {
-    text.split(' ').collect()
 }
 
 /// Returns a command that runs `words`, followed by the program and arguments of `command`.

@@ -3,20 +3,19 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
-use super::program::Program;
+use super::program::{CommandLine, Program};
 
 /// Returns the program's output on a terminal of 24 lines, and its exit code; `None` if `script` is not installed.
-pub fn on_a_terminal(program: &Program, columns: u32, args: &[&str]) -> Option<(String, i32)> {
-    let command = program.command(args);
-    let quoted =
-        |word: &std::ffi::OsStr| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''"));
+pub fn on_a_terminal(
+    program: &Program,
+    columns: u32,
+    line: &(impl CommandLine + ?Sized),
+) -> Option<(String, i32)> {
+    let command = program.command(line);
     let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let words: Vec<String> = words.map(quoted).collect();
+    let words = shlex::try_join(words.map(|word| word.to_str().unwrap())).unwrap();
     // The log is discarded, because a terminal mixes stdout and stderr.
-    let line = format!(
-        "stty cols {columns} rows 24; {} 2>/dev/null; echo code=$?",
-        words.join(" ")
-    );
+    let line = format!("stty cols {columns} rows 24; {words} 2>/dev/null; echo code=$?");
     let mut script = std::process::Command::new("script");
     script
         .args(["-qec", &line, "/dev/null"])

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use topicmill_core::clock::SystemClock;
+
+use super::postgres::number;
 
 const DEADLINE: Duration = Duration::from_mins(5);
 const PAUSE: Duration = Duration::from_millis(10);
@@ -31,13 +32,9 @@ pub const BLOCKED: &str = "wait_event_type = 'Lock'";
 
 /// Counts the sessions of a PostgreSQL database for which a condition on `pg_stat_activity` holds.
 pub async fn sessions(url: &str, condition: &str) -> i64 {
-    let mut connection = PgConnection::connect(url).await.unwrap();
     let sql = format!(
         "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
             AND pid <> pg_backend_pid() AND {condition}"
     );
-    let count = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&mut connection);
-    let count = count.await.unwrap();
-    connection.close().await.unwrap();
-    count
+    number(url, &sql).await
 }

@@ -8,31 +8,25 @@ fn a_failed_row_keeps_its_id_and_has_a_reason() {
     let bad = b"id,text\n1,chicken\n2\n3,a,b,c\n4,caf\xe9\n5,\n,x\n6,goal\0goal\n";
     program.write("in.csv", bad);
     let ran = score(&program, "in.csv out.csv");
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
-    let rows = table(&program, "out.csv");
-    let error = rows[0].iter().position(|name| name == "error").unwrap();
-    let shown: Vec<(&str, &str)> = rows[1..]
-        .iter()
-        .map(|row| (&*row[0], &*row[error]))
-        .collect();
-    assert_eq!(shown[0], ("1", ""));
-    assert_eq!(shown[1], ("2", "line 3 has 1 value, but the header has 2"));
-    assert_eq!(shown[2], ("3", "line 4 has 4 values, but the header has 2"));
-    assert!(
-        shown[3].0 == "4" && shown[3].1.contains("is not UTF-8 (`text` at byte 4)"),
-        "{shown:?}"
-    );
-    assert_eq!(shown[4], ("5", "line 6 has an empty `text`"));
-    assert_eq!(shown[5], ("", "line 7 has an empty `id`"));
-    assert_eq!(shown[6], ("6", ""));
+    ran.expect_exit(1, "line 3 has 1 value");
+    let table = Table::read(&program, "out.csv");
+    for (row, id, error) in [
+        (0, "1", ""),
+        (1, "2", "line 3 has 1 value, but the header has 2"),
+        (2, "3", "line 4 has 4 values, but the header has 2"),
+        (4, "5", "line 6 has an empty `text`"),
+        (5, "", "line 7 has an empty `id`"),
+        (6, "6", ""),
+    ] {
+        assert_eq!(table.values(row, ["id", "error"]), [id, error]);
+    }
+    let [id, error] = table.values(3, ["id", "error"]);
+    assert_eq!(id, "4");
+    let reason = "is not UTF-8 (`text` at byte 4)";
+    assert!(error.contains(reason), "{error}");
     // Only the first three reasons are logged.
-    assert_eq!(
-        ran.stderr.matches("a row cannot be scored").count(),
-        3,
-        "{}",
-        ran.stderr
-    );
-    ran.expect_stderr("line 3 has 1 value");
+    let logged = ran.stderr.matches("a row cannot be scored").count();
+    assert_eq!(logged, 3, "{}", ran.stderr);
 }
 
 #[test]
@@ -43,7 +37,7 @@ fn a_file_without_a_scorable_row_fails_early_and_leaves_no_file() {
         .collect();
     program.write("in.ndjson", rows);
     for output in ["out.csv", "out.ndjson", "-"] {
-        let ran = score(&program, &["in.ndjson", output]);
+        let ran = score(&program, &format!("in.ndjson {output}"));
         assert_eq!((ran.code, &*ran.stdout), (2, ""), "{}", ran.stderr);
         ran.expect_stderr("no row can be scored (1000 tried; line 1 has neither");
         assert!(!program.path(output).exists());
@@ -61,14 +55,13 @@ fn an_existing_output_or_an_input_is_not_overwritten() {
         std::os::unix::fs::symlink("in.csv", program.path("link.csv")).unwrap();
         fs::hard_link(program.path("in.csv"), program.path("hard.csv")).unwrap();
         for name in ["in.csv", "link.csv", "hard.csv"] {
-            score(&program, &["in.csv", name, "--overwrite"]).expect_exit(2, "one of the inputs");
+            let onto_input = score(&program, &format!("in.csv {name} --overwrite"));
+            onto_input.expect_exit(2, "one of the inputs");
         }
     }
     score(&program, "in.csv precious.csv").expect_exit(2, "--overwrite");
-    assert_eq!(
-        (program.read("in.csv"), program.read("precious.csv")),
-        (CSV.into(), "precious".into())
-    );
+    assert_eq!(program.read("in.csv"), CSV);
+    assert_eq!(program.read("precious.csv"), "precious");
 }
 
 #[test]
@@ -92,7 +85,7 @@ fn a_file_that_is_not_a_table_is_rejected_before_the_model_loads() {
         ("none.parquet", "the file has no columns"),
     ] {
         for output in ["out.csv", "out.parquet"] {
-            let ran = score(&program, &[input, output]);
+            let ran = score(&program, &format!("{input} {output}"));
             ran.expect_exit(2, message);
             assert!(!program.path(output).exists() && !ran.stderr.contains("panicked"));
         }
@@ -116,7 +109,7 @@ fn a_truncated_file_is_scored_up_to_the_break() {
     program.write("cut.csv.gz", &gzip[..gzip.len() / 2]);
     // The JSON has one whole row; half of the compressed file holds about half of the rows.
     for (name, scorable) in [("cut.json", 1..2), ("cut.csv.gz", 1_000..2_000)] {
-        let ran = score(&program, &[name, "out.ndjson", "--overwrite"]);
+        let ran = score(&program, &format!("{name} out.ndjson --overwrite"));
         ran.expect_exit(1, "truncated");
         let rows = program.read_lines("out.ndjson");
         let is_scored = |row: &&Value| row["error"].is_null();
@@ -144,7 +137,7 @@ fn a_killed_run_leaves_no_file() {
     assert!(log.any(|line| line.contains("reading")));
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(fs::read_dir(program.folder.path()).unwrap().count(), 0);
+    assert_eq!(program.files(), [""; 0]);
 }
 
 #[test]
@@ -155,12 +148,12 @@ fn a_full_disk_leaves_no_file() {
         .map(|i| format!("{i},a song,{}\n", "bread ".repeat(300)))
         .collect();
     program.write("in.csv", format!("id,text,note\n{rows}"));
-    let args = ["in.csv", "out.csv"];
-    let ran = run_limited(&command(&program, &args), "ulimit -f 200");
+    let files = "in.csv out.csv";
+    let ran = run_limited(&command(&program, files), "ulimit -f 200");
     assert!(ran.code != 0, "{}", ran.stderr);
     ran.expect_stderr("disk is full");
-    assert_eq!(fs::read_dir(program.folder.path()).unwrap().count(), 1);
-    ok(&program, &args);
-    assert_eq!(table(&program, "out.csv").len(), 401);
+    assert_eq!(program.files(), ["in.csv"]);
+    ok(&program, files);
+    assert_eq!(Table::read(&program, "out.csv").rows.len(), 400);
     score(&program, "in.csv /dev/full --overwrite").expect_exit(2, "not a file");
 }

@@ -52,13 +52,13 @@ pub(super) fn minimise(
             }
             step /= 2.0;
         };
-        let (moves, bends) = (minus(&moved, point), minus(&new_gradient, &gradient));
+        let (shift, bends) = (minus(&moved, point), minus(&new_gradient, &gradient));
         // Rounding may leave a pair without curvature, and such a pair would make the direction point uphill.
-        if dot(&moves, &bends) > f64::EPSILON * dot(&bends, &bends) {
+        if dot(&shift, &bends) > f64::EPSILON * dot(&bends, &bends) {
             if memory.len() == MEMORY {
                 memory.pop_front();
             }
-            memory.push_back((moves, bends));
+            memory.push_back((shift, bends));
         }
         point.copy_from_slice(&moved);
         (gradient, value) = (new_gradient, new_value);

@@ -8,8 +8,8 @@ use tokio_util::sync::CancellationToken;
 use topicmill_core::clock::SystemClock;
 use topicmill_store::{Access, Part, QueryEnd, QueryRequest, Store, part_channel};
 
-use super::{csv, sql, sql_from_stdin, with_a_row};
-use crate::support::postgres::{databases, postgres, sqlite};
+use super::{csv, sql_from_stdin, with_a_row};
+use crate::support::postgres::postgres;
 use crate::support::program::{Program, finished, signal};
 use crate::support::wait::{sessions, until};
 
@@ -20,20 +20,14 @@ const ENDLESS: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 F
 const SILENT: &str =
     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n";
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_query_of_any_length_runs_or_is_rejected() {
-    for database in databases() {
-        with_a_row(&database).await;
-        let program = Program::new();
+#[test]
+fn a_query_of_any_length_runs_or_is_rejected() {
+    for program in Program::on_each_database().map(with_a_row) {
         let nested = |n: usize| format!("SELECT {}1{}", "(".repeat(n), ")".repeat(n));
         // SQLite has no limit on parentheses.
-        let code = if database.url.starts_with("sqlite") {
-            0
-        } else {
-            2
-        };
+        let is_sqlite = program.url().starts_with("sqlite");
         for (text, code) in [
-            (nested(200_000), code),
+            (nested(200_000), if is_sqlite { 0 } else { 2 }),
             (format!("SELECT 1{}", ";".repeat(300_000)), 0),
             (format!("{}SELECT 1", "-- x\n".repeat(100_000)), 0),
             ("SELECT 1;".repeat(100_000), 2),
@@ -41,21 +35,17 @@ async fn a_query_of_any_length_runs_or_is_rejected() {
             ("'".repeat(500_001), 2),
             (format!("SELECT {}", "[".repeat(500_000)), 2),
         ] {
-            let ran = sql_from_stdin(&program, &database.url, &text);
+            let ran = sql_from_stdin(&program, &text);
             assert_eq!(ran.code, code, "{:.20}: {:.300}", text, ran.stderr);
         }
     }
 }
 
 /// Starts a query and returns the process with its output pipe.
-fn start(program: &Program, url: &str, query: &str, flags: &[&str]) -> Child {
-    let args = ["--database", url, "sql", "--format", "ndjson", query];
-    program
-        .command(&[&args[..], flags].concat())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
+fn start(program: &Program, query: &str) -> Child {
+    let mut command = program.command(&["sql", "--format", "ndjson", query]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
 }
 
 /// Waits until the server is running this many queries on this database.
@@ -68,28 +58,27 @@ async fn until_running(url: &str, queries: i64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_or_timeout_cancels_a_query_on_postgres() {
     let Some(database) = postgres() else { return };
-    with_a_row(&database).await;
-    let program = Program::new();
+    let program = with_a_row(Program::on(database));
+    let url = program.url();
     for (name, code) in [("-INT", 130), ("-TERM", 143), ("-KILL", -9)] {
-        let child = start(&program, &database.url, SILENT, &[]);
-        until_running(&database.url, 1).await;
+        let child = start(&program, SILENT);
+        until_running(&url, 1).await;
         signal(&child, name);
         let ran = finished(child.wait_with_output().unwrap());
-        assert_eq!(ran.code, code, "{}", ran.stderr);
-        until_running(&database.url, 0).await;
+        ran.expect_code(code);
+        until_running(&url, 0).await;
     }
-    sql(&program, &database.url, &[SILENT, "--timeout", "1"])
+    program
+        .run(&["sql", SILENT, "--timeout", "1"])
         .expect_exit(1, "was cancelled after 1 s");
-    until_running(&database.url, 0).await;
+    until_running(&url, 0).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_signal_or_timeout_cancels_a_query_on_sqlite() {
-    let database = sqlite();
-    with_a_row(&database).await;
-    let program = Program::new();
+#[test]
+fn a_signal_or_timeout_cancels_a_query_on_sqlite() {
+    let program = with_a_row(Program::new());
     let clock = SystemClock::shared();
-    let mut child = start(&program, &database.url, ENDLESS, &[]);
+    let mut child = start(&program, ENDLESS);
     let mut line = String::new();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     stdout.read_line(&mut line).unwrap();
@@ -98,11 +87,12 @@ async fn a_signal_or_timeout_cancels_a_query_on_sqlite() {
     let began = clock.elapsed();
     signal(&child, "-INT");
     let ran = finished(child.wait_with_output().unwrap());
-    assert_eq!(ran.code, 130, "{}", ran.stderr);
+    ran.expect_code(130);
     assert!(clock.elapsed().saturating_sub(began) < Duration::from_secs(3));
 
     let began = clock.elapsed();
-    sql(&program, &database.url, &[SILENT, "--timeout", "1"])
+    program
+        .run(&["sql", SILENT, "--timeout", "1"])
         .expect_exit(1, "was cancelled after 1 s");
     assert!(clock.elapsed().saturating_sub(began) < Duration::from_secs(5));
 }
@@ -110,9 +100,8 @@ async fn a_signal_or_timeout_cancels_a_query_on_sqlite() {
 /// A process that is still alive must not keep computing a cancelled statement.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_query_leaves_no_thread_running() {
-    let database = sqlite();
-    with_a_row(&database).await;
-    let store = Store::open(&database.url, Access::ReadOnly).await.unwrap();
+    let program = with_a_row(Program::new());
+    let store = Store::open(&program.url(), Access::ReadOnly).await.unwrap();
     let (into, mut parts) = part_channel();
     let stop = CancellationToken::new();
     let request = QueryRequest {
@@ -135,8 +124,8 @@ async fn a_cancelled_query_leaves_no_thread_running() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_rows_cancel_the_query_on_the_server() {
     let Some(database) = postgres() else { return };
-    with_a_row(&database).await;
-    let store = Store::open(&database.url, Access::ReadOnly).await.unwrap();
+    let url = with_a_row(Program::on(database)).url();
+    let store = Store::open(&url, Access::ReadOnly).await.unwrap();
     let (into, untaken) = part_channel();
     let request = QueryRequest {
         sql: ENDLESS.to_owned(),
@@ -148,15 +137,13 @@ async fn unread_rows_cancel_the_query_on_the_server() {
     let error = asked.expect("the query ends without a reader").unwrap_err();
     assert!(error.to_string().contains("for 1 s"), "{error}");
     drop(untaken);
-    until_running(&database.url, 0).await;
+    until_running(&url, 0).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_endless_result_uses_little_memory_and_ends_quietly_with_its_reader() {
-    for database in databases() {
-        with_a_row(&database).await;
-        let program = Program::new();
-        let mut child = start(&program, &database.url, ENDLESS, &[]);
+#[test]
+fn an_endless_result_uses_little_memory_and_ends_quietly_with_its_reader() {
+    for program in Program::on_each_database().map(with_a_row) {
+        let mut child = start(&program, ENDLESS);
         let mut stdout = child.stdout.take().unwrap();
         let mut taken = vec![0; 1 << 20];
         for _ in 0..24 {
@@ -176,19 +163,12 @@ async fn an_endless_result_uses_little_memory_and_ends_quietly_with_its_reader()
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn csv_cells_can_be_escaped_against_formulas() {
-    for database in databases() {
-        with_a_row(&database).await;
-        let program = Program::new();
+#[test]
+fn csv_cells_can_be_escaped_against_formulas() {
+    for program in Program::on_each_database().map(with_a_row) {
         let query = "SELECT '=1+1' AS a, '@x' AS b, -5 AS c, 'a=b' AS d, '-' AS e, NULL AS f";
-        let exact = csv(&program, &database.url, query);
-        assert_eq!(exact, "=1+1,@x,-5,a=b,-,");
-        let ran = sql(
-            &program,
-            &database.url,
-            &[query, "--format", "csv", "--safe-csv"],
-        );
+        assert_eq!(csv(&program, query), "=1+1,@x,-5,a=b,-,");
+        let ran = program.ok(&["sql", query, "--format", "csv", "--safe-csv"]);
         assert_eq!(ran.stdout, "a,b,c,d,e,f\n'=1+1,'@x,-5,a=b,'-,\n");
     }
 }

@@ -237,17 +237,16 @@ mod tests {
                     rows: rows.iter().collect(),
                 };
                 let estimates = estimate_shares(&[part]);
-                let shares = assigned.into_iter().zip(estimates);
+                let shares = assigned.into_iter().zip(estimates.into_iter().map(Some));
+                let share = |(assigned, estimated)| GroupShare {
+                    assigned,
+                    estimated,
+                };
                 GroupShares {
                     group: None,
                     posts: 1_000,
                     answers,
-                    shares: shares
-                        .map(|(assigned, estimate)| GroupShare {
-                            assigned,
-                            estimated: Some(estimate),
-                        })
-                        .collect(),
+                    shares: shares.map(share).collect(),
                 }
             });
             let found = group_differences(&groups);
