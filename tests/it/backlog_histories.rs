@@ -24,7 +24,7 @@ const MAX_ATTEMPTS: u32 = 2;
 /// The number of crashed workers after which a post is parked.
 const MAX_CRASHES: u32 = MAX_ATTEMPTS + 5;
 
-/// One step of a history. Claims are numbered from the latest.
+/// One step of a history.
 #[derive(Debug, Clone)]
 enum Event {
     /// Inserts or edits a post.
@@ -34,14 +34,22 @@ enum Event {
     Claim(u32),
     ClaimClean(u32),
     ClaimSuspects(u32),
-    Renew(usize),
-    /// Writes the claimed posts whose bit is set.
-    Complete(usize, u8),
-    Fail(usize, usize),
-    Release(usize),
-    Reclaim(usize),
+    /// A step of the worker that has a claim. Claims are numbered from the latest.
+    Work(usize, Step),
     RetryFailed,
     Wait(i64),
+}
+
+/// What a worker does with the posts that it claimed.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Renew,
+    /// Writes the claimed posts whose bit is set.
+    Complete(u8),
+    /// Fails a post, which may not be among the claimed ones.
+    Fail(usize),
+    Release,
+    Reclaim,
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -54,13 +62,19 @@ fn event() -> impl Strategy<Value = Event> {
         4 => (1..4_u32).prop_map(Event::Claim),
         2 => (1..4_u32).prop_map(Event::ClaimClean),
         2 => (1..4_u32).prop_map(Event::ClaimSuspects),
-        1 => claim.clone().prop_map(Event::Renew),
-        4 => (claim.clone(), any::<u8>()).prop_map(|(claim, mask)| Event::Complete(claim, mask)),
-        2 => (claim.clone(), post).prop_map(|(claim, post)| Event::Fail(claim, post)),
-        1 => claim.clone().prop_map(Event::Release),
-        2 => claim.prop_map(Event::Reclaim),
+        10 => (claim, step(post)).prop_map(|(claim, step)| Event::Work(claim, step)),
         1 => Just(Event::RetryFailed),
         2 => (1..2 * LEASE_SECS).prop_map(Event::Wait),
+    ]
+}
+
+fn step(post: Range<usize>) -> impl Strategy<Value = Step> {
+    prop_oneof![
+        1 => Just(Step::Renew),
+        4 => any::<u8>().prop_map(Step::Complete),
+        2 => post.prop_map(Step::Fail),
+        1 => Just(Step::Release),
+        2 => Just(Step::Reclaim),
     ]
 }
 
@@ -373,23 +387,18 @@ struct Seen {
     stale: usize,
 }
 
-/// Applies one step to the model and the database and compares the results.
-#[expect(clippy::too_many_lines, reason = "one arm per event")]
+fn name(post: usize) -> String {
+    format!("t3_p{post}")
+}
+
+/// Applies one event to the model and the database and compares the results.
 async fn happen(
     event: &Event,
     model: &mut Model,
     real: &mut Real,
     seen: &mut Seen,
 ) -> Result<(), TestCaseError> {
-    let name = |post: usize| format!("t3_p{post}");
-    let leases: Vec<Lease> = real.claims.iter().map(|claim| claim.lease).collect();
     let store = real.store.clone();
-    let backlog = store.backlog();
-    // Choose among the latest claims, because most older ones have lost their leases.
-    let recent = |claim: usize| {
-        let claim = leases.len().checked_sub(1 + claim % 4)?;
-        Some((claim, leases[claim]))
-    };
     match *event {
         Event::Save(post, text) => {
             model.save(&name(post), text);
@@ -408,7 +417,8 @@ async fn happen(
         }
         Event::Enqueue => {
             model.enqueue();
-            backlog.enqueue_missing(real.target).await.unwrap();
+            let enqueued = store.backlog().enqueue_missing(real.target).await;
+            enqueued.unwrap();
         }
         Event::Claim(limit) | Event::ClaimClean(limit) | Event::ClaimSuspects(limit) => {
             let among = match event {
@@ -416,25 +426,53 @@ async fn happen(
                 Event::ClaimSuspects(_) => 1..MAX_CRASHES,
                 _ => 0..MAX_CRASHES,
             };
-            let expected = model.claim(leases.len(), limit, &among);
+            let expected = model.claim(real.claims.len(), limit, &among);
             let claimed = real.claim(limit, &among, model.now).await;
             prop_assert_eq!(&claimed, &expected);
             seen.claimed += claimed.len();
         }
-        Event::Renew(claim) => {
-            let Some((claim, lease)) = recent(claim) else {
-                return Ok(());
-            };
+        Event::Work(claim, step) => {
+            // Choose among the latest claims, because most older ones have lost their leases.
+            let claim = real.claims.len().checked_sub(1 + claim % 4);
+            if let Some(claim) = claim {
+                work(step, claim, model, real, seen).await?;
+            }
+        }
+        Event::RetryFailed => {
+            model.retry_failed();
+            let retried = store
+                .backlog()
+                .retry_failed(real.target, MAX_ATTEMPTS)
+                .await;
+            retried.unwrap();
+        }
+        Event::Wait(secs) => model.now += secs,
+    }
+    let crashes = model.backlog.values().map(|waiting| waiting.crashes).max();
+    seen.crashes = seen.crashes.max(crashes.unwrap_or(0));
+    prop_assert_eq!(real.state().await, model.state());
+    Ok(())
+}
+
+/// Applies a step of the worker that has a claim.
+async fn work(
+    step: Step,
+    claim: usize,
+    model: &mut Model,
+    real: &Real,
+    seen: &mut Seen,
+) -> Result<(), TestCaseError> {
+    let backlog = real.store.backlog();
+    let lease = real.claims[claim].lease;
+    match step {
+        Step::Renew => {
             let length = Duration::from_secs(LEASE_SECS.unsigned_abs());
             let renewed = backlog.renew(lease, at(model.now), length).await;
             prop_assert_eq!(renewed.unwrap(), model.renew(claim));
         }
-        Event::Complete(claim, mask) => {
-            let Some((claim, lease)) = recent(claim) else {
-                return Ok(());
-            };
-            let posts = real.claims[claim].posts.iter().enumerate();
+        Step::Complete(mask) => {
             // A worker scores the text that it claimed, which may be outdated by now.
+            let posts = real.claims[claim].posts.iter().enumerate();
             let done: Vec<(String, u8)> = posts
                 .filter(|(i, _)| (mask >> i) & 1 == 1)
                 .map(|(_, post)| {
@@ -449,38 +487,20 @@ async fn happen(
             seen.stored += stored.unwrap_or(0);
             seen.lost += usize::from(stored.is_none());
         }
-        Event::Fail(claim, post) => {
-            let Some((claim, lease)) = recent(claim) else {
-                return Ok(());
-            };
+        Step::Fail(post) => {
             model.fail(claim, &name(post));
             let failed = [name(post).parse().unwrap()];
             backlog.fail(lease, &failed, "odd").await.unwrap();
         }
-        Event::Release(claim) => {
-            let Some((claim, lease)) = recent(claim) else {
-                return Ok(());
-            };
+        Step::Release => {
             model.release(claim);
             backlog.release(lease).await.unwrap();
         }
-        Event::Reclaim(claim) => {
-            let Some((claim, lease)) = recent(claim) else {
-                return Ok(());
-            };
+        Step::Reclaim => {
             model.reclaim(claim);
             backlog.reclaim(lease).await.unwrap();
         }
-        Event::RetryFailed => {
-            model.retry_failed();
-            let retried = backlog.retry_failed(real.target, MAX_ATTEMPTS);
-            retried.await.unwrap();
-        }
-        Event::Wait(secs) => model.now += secs,
     }
-    let crashes = model.backlog.values().map(|waiting| waiting.crashes).max();
-    seen.crashes = seen.crashes.max(crashes.unwrap_or(0));
-    prop_assert_eq!(real.state().await, model.state());
     Ok(())
 }
 
@@ -490,6 +510,7 @@ async fn work_off(
     real: &mut Real,
     seen: &mut Seen,
 ) -> Result<(), TestCaseError> {
+    let complete = Event::Work(0, Step::Complete(u8::MAX));
     let (mut ends, mut rounds) = (false, 0);
     model.now += 2 * LEASE_SECS;
     for event in [Event::Enqueue, Event::RetryFailed] {
@@ -499,8 +520,8 @@ async fn work_off(
         let claim = real.claims.len();
         happen(&Event::Claim(3), model, real, seen).await?;
         ends = real.claims[claim].posts.is_empty();
-        happen(&Event::Complete(0, u8::MAX), model, real, seen).await?;
-        happen(&Event::Release(0), model, real, seen).await?;
+        happen(&complete, model, real, seen).await?;
+        happen(&Event::Work(0, Step::Release), model, real, seen).await?;
         rounds += 1;
         prop_assert!(rounds < 100, "there is always another claim");
     }
@@ -508,7 +529,7 @@ async fn work_off(
     for event in [Event::RetryFailed, Event::Enqueue, Event::Claim(6)] {
         happen(&event, model, real, seen).await?;
     }
-    happen(&Event::Complete(0, u8::MAX), model, real, seen).await?;
+    happen(&complete, model, real, seen).await?;
     prop_assert_eq!(&model.classified, &model.posts);
     prop_assert!(model.backlog.is_empty());
     Ok(())
