@@ -5,15 +5,9 @@ use chrono::{DateTime, Utc};
 use super::exposition::Exposition;
 use topicmill_core::record::RunCounts;
 use topicmill_core::{MAX_CLOCK_SKEW, ScheduledRunStatus, Stage, Timestamp};
-use topicmill_review::drift::Drift;
 use topicmill_store::{
-    ArchiveState, LabellingEstimate, LastRun, RecentLabelCount, ScheduledRunRow, Store, StoreError,
+    ArchiveState, LabellingEstimate, LastRun, ScheduledRunRow, Store, StoreError,
 };
-
-/// Number of newest posts in the label mix: enough that chance alone gives sixteen labels a drift index of only 0.02.
-const RECENT_POSTS: u32 = 2_000;
-/// Number of earlier posts that the newest ones are compared with.
-const EARLIER_POSTS: u32 = 8_000;
 
 /// The figures of one read.
 pub(super) struct DatabaseFigures {
@@ -22,7 +16,6 @@ pub(super) struct DatabaseFigures {
     pub archive: Option<ArchiveState>,
     pub last_runs: Vec<LastRun>,
     pub scheduled: Vec<ScheduledRunRow>,
-    pub mix: Vec<RecentLabelCount>,
     /// The counts of the last run of `collect`.
     pub collected: RunCounts,
     pub now: DateTime<Utc>,
@@ -46,9 +39,6 @@ impl DatabaseFigures {
             archive: runs.archive_state().await?,
             last_runs: runs.last_runs().await?,
             scheduled: store.schedules().last_scheduled_runs(soon).await?,
-            mix: status
-                .recent_label_counts(RECENT_POSTS, EARLIER_POSTS)
-                .await?,
             collected: collected.unwrap_or_default(),
             now,
         })
@@ -98,11 +88,6 @@ impl DatabaseFigures {
                 Some((source.as_str(), traffic.quota?.remaining.max(0.0)))
             });
             text.add_each("topicmill_quota_remaining", "source", left);
-        }
-        let pairs = self.mix.iter().map(|part| (part.older, part.newer));
-        if let Some(drift) = Drift::of(&pairs.collect::<Vec<_>>()) {
-            text.add("topicmill_label_drift_index", drift.index);
-            text.add("topicmill_label_drift_chance", drift.chance);
         }
     }
 }

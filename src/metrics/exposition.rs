@@ -22,8 +22,6 @@ topicmill_last_scheduled_run_failed 1 if the last run of a schedule failed
 topicmill_scheduled_run_lateness_seconds How late the last run of a schedule started
 topicmill_collected_topics Topics in the last run of collect, by outcome
 topicmill_quota_remaining Requests left in the quota, as the last run of collect recorded
-topicmill_label_drift_index Population stability index of the label mix: the newest 2,000 posts compared with the 8,000 before them
-topicmill_label_drift_chance 95th percentile of the drift index by chance alone
 process_open_fds Files and sockets that this process has open
 process_max_fds Limit on open files and sockets for this process
 ";

@@ -46,13 +46,6 @@ async fn figures() -> DatabaseFigures {
         finished_at: None,
         error: None,
     }];
-    figures.mix = [("a", 900, 90), ("b", 100, 60)]
-        .map(|(label, older, newer)| topicmill_store::RecentLabelCount {
-            label: label.into(),
-            newer,
-            older,
-        })
-        .into();
     let quota = json!({"remaining": 966.0, "used": 1.0, "resets_at": "1970-01-01T00:00:00Z"});
     let counts = json!({"by_outcome": {"ok": 3}, "reddit": {"quota": quota}});
     figures.collected = RunCounts::read(Stage::Collect, &counts);

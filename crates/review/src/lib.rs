@@ -10,14 +10,12 @@
 //! - [`quality`] states the share of correct labels in one sentence.
 //! - [`calibrate`] fits the threshold and the temperature, and [`fit`] fits a correction of the logits.
 //! - [`coverage`] finds the periods that may be compared, and [`change`] compares shares between periods and groups.
-//! - [`drift`] tests whether the distribution of labels has changed.
 //! - [`hypotheses`] finds the stored hypotheses that can be deleted along with a label set.
 
 pub mod calibrate;
 pub mod change;
 pub mod compare;
 pub mod coverage;
-pub mod drift;
 pub mod evaluate;
 pub mod fit;
 pub mod gold;

@@ -22,11 +22,11 @@ use super::{
     Failure, FitRow, ForgottenGold, FrameCell, FrameQuery, Gap, GoldAnswer, Grouping, HypothesisId,
     ImportState, Info, LabelSetId, LabelSetRow, LabelWrite, LabellingEstimate, LabellingState,
     LastRun, Lease, ModelId, ModelRow, NewestPost, OldTexts, Page, PeriodCell, PostLabel,
-    Prediction, Purged, PurgedTexts, RecentLabelCount, ReportQuery, ReportSums, Result,
-    ReviewOrder, ReviewPost, Rewritten, RunId, RunRow, RunningScheduledRun, SavedGold,
-    ScheduleState, ScheduledRunClaimant, ScheduledRunEnd, ScheduledRunLease, ScheduledRunRow,
-    StageRuns, Store, StoredGold, StoredText, SubredditSpan, Target, TopicKeywords, TwoPeriods,
-    UnfinishedRun, UnlabelledText, UnreadThread, Upserted, Watermark, WorkEstimate, Written,
+    Prediction, Purged, PurgedTexts, ReportQuery, ReportSums, Result, ReviewOrder, ReviewPost,
+    Rewritten, RunId, RunRow, RunningScheduledRun, SavedGold, ScheduleState, ScheduledRunClaimant,
+    ScheduledRunEnd, ScheduledRunLease, ScheduledRunRow, StageRuns, Store, StoredGold, StoredText,
+    SubredditSpan, Target, TopicKeywords, TwoPeriods, UnfinishedRun, UnlabelledText, UnreadThread,
+    Upserted, Watermark, WorkEstimate, Written,
 };
 
 /// Calls the method of the open database.
@@ -445,8 +445,6 @@ facade! {
     fn estimate_labelling(&self, max_attempts: u32, now: Timestamp) -> LabellingEstimate;
     /// Returns the times of the newest post, ignoring times after `latest`, which are wrong.
     fn newest_post(&self, latest: Timestamp) -> NewestPost;
-    /// Counts the current labels of the `newer` most recent posts, and of the `older` posts before them.
-    fn recent_label_counts(&self, newer: u32, older: u32) -> Vec<RecentLabelCount>;
     /// Returns the sums for a report, all read in one snapshot.
     fn report_sums(&self, query: &ReportQuery) -> ReportSums;
     /// Returns the periods from which posts or comments are stored, by subreddit and source.

@@ -69,7 +69,7 @@ pub use self::schedules::{
     ClaimedScheduledRun, RunningScheduledRun, ScheduleState, ScheduledRunClaimant, ScheduledRunEnd,
     ScheduledRunLease, ScheduledRunRow,
 };
-pub use self::status::{LabellingEstimate, LastRun, NewestPost, RecentLabelCount, StageRuns};
+pub use self::status::{LabellingEstimate, LastRun, NewestPost, StageRuns};
 pub use self::versions::{
     ComparedPost, Cost, CrossFitted, Failure, LabelSetRow, LabelState, PostLabel, Prediction,
 };

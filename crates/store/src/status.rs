@@ -22,17 +22,6 @@ pub struct NewestPost {
     pub created_at: Option<Timestamp>,
 }
 
-/// The numbers of recent posts with one label, or with one reason for having none.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecentLabelCount {
-    /// The slug, `other` or `unsure`.
-    pub label: String,
-    /// Number of such posts among the newest posts.
-    pub newer: u64,
-    /// Number of such posts among the posts before them.
-    pub older: u64,
-}
-
 /// Totals over a stage's runs since a given time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StageRuns {

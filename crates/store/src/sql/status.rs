@@ -10,8 +10,7 @@ use super::claims::max_crashes;
 use super::{ErrorContext, SqlStore, at, count};
 use crate::dialect::Dialect;
 use crate::{
-    ArchiveState, LabellingEstimate, LabellingState, LastRun, NewestPost, RecentLabelCount, Result,
-    StageRuns, Target,
+    ArchiveState, LabellingEstimate, LabellingState, LastRun, NewestPost, Result, StageRuns, Target,
 };
 use topicmill_core::{RunStatus, SECOND_READING, SourceKind, Stage, Timestamp};
 
@@ -197,7 +196,7 @@ impl<DB: Dialect> SqlStore<DB> {
         max_attempts: u32,
         now: Timestamp,
     ) -> Result<HeldBack> {
-        let now = self.database_time(at(now)).await?;
+        let now = self.database_time(&self.pool, at(now)).await?;
         // Counts posts without and with crashes separately, because the index on claimable posts is ordered by crashes.
         sqlx::query::<DB>(
             "SELECT (SELECT COUNT(*) FROM leases l JOIN backlog b ON b.lease_id = l.id \
@@ -231,29 +230,6 @@ impl<DB: Dialect> SqlStore<DB> {
         .fetch_one(&self.pool)
         .await
         .context("read the time of the newest post")
-    }
-
-    pub async fn recent_label_counts(
-        &self,
-        newer: u32,
-        older: u32,
-    ) -> Result<Vec<RecentLabelCount>> {
-        sqlx::query::<DB>(
-            "SELECT outcome, COUNT(CASE WHEN place <= $1 THEN 1 END), COUNT(CASE WHEN place > $1 THEN 1 END) FROM ( \
-               SELECT CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome, \
-                      ROW_NUMBER() OVER (ORDER BY p.created_at DESC) AS place \
-                 FROM (SELECT fullname, text_hash, created_at FROM posts ORDER BY created_at DESC LIMIT $2) p \
-                 JOIN current_target t ON TRUE \
-                 JOIN classifications c ON c.model_id = t.model_id AND c.label_set_id = t.label_set_id \
-                      AND c.fullname = p.fullname AND c.text_hash = p.text_hash) labelled \
-              GROUP BY outcome ORDER BY outcome",
-        )
-        .bind(i64::from(newer))
-        .bind(i64::from(newer) + i64::from(older))
-        .try_map(row_as!(RecentLabelCount: label, newer(i64::unsigned_abs), older(i64::unsigned_abs)))
-        .fetch_all(&self.pool)
-        .await
-        .context("read the labels of the newest posts")
     }
 
     pub async fn runs_since(&self, since: Timestamp) -> Result<Vec<StageRuns>> {
