@@ -403,7 +403,7 @@ fn printout(base: &LabelSet, fitted: &FittedSet) -> Printout {
     };
     let heading = format!(
         "`{}` fitted to {} gold labels, {} of them out of scope. {sample}Held-out: cross-validation; each gold label \
-         is evaluated by a fit to the others.{} Shares with 95 % confidence intervals.",
+         is evaluated by a fit to the others and at the threshold that they choose.{} Shares with 95 % confidence intervals.",
         base.name,
         fitted.answers,
         fitted.none,

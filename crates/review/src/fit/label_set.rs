@@ -145,7 +145,7 @@ pub fn fit_label_set(
         let mut others = random.clone();
         others.retain(|row| fold_of(&row.text_hash) != fold);
         Setting {
-            threshold: threshold_for(target, base, &others).unwrap_or(set.threshold),
+            threshold: threshold_for(target, base, &others).unwrap_or(base.threshold),
             ..Setting::UNCHANGED
         }
     };
