@@ -13,6 +13,8 @@ use topicmill_store::{Grouping, Store, StoreError, StoredGold, Target};
 /// A random sample, and the posts that it represents.
 #[derive(Debug)]
 pub struct RandomSample {
+    /// The answers that the frame was found from.
+    answers: Vec<StoredGold>,
     frame: Frame,
     /// The sampled posts that the frame covers.
     pub covered: JoinedGold,
@@ -47,6 +49,7 @@ impl RandomSample {
             mixes = frame.mixes(store, target, &posts).await?;
         }
         Ok(Self {
+            answers: answers.to_vec(),
             frame,
             covered,
             mixes,
@@ -63,9 +66,8 @@ impl RandomSample {
         target: Target,
         (since, until): (Timestamp, Timestamp),
     ) -> Result<Self, StoreError> {
-        let answers = store.gold().answers().await?;
         let counted = Counted::Created(since, until);
-        Self::find(store, target, &answers, &self.covered, counted).await
+        Self::find(store, target, &self.answers, &self.covered, counted).await
     }
 
     /// Returns the posts of the sample, each with its prediction in the first label run.
