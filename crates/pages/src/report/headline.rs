@@ -38,7 +38,7 @@ pub fn headline(report: &Report) -> String {
 }
 
 /// Describes the posts that shares refer to: all posts, the scored posts if some are not scored or, for estimates, the
-/// posts that could be drawn.
+/// posts that the answers cover.
 fn of_posts(report: &Report) -> String {
     if let Some(quality) = &report.quality
         && let Some(frame) = &quality.frame
@@ -47,7 +47,10 @@ fn of_posts(report: &Report) -> String {
     {
         return match frame.until {
             Some(until) => format!("posts stored until {}", time::day(until)),
-            None => format!("the {} posts that could be drawn", thousands(frame.posts)),
+            None => format!(
+                "the {} posts that the answers cover",
+                thousands(frame.posts)
+            ),
         };
     }
     let things = report.kind.plural();

@@ -176,7 +176,7 @@ impl GoldLabels {
             let left_out = all - self.posts();
             if left_out > 0 && self.rows.is_empty() {
                 return Err(GoldError::Unusable(format!(
-                    "`{name}` was fitted to all {all} gold posts, so they cannot measure it: `topicmill labels fit` \
+                    "`{name}` was fitted to all {all} remaining gold posts, so they cannot measure it: `topicmill labels fit` \
                      prints held-out figures; to measure it on other posts, label more with `{REVIEW_COMMAND}`"
                 )));
             }
