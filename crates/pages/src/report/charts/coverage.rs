@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use chrono::TimeDelta;
+
 use super::{Chart, ColumnLayout, MOST, WIDTH, left_out, room_for, time_ticks};
 use crate::display::{counted, single_line, thousands};
 use crate::report::data::TopicStats;
@@ -64,7 +66,10 @@ fn missing(report: &Report, topic: &TopicStats) -> BTreeSet<usize> {
     let gaps = report.gaps.iter().filter(|gap| gap.topic == topic.slug);
     for gap in gaps.filter(overlaps) {
         let from = report.axis.column_of(gap.from_at).unwrap_or(0);
-        let until = report.axis.column_of(gap.until_at).unwrap_or(0);
+        // A gap ends before its end, which may be the first second of a column.
+        let last_missing = gap.until_at.as_datetime() - TimeDelta::seconds(1);
+        let last_missing = gap.from_at.max(last_missing.into());
+        let until = report.axis.column_of(last_missing).unwrap_or(0);
         columns.extend(from..=until.min(last_column));
     }
     columns
