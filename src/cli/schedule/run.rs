@@ -32,17 +32,19 @@ impl Run {
         let followed = checked_schedules(app, &self.pipeline)?;
         let stages = self.stage_setup(app)?;
         let store = app.store(Access::Create).await?;
-        if !self.once {
-            if let Some(file) = app.pipeline_path(&self.pipeline) {
-                record_followed(&store, file, &followed).await?;
-            }
-            log_schedules(app, &followed);
-        }
         let lease = Duration::from_secs(app.settings().classify.lease_secs);
         let clock = app.clock.clone();
-        let mut scheduler = Scheduler::new(store.clone(), clock, worker_name(), lease, followed);
         let work = async |order: StageOrder<'_>| stage::run(&stages, order).await;
+        // Only once the metrics have their port: a second scheduler that finds it taken must not be recorded.
         let scheduling = async {
+            if !self.once {
+                if let Some(file) = app.pipeline_path(&self.pipeline) {
+                    record_followed(&store, file, &followed).await?;
+                }
+                log_schedules(app, &followed);
+            }
+            let mut scheduler =
+                Scheduler::new(store.clone(), clock, worker_name(), lease, followed);
             let ended = scheduler.run(self.once, &app.stop, &work).await;
             ended.map_err(CliError::from)
         };
