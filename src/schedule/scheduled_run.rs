@@ -241,7 +241,9 @@ async fn run_stages(
 struct StageOutcome {
     stage: String,
     status: ScheduledRunStatus,
+    #[serde(default)]
     exit: u8,
+    #[serde(default)]
     secs: u64,
     error: Option<String>,
 }

@@ -1,5 +1,7 @@
 //! Values of the browse pages.
 
+use chrono::{DateTime, Utc};
+
 use super::{LabelSetId, ModelId, RunId};
 use topicmill_core::score::LabelOutcome;
 use topicmill_core::{Fullname, ThingKind, Timestamp};
@@ -182,8 +184,9 @@ pub struct Sighting {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangeMarker {
     pub(super) last_run: Option<RunId>,
-    pub(super) last_heartbeat: Option<Timestamp>,
-    pub(super) last_end: Option<Timestamp>,
+    // Not `Timestamp`, which has a resolution of one second.
+    pub(super) last_heartbeat: Option<DateTime<Utc>>,
+    pub(super) last_end: Option<DateTime<Utc>>,
     pub(super) ended_runs: i64,
     pub(super) model: Option<ModelId>,
     pub(super) label_set: Option<LabelSetId>,

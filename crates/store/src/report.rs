@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::Target;
 use topicmill_core::{Fullname, SourceKind, ThingKind, Timestamp, subreddit_of_path};
@@ -186,8 +187,9 @@ impl SkippedSubreddits {
             (kind_of_path == kind).then(|| name.to_owned())
         };
         // A record that another version wrote may have another form.
-        let outcomes: Vec<TopicOutcome> = serde_json::from_str(outcomes).unwrap_or_default();
-        let skipped = outcomes.into_iter().map(|outcome| Self {
+        let outcomes: Vec<Value> = serde_json::from_str(outcomes).unwrap_or_default();
+        let outcomes = outcomes.into_iter().map(TopicOutcome::deserialize);
+        let skipped = outcomes.filter_map(Result::ok).map(|outcome| Self {
             at,
             topic: outcome.topic,
             passed: outcome

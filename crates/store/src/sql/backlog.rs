@@ -51,7 +51,7 @@ impl<DB: Dialect> SqlStore<DB> {
         max_attempts: u32,
         now: Timestamp,
     ) -> Result<BacklogCounts> {
-        let now = self.database_time(at(now)).await?;
+        let now = self.database_time(&self.pool, at(now)).await?;
         // Posts under an expired lease do not count as claimed, because the next claim reclaims them. SUM over no rows
         // is NULL.
         let counts: (i64, i64, i64) = sqlx::query_as::<DB, _>(

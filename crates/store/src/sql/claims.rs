@@ -49,8 +49,8 @@ impl<DB: Dialect> SqlStore<DB> {
         // An empty claim means that nothing is left. So if all claimed posts turn out to be labelled, or are parked,
         // the claim is retried. Each round reduces the number of claimable posts, so the loop ends.
         loop {
-            let now = self.database_time(at(now)).await?;
             let mut tx = self.begin().await?;
+            let now = self.database_time(&mut *tx, at(now)).await?;
             // First, so that reclaimed posts can be part of this claim.
             Self::reclaim_expired(&mut tx, now).await?;
             let fewest =

@@ -44,7 +44,7 @@ impl<DB: Dialect> SqlStore<DB> {
     pub async fn dependents(&self, what: DropTarget, now: Timestamp) -> Result<Dependents> {
         const WHAT: &str = "count dependent rows";
         let column = what.column();
-        let now = self.database_time(at(now)).await?;
+        let now = self.database_time(&self.pool, at(now)).await?;
         let mut tx = self.begin().await?;
         // Deletes nothing: checks the privilege before some of the rows are gone.
         sqlx::query::<DB>("DELETE FROM label_sets WHERE 1 = 0")

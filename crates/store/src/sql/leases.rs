@@ -43,7 +43,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn renew(&self, lease_id: Lease, now: Timestamp, lease: Duration) -> Result<bool> {
-        let now = self.database_time(at(now)).await?;
+        let now = self.database_time(&self.pool, at(now)).await?;
         // An expired lease is renewed too: its row exists until another worker reclaims it, and only the row counts. A
         // delayed renewal must not undo a later one. An expiry far in the future was written before the clock was set
         // back, so it is replaced.
@@ -128,9 +128,12 @@ impl<DB: Dialect> SqlStore<DB> {
     // The foreign key sets `lease_id` of its posts to NULL, so that they are claimable at once, without a crash or an
     // attempt.
     pub async fn release(&self, lease_id: Lease) -> Result<()> {
-        let mut tx = self.begin().await?;
-        Self::end_lease(&mut tx, lease_id).await?;
-        tx.commit().await.context("release a lease")
+        sqlx::query::<DB>("DELETE FROM leases WHERE id = $1")
+            .bind(lease_id)
+            .execute(&self.pool)
+            .await
+            .map(drop)
+            .context("release a lease")
     }
 
     pub async fn lease_holders(&self) -> Result<Vec<(Lease, String)>> {

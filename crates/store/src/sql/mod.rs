@@ -54,7 +54,9 @@ use std::sync::Arc;
 
 use sqlx::types::Json;
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{AssertSqlSafe, Encode, Pool, QueryBuilder, Row, SqlSafeStr, Transaction, Type};
+use sqlx::{
+    AssertSqlSafe, Encode, Executor, Pool, QueryBuilder, Row, SqlSafeStr, Transaction, Type,
+};
 
 pub(super) use self::opening::TABLES;
 use self::post_rows::json_array;
@@ -229,13 +231,17 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Returns the time for leases and quotas. This is the time of the database's clock, because the clocks of machines
     /// differ, or `now` if the database has none.
-    async fn database_time(&self, now: DateTime<Utc>) -> Result<DateTime<Utc>> {
+    async fn database_time<'c>(
+        &self,
+        executor: impl Executor<'c, Database = DB>,
+        now: DateTime<Utc>,
+    ) -> Result<DateTime<Utc>> {
         let time = match DB::TIME {
             Some(time) if !self.uses_caller_time => time,
             _ => return Ok(now),
         };
         sqlx::query_scalar::<DB, _>(time)
-            .fetch_one(&self.pool)
+            .fetch_one(executor)
             .await
             .context("read the server's clock")
     }

@@ -45,7 +45,10 @@ impl<DB: Dialect> SqlStore<DB> {
         now: DateTime<Utc>,
     ) -> Result<QuotaReservation> {
         const WHAT: &str = "reserve a request of the shared quota";
-        let now = self.database_time(now).await?.timestamp_micros();
+        // One connection for both, because a wait for a second one would make this time stale.
+        let mut connection = self.pool.acquire().await.context(WHAT)?;
+        let now = self.database_time(&mut *connection, now).await?;
+        let now = now.timestamp_micros();
         let interval = micros(terms.interval);
         let burst = micros(terms.interval * terms.burst.saturating_sub(1));
         let max_wait = micros(terms.max_wait);
@@ -76,7 +79,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 .bind(max_next_at)
                 .bind(max_held_until)
                 .bind(now + max_wait)
-                .fetch_all(&self.pool)
+                .fetch_all(&mut *connection)
                 .await
                 .context(WHAT)?;
             if let Some((next_at, held_until)) = reserved.pop() {
@@ -86,7 +89,7 @@ impl<DB: Dialect> SqlStore<DB> {
             // The statement changed nothing, so the next possible time is too late. A second query reads that time.
             let (next_at, held_until): (i64, i64) = sqlx::query_as::<DB, _>(READ_STATE)
                 .bind(id)
-                .fetch_one(&self.pool)
+                .fetch_one(&mut *connection)
                 .await
                 .context(WHAT)?;
             let rejected = reservation(next_at, held_until);
@@ -98,7 +101,10 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn throttle_quota(&self, id: &str, wait: Duration, now: DateTime<Utc>) -> Result<()> {
-        let now = self.database_time(now).await?.timestamp_micros();
+        let now = self
+            .database_time(&self.pool, now)
+            .await?
+            .timestamp_micros();
         sqlx::query::<DB>(THROTTLE)
             .bind(id)
             .bind(now)

@@ -27,7 +27,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn database_now(&self, now: Timestamp) -> Result<Timestamp> {
-        Ok(self.database_time(at(now)).await?.into())
+        Ok(self.database_time(&self.pool, at(now)).await?.into())
     }
 
     pub async fn begin_run(&self, stage: Stage, worker: &str, now: Timestamp) -> Result<RunId> {

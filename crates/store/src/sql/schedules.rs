@@ -27,7 +27,7 @@ const CLAIMED: &str = " RETURNING due_at, started_at, outcomes, id, fencing_toke
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn schedule_state(&self, name: &str, now: Timestamp) -> Result<ScheduleState> {
         const WHAT: &str = "read the state of a schedule";
-        let now = self.database_time(at(now)).await?;
+        let now = self.database_time(&self.pool, at(now)).await?;
         // Ignores rows that a process with a wrong clock wrote.
         let latest = sqlx::query_scalar::<DB, Option<Timestamp>>(
             "SELECT MAX(due_at) FROM scheduled_runs WHERE schedule = $1 AND due_at <= $2",
@@ -70,7 +70,7 @@ impl<DB: Dialect> SqlStore<DB> {
         claimant: &ScheduledRunClaimant<'_>,
         now: Timestamp,
     ) -> Result<Option<ClaimedScheduledRun>> {
-        let now = self.database_time(at(now)).await?;
+        let now = self.database_time(&self.pool, at(now)).await?;
         // Of several processes, the first one inserts the row; a second run in progress also conflicts.
         let insert = format!(
             "INSERT INTO scheduled_runs (schedule, due_at, status, worker, lease_until, started_at) \
@@ -114,7 +114,7 @@ impl<DB: Dialect> SqlStore<DB> {
         claimant: &ScheduledRunClaimant<'_>,
         now: Timestamp,
     ) -> Result<Option<ClaimedScheduledRun>> {
-        let now = self.database_time(at(now)).await?;
+        let now = self.database_time(&self.pool, at(now)).await?;
         // The lease must not have been renewed since it was read.
         let update = format!(
             "UPDATE scheduled_runs SET fencing_token = fencing_token + 1, worker = $3, lease_until = $4{UNDER_LEASE} \
@@ -147,7 +147,7 @@ impl<DB: Dialect> SqlStore<DB> {
         duration: Duration,
         now: Timestamp,
     ) -> Result<bool> {
-        let now = self.database_time(at(now)).await?;
+        let now = self.database_time(&self.pool, at(now)).await?;
         // As in `renew`, a delayed renewal does not shorten the lease.
         let update = format!(
             "UPDATE scheduled_runs SET lease_until = \
@@ -186,7 +186,7 @@ impl<DB: Dialect> SqlStore<DB> {
         end: &ScheduledRunEnd,
         now: Timestamp,
     ) -> Result<bool> {
-        let now = self.database_time(at(now)).await?;
+        let now = self.database_time(&self.pool, at(now)).await?;
         let update = format!(
             "UPDATE scheduled_runs SET status = $3, outcomes = $4, error = $5, finished_at = $6, \
              lease_until = NULL{UNDER_LEASE}"

@@ -76,7 +76,8 @@ impl StoredPost {
 
 impl<DB: Dialect> SqlStore<DB> {
     /// Selects and locks the rows among `fullnames` that are already stored, ordered by fullname to avoid deadlocks.
-    /// The first attempt to store many posts only does that if an index lookup finds any of them.
+    /// The first attempt to store many posts only does that if an index lookup finds a stored post between the first
+    /// and the last of them.
     pub(super) async fn stored_among(
         tx: &mut Tx<DB>,
         fullnames: &[&str],
