@@ -37,8 +37,10 @@ pub struct Counts {
 
 /// Increments the count for a name.
 fn count(counts: &mut BTreeMap<String, u64>, name: ColumnCell) {
-    if let ColumnCell::Text(name) = name {
-        *counts.entry(name.to_owned()).or_default() += 1;
+    let ColumnCell::Text(name) = name else { return };
+    match counts.get_mut(name) {
+        Some(n) => *n += 1,
+        None => drop(counts.insert(name.to_owned(), 1)),
     }
 }
 

@@ -154,6 +154,10 @@ impl FromStr for Fullname {
     /// An id is a number, so `T3_0AA1` names the same post as `t3_aa1` and is normalised to it. Otherwise a purged post
     /// could return under a different spelling.
     fn from_str(text: &str) -> Result<Self, FullnameError> {
+        // Every fullname that is read from the database is normalised.
+        if is_fullname(text) {
+            return Ok(Self(text.to_owned()));
+        }
         let is_comment = text
             .trim()
             .get(..3)
@@ -165,6 +169,19 @@ impl FromStr for Fullname {
         };
         Self::of(kind, text)
     }
+}
+
+/// Returns true if the text is a normalised fullname.
+fn is_fullname(text: &str) -> bool {
+    let id = text
+        .strip_prefix(POST)
+        .or_else(|| text.strip_prefix(COMMENT));
+    id.is_some_and(|id| {
+        let mut bytes = id.bytes();
+        (1..=16).contains(&id.len())
+            && !id.starts_with('0')
+            && bytes.all(|b| b.is_ascii_digit() || b.is_ascii_lowercase())
+    })
 }
 
 impl fmt::Display for Fullname {

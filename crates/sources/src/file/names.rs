@@ -227,9 +227,10 @@ pub(super) fn fill(
     let scalar = |value: &Value| (!value.is_object() && !value.is_array()).then(|| value.clone());
     for field in FIELDS.into_iter().chain(KINDS) {
         let value = if let Some(column) = mapping.iter().find(|column| column.field == field) {
-            let path = format!("/{}", column.name.replace('.', "/"));
-            let value = record.get(&column.name);
-            let value = value.or_else(|| record.pointer(&path));
+            let value = record.get(&column.name).or_else(|| {
+                let path = format!("/{}", column.name.replace('.', "/"));
+                record.pointer(&path)
+            });
             if value.is_some() {
                 layout.mapped.push(field);
             }
