@@ -50,11 +50,11 @@ pub(super) fn check_supported(head: &[u8]) -> Result<(), TableError> {
         ("a tar archive", "extract it first")
     } else if let Some(signature) = signature {
         (signature.name, signature.advice)
-    } else if !is_binary(head) {
-        return Ok(());
-    } else if head.starts_with(b"ORC") {
+    } else if head.starts_with(b"ORC") && head.iter().take(32).any(|byte| is_control(*byte)) {
         // Text may begin with these letters, as in `ORCID`.
         ("ORC", PARQUET)
+    } else if !is_binary(head) {
+        return Ok(());
     } else {
         (
             "neither text nor a known format",
@@ -67,9 +67,12 @@ pub(super) fn check_supported(head: &[u8]) -> Result<(), TableError> {
 /// Returns true if more than three bytes, and more than one in twenty, are control characters that text does not have.
 fn is_binary(head: &[u8]) -> bool {
     let searched = &head[..head.len().min(SEARCHED_BYTES)];
-    let is_control = |byte: u8| byte < 0x20 && !matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c | 0x1b);
     let controls = searched.iter().filter(|byte| is_control(**byte)).count();
     controls > 3 && controls * 20 > searched.len()
+}
+
+fn is_control(byte: u8) -> bool {
+    byte < 0x20 && !matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c | 0x1b)
 }
 
 #[cfg(test)]
@@ -79,5 +82,8 @@ mod tests {
     #[test]
     fn text_may_begin_with_the_signature_of_orc() {
         assert!(check_supported(b"ORCID,text\n0000-0001,rye bread\n").is_ok());
+        // An uncompressed column of text.
+        let stripe = [b"ORC\n\x12\x08\x08".as_slice(), &[b'a'; 1_000]].concat();
+        assert!(check_supported(&stripe).is_err());
     }
 }

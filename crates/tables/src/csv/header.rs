@@ -25,8 +25,13 @@ pub(crate) fn has_header_row(start: &[u8]) -> bool {
     let delimiter = char::from(detect_delimiter(line));
     let line = String::from_utf8_lossy(line);
     let is_known = |name: &str| KNOWN.iter().any(|known| name.eq_ignore_ascii_case(known));
-    let mut names = line.split(delimiter);
-    line.contains(delimiter) && names.any(|name| is_known(name.trim().trim_matches('"')))
+    let mut names = line.split(delimiter).map(str::trim);
+    line.contains(delimiter) && names.any(|name| is_known(unquoted(name).unwrap_or(name)))
+}
+
+/// Returns the text between quotes; `None` unless both are there.
+fn unquoted(name: &str) -> Option<&str> {
+    name.strip_prefix('"')?.strip_suffix('"')
 }
 
 /// Returns true if the first line is prose (has spaces and no delimiter), rather than a header row.
