@@ -164,7 +164,13 @@ pub fn load(
     let mut warnings = Vec::new();
     if let Some(path) = settings_file(file)? {
         let mut layer = read_layer(&path)?;
-        let absolute = std::path::absolute(&path).unwrap_or_default();
+        // Paths in a pipe are relative to the current folder.
+        let place = if path.is_file() {
+            &*path
+        } else {
+            Path::new(FILE_NAME)
+        };
+        let absolute = std::path::absolute(place).unwrap_or_default();
         warnings.extend(secret_file::read_files(&mut layer, absolute.parent())?);
         resolve(&mut layer, &absolute)?;
         layers.push(layer);
