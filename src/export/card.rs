@@ -229,6 +229,7 @@ fn quality_line(counts: &Counts, facts: &Facts) -> String {
             };
             format!("{}.{part}{waves}", quality.sentence)
         }
+        Some(quality) if quality.sample.is_some() => format!("{}.", quality.sentence),
         Some(MeasuredQuality { sentence, .. }) => {
             format!("{sentence} (`{REVIEW_COMMAND}`, then the page `/review`).")
         }
