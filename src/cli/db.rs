@@ -17,7 +17,7 @@ use topicmill_store::{Access, Info, Table};
   topicmill db info
   topicmill db backup copy.db")]
 pub enum Db {
-    /// Create the database and its tables, unless they exist
+    /// Create the database and its tables if they are missing, and upgrade old ones
     #[command(after_help = "Examples:
   topicmill db create
   topicmill --database postgres://me@localhost/topicmill db create")]
@@ -96,13 +96,11 @@ pub enum Db {
 impl Db {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         match self {
-            Self::Create | Self::Migrate => {
-                let store = app.store(Access::Create).await?;
-                let info = store.info().await?;
-                tracing::info!(
-                    url = %info.url, server = %info.server, schema = info.schema, "the database is ready"
-                );
-                store.close().await?;
+            Self::Create => return prepare(app).await,
+            Self::Migrate => {
+                // Fails if there is no database, so that a wrong name creates none.
+                app.store(Access::AnySchema).await?.close().await?;
+                return prepare(app).await;
             }
             Self::Backup { file, overwrite } => {
                 let if_exists = IfExists::from_overwrite(overwrite);
@@ -116,10 +114,20 @@ impl Db {
                 let written_by = store.meta(WRITTEN_BY).await?;
                 let table = info_table(&store.info().await?, written_by.as_deref());
                 output::print_wrapped_table(&table, format)?;
+                store.close().await?;
             }
         }
         Ok(Exit::Done)
     }
+}
+
+/// Creates the database and its tables if they are missing, and migrates them.
+async fn prepare(app: &App) -> Result<Exit, CliError> {
+    let store = app.store(Access::Create).await?;
+    let info = store.info().await?;
+    tracing::info!(url = %info.url, server = %info.server, schema = info.schema, "the database is ready");
+    store.close().await?;
+    Ok(Exit::Done)
 }
 
 async fn vacuum(app: &App) -> Result<Exit, CliError> {

@@ -19,8 +19,9 @@ pub async fn backup(app: &App, file: &Path, if_exists: IfExists) -> Result<Exit,
     };
     let address = Address::parse(app.settings().database.url.reveal())?;
     let copied = backup::backup(&store, &address, file, if_exists, &app.stop).await;
-    store.close().await?;
+    let closed = store.close().await;
     if copied? {
+        closed?;
         tracing::info!(file = %file.display(), "wrote a copy of the database");
     } else {
         tracing::warn!(file = %file.display(), "the backup was stopped; no file was written");
@@ -83,12 +84,12 @@ pub async fn copy(from: &str, to: &str, format: OutputFormat) -> Result<Exit, Cl
         })
         .await;
     drop(bar);
-    source.close().await?;
-    target.close().await?;
+    let closed = [source.close().await, target.close().await];
     let rows = copied?
         .into_iter()
         .map(|copy| json!([copy.table, copy.rows]));
     output::print_table(&output::table(["table", "rows"], rows), format)?;
+    closed.into_iter().collect::<Result<(), _>>()?;
     tracing::info!(to = %redact_url(to), "copied all tables");
     Ok(Exit::Done)
 }
