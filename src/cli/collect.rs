@@ -182,10 +182,13 @@ impl Collector {
                 &topic.path(subreddit)
             };
             watermark = store.posts().watermark(kind, slug, path).await?;
-            let unread = store.posts().unread_threads(kind, slug, topic.limit);
-            stored_posts = unread.await?.len() as u64;
+            if topic.of_posts {
+                let unread = store.posts().unread_threads(kind, slug, topic.limit);
+                stored_posts = unread.await?.len() as u64;
+            }
         }
         let is_open = watermark.is_some() || self.time_range.is_some();
+        let reads_new = topic.is_default_listing || kind.listing(topic.listing) == Listing::New;
         Ok(match self.source.paging() {
             _ if topic.of_posts => {
                 let mut threads: u64 = topic.limit.into();
@@ -193,11 +196,13 @@ impl Collector {
                     // A first run reads the comments on the posts that are stored, and on those that it stores.
                     threads = (stored_posts + self.new_posts(slug)).min(threads);
                 }
-                Some(threads + self.newest_requests())
+                Some(threads + self.newest_requests().min(threads))
             }
             Paging::Archive(_) if is_open => None,
             _ if !topic.keywords.is_empty() => Some(app.settings().collect.page_cap.into()),
-            Paging::Listing(_) if is_open => Some(MAX_LISTED.div_ceil(PAGE_LIMIT).into()),
+            Paging::Listing(_) if is_open && (reads_new || self.time_range.is_some()) => {
+                Some(MAX_LISTED.div_ceil(PAGE_LIMIT).into())
+            }
             _ => Some(topic.limit.div_ceil(PAGE_LIMIT).into()),
         })
     }

@@ -1,15 +1,22 @@
 //! Formats the summary of a run of `collect`, from the topic reports and the client's traffic.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::output::{counted, thousands};
 use topicmill_core::record::{CollectCounts, Traffic};
-use topicmill_core::{Outcome, TopicReport};
+use topicmill_core::{Outcome, TopicReport, subreddit_of_path};
+
+/// A topic and a subreddit. Its posts and its comments have a report each.
+type Place<'r> = (&'r str, &'r str);
+
+fn place(report: &TopicReport) -> Place<'_> {
+    (&report.topic, subreddit_of_path(&report.subreddit).0)
+}
 
 /// Formats the summary, without parts that are zero:
 /// `collected 16 topics: 1,600 posts (1,480 new, 3 rejected) in 34 requests; 1 topic private; quota left 966`.
 pub fn line(reports: &[TopicReport], traffic: &Traffic) -> String {
-    let mut sum = CollectCounts::sum(reports);
+    let sum = CollectCounts::sum(reports);
     let counts = [
         ("new", sum.stored.new),
         ("changed", sum.stored.changed),
@@ -31,20 +38,29 @@ pub fn line(reports: &[TopicReport], traffic: &Traffic) -> String {
         0 => String::new(),
         secs => format!(", waited {secs} s"),
     };
-    sum.by_outcome.remove(Outcome::Ok.as_str());
     let topics: BTreeSet<&str> = reports.iter().map(|report| report.topic.as_str()).collect();
-    // A topic that reads all of its subreddits has a report for each.
-    let reported = if topics.len() == reports.len() {
+    let places: BTreeSet<Place<'_>> = reports.iter().map(place).collect();
+    // A topic may read all of its subreddits.
+    let unit = if topics.len() == places.len() {
         "topic"
     } else {
         "subreddit"
     };
+    let mut failed: BTreeMap<&str, BTreeSet<Place<'_>>> = BTreeMap::new();
+    for report in reports
+        .iter()
+        .filter(|report| report.outcome != Outcome::Ok)
+    {
+        let places = failed.entry(report.outcome.as_str()).or_default();
+        places.insert(place(report));
+    }
+    let failures = failed
+        .iter()
+        .map(|(outcome, places)| format!("; {} {outcome}", counted(places.len() as u64, unit)));
     let mut posts = counted(sum.posts - sum.comments, "post");
     if sum.comments > 0 {
         posts.extend([" and ", &counted(sum.comments, "comment")]);
     }
-    let failures = sum.by_outcome.iter();
-    let failures = failures.map(|(outcome, n)| format!("; {} {outcome}", counted(*n, reported)));
     let quota_left = traffic
         .quota
         .map(|quota| format!("; quota left {:.0}", quota.remaining));
