@@ -152,9 +152,12 @@ impl ReviewFitter {
         };
         Ok(match verdict? {
             FitVerdict::Current(exit) => {
-                let rest = match exit {
-                    Exit::Done => "",
-                    _ => " Some posts are not labelled yet: `topicmill status` shows why.",
+                let labelled = match exit {
+                    Exit::Done => format!("All posts now have the labels of {name}."),
+                    _ => format!(
+                        "The labels of {name} are current, but some posts do not have them yet: `topicmill status` \
+                         shows why."
+                    ),
                 };
                 let chance = if fit.fitted.is_better() {
                     ""
@@ -169,8 +172,7 @@ impl ReviewFitter {
                 };
                 FitOutcome::Fitted(format!(
                     "Learned from {answers} answers{left_out}. Accuracy on {sample}: {}; before, it was {}. Each answer is \
-                     evaluated by a fit that did not learn from it.{} All posts now have the labels of \
-                     {name}.{chance}{rest}",
+                     evaluated by a fit that did not learn from it.{} {labelled}{chance}",
                     percent(after),
                     percent(before),
                     fit.fitted.threshold_in_words(),

@@ -450,3 +450,23 @@ fn ids_are_read_from_stdin() {
     command.stdin(fs::File::open(program.path("ids")).unwrap());
     finished(command.output().unwrap()).expect_stderr("missing=1");
 }
+
+#[test]
+fn a_dry_run_expects_a_listing_that_shows_no_new_posts_to_stop_at_the_limit() {
+    let program = Program::new();
+    let collect = "collect --source sample --topic gaming --limit 25";
+    program.ok(collect);
+    for (listing, requests) in [("top", 1), ("new", 10)] {
+        let planned = program.json(&format!("{collect} --listing {listing} --dry-run"));
+        assert_eq!(planned[0]["requests"], requests, "{listing}");
+    }
+}
+
+#[test]
+fn a_migration_of_a_missing_database_creates_none() {
+    let program = Program::new();
+    program
+        .run("--database sqlite:mistyped.db db migrate")
+        .expect_exit(4, "mistyped.db");
+    assert!(!program.path("mistyped.db").exists());
+}

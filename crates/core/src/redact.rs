@@ -1,8 +1,8 @@
 //! Redacts passwords and tokens from URLs before they are logged, recorded or displayed.
 //!
-//! The input is user-supplied text that should be a URL; the output contains no secret. Redaction works by allowlist:
-//! only parts known to be harmless are copied, and everything else becomes `***`, so that an unforeseen form leaks
-//! nothing.
+//! The input is user-supplied text that should be a URL. Redaction works by allowlist: only parts that are known to be
+//! harmless are copied, and everything else becomes `***`. A word or a path alone counts as harmless, because it may name
+//! a file.
 
 /// The replacement for redacted parts.
 const REDACTED: &str = "***";
@@ -33,7 +33,7 @@ fn plain_or_redacted(text: &str) -> String {
     if is_plain(text) { text } else { REDACTED }.to_owned()
 }
 
-/// Returns true if the text contains only letters, digits and path separators: nothing that could delimit a password.
+/// Returns true if the text contains only letters, digits and `_-./~`: nothing that could delimit a password.
 fn is_plain(text: &str) -> bool {
     text.chars()
         .all(|c| c.is_alphanumeric() || "_-./~".contains(c))
