@@ -166,6 +166,7 @@ impl GoldLabels {
             return Ok(());
         }
         let answers = store.gold().answers().await?;
+        let total = self.posts();
         for (position, set) in sets.iter().enumerate() {
             let Some(fitted) = &set.fitted else {
                 continue;
@@ -175,8 +176,9 @@ impl GoldLabels {
             self.leave_out(|post| used.contains(post) && !kept(position, post));
             let left_out = all - self.posts();
             if left_out > 0 && self.rows.is_empty() {
+                let others = if all < total { "other " } else { "" };
                 return Err(GoldError::Unusable(format!(
-                    "`{name}` was fitted to all {all} remaining gold posts, so they cannot measure it: `topicmill labels fit` \
+                    "`{name}` was fitted to all {all} {others}gold posts, so they cannot measure it: `topicmill labels fit` \
                      prints held-out figures; to measure it on other posts, label more with `{REVIEW_COMMAND}`"
                 )));
             }
