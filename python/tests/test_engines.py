@@ -109,8 +109,8 @@ def test_without_openvino_the_error_names_the_package_to_install(tmp_path):
     assert engine_without("openvino", tmp_path=tmp_path) == "onnxruntime"
 
 
-@needs_openvino
-def test_without_onnx_runtime_auto_uses_openvino(tmp_path):
-    assert engine_without("library", tmp_path=tmp_path) == "openvino"
-    said = engine_without("library", tmp_path=tmp_path, engine="onnxruntime")
-    assert said.startswith("cannot find ONNX Runtime: no library")
+def test_without_onnx_runtime_the_error_names_the_package_to_install(tmp_path):
+    for engine in ["auto", "onnxruntime"]:
+        said = engine_without("library", tmp_path=tmp_path, engine=engine)
+        assert said.startswith("cannot find ONNX Runtime: no library")
+        assert said.endswith("install the package `onnxruntime` in the same environment as topicmill")

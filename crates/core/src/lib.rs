@@ -7,6 +7,7 @@
 #[macro_use]
 mod string_enum;
 mod cells;
+#[cfg(feature = "clock")]
 pub mod clock;
 mod duration;
 mod failure_kind;
