@@ -360,7 +360,7 @@ CREATE TABLE gold (
 CREATE TABLE cross_fitted (
     label_set_id BIGINT NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE, -- the fitted label set
     fullname     TEXT NOT NULL REFERENCES things (fullname) ON DELETE CASCADE, -- the post
-    text_hash    BYTEA NOT NULL, -- the text that was scored; if `posts.text_hash` differs, the post has been edited since
+    text_hash    BYTEA NOT NULL, -- the text that was scored; if `things.text_hash` differs, the post has been edited since
     label        TEXT NOT NULL, -- the best label's slug
     score        DOUBLE PRECISION NOT NULL, -- its score
     abstained    BOOLEAN NOT NULL, -- true if the post got no label
@@ -493,7 +493,6 @@ SELECT fullname, -- text: Reddit's name for the post
        is_self, -- boolean: true for a text post, false for a link
        crosspost_parent, -- text or NULL: the fullname of the post that a crosspost shows
        source, -- text: where it came from: `reddit`, `sample`, `arctic-shift` or `import`
-       text_hash, -- bytes: the first 16 bytes of the SHA-256 of its text as models read it (docs/label.md); equal texts are scored once
        created_at, -- time: when it was posted
        collected_at, -- time: when it was first stored
        updated_at, -- time: when its source last returned it
@@ -518,7 +517,6 @@ SELECT fullname, -- text: Reddit's name for the comment
        reddit_score_is_placeholder, -- boolean: true if an archive or dump captured Reddit's score right after the post was made
        is_submitter, -- boolean or NULL: true if it is by the author of its post
        source, -- text: where it came from: `reddit`, `sample`, `arctic-shift` or `import`
-       text_hash, -- bytes: the first 16 bytes of the SHA-256 of its text as models read it (docs/label.md); equal texts are scored once
        created_at, -- time: when it was posted
        collected_at, -- time: when it was first stored
        updated_at, -- time: when its source last returned it

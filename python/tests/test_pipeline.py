@@ -133,7 +133,7 @@ def test_vectors_equal_those_in_the_database(stored):
     assert vectors.dtype == np.float32 and vectors.shape == (len(plain) + 2, 384)
     assert np.isnan(vectors[-2:]).all() and np.allclose(np.linalg.norm(vectors[:-2], axis=1), 1, atol=1e-3)
     database = sqlite3.connect(folder / "posts.db")
-    kept = "SELECT p.title, v.vector FROM posts p JOIN text_vectors v ON v.text_hash = p.text_hash"
+    kept = "SELECT p.title, v.vector FROM things p JOIN text_vectors v ON v.text_hash = p.text_hash"
     kept = {title: bytes(vector) for title, vector in database.execute(kept)}
     for title, vector in zip(plain, vectors, strict=False):
         scale, numbers = np.frombuffer(kept[title][:4], "<f4"), np.frombuffer(kept[title][4:], "<i2")

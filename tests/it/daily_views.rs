@@ -13,7 +13,7 @@ use crate::support::postgres::databases;
 /// Every post with its label in the current label set, for its current text.
 const BY_HAND: &str = "\
 SELECT p.created_at, p.topic, c.score, CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END
-  FROM posts p LEFT JOIN current_target t ON TRUE
+  FROM things p LEFT JOIN current_target t ON TRUE
   LEFT JOIN classifications c ON c.model_id = t.model_id AND c.label_set_id = t.label_set_id
        AND c.fullname = p.fullname AND c.text_hash = p.text_hash";
 const UNCOUNTED: &str = "SELECT COUNT(*) FROM classifications WHERE day IS NULL";
@@ -135,7 +135,7 @@ async fn view_counts_match_a_direct_count_after_every_change() {
         let by_hand = "INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, \
                           abstained, mode, classified_at) \
                        SELECT p.fullname, t.model_id, t.label_set_id, p.text_hash, 'food', 0.5, 0.25, FALSE, 'single', \
-                              p.created_at FROM posts p CROSS JOIN current_target t WHERE p.fullname IN ('t3_p006', \
+                              p.created_at FROM things p CROSS JOIN current_target t WHERE p.fullname IN ('t3_p006', \
                               't3_p007')";
         database.run(by_hand).await;
         assert_eq!(labelled(&f, "by hand").await, 7);

@@ -193,7 +193,7 @@ async fn a_worker_can_fit_labels_and_a_fit_that_fails_leaves_no_label_set() {
 
 async fn assert_role_is_limited(users: &Users) {
     let answer = "INSERT INTO gold (fullname, annotator, text_hash, chosen, source, answered_at) \
-                  SELECT fullname, 'me', text_hash, 'random', 'review', now() FROM posts LIMIT 1";
+                  SELECT fullname, 'me', text_hash, 'random', 'review', now() FROM things LIMIT 1";
     try_sql(&users.url("annotator"), answer).await.unwrap();
     try_sql(&users.url("annotator"), "DELETE FROM gold")
         .await
@@ -246,7 +246,7 @@ async fn assert_stored_values_can_be_read(users: &Users) {
     let answer = |hash: &str, chosen: &str, source: &str, time: &str| {
         format!(
             "INSERT INTO gold (fullname, annotator, text_hash, chosen, source, answered_at) \
-             SELECT fullname, 'me', {hash}, '{chosen}', '{source}', '{time}' FROM posts LIMIT 1"
+             SELECT fullname, 'me', {hash}, '{chosen}', '{source}', '{time}' FROM things LIMIT 1"
         )
     };
     let mut rejected = vec![

@@ -223,7 +223,7 @@ fn purged_edited_and_unlabelled_posts_are_excluded() {
         for table in ["pair_logits", "text_vectors"] {
             program.execute(&format!(
                 "DELETE FROM {table} WHERE text_hash IN \
-                   (SELECT text_hash FROM posts WHERE fullname IN ('t3_k00004', 't3_k00005'))"
+                   (SELECT text_hash FROM things WHERE fullname IN ('t3_k00004', 't3_k00005'))"
             ));
         }
         let ran = program.ok(&format!("labels evaluate --gold {gold} --format json"));

@@ -88,7 +88,7 @@ fn a_fit_to_gold_answers_applies_to_stored_and_new_posts() {
         let stored = program.query(LABEL_OF);
         program.execute(
             "DELETE FROM classifications WHERE fullname = 't3_k00025'; DELETE FROM text_vectors \
-              WHERE text_hash = (SELECT text_hash FROM posts WHERE fullname = 't3_k00025')",
+              WHERE text_hash = (SELECT text_hash FROM things WHERE fullname = 't3_k00025')",
         );
         let counts = program.run_counts("classify --pipeline first.toml");
         assert_eq!(counts["posts"], 1, "{counts}");

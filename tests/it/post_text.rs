@@ -155,7 +155,7 @@ fn a_changed_text_rule_corrects_the_hashes_of_stored_texts() {
         .concat();
         assert_eq!(imported(&program, &posts), [2, 0]);
         assert_eq!(classified(&program), 2);
-        let hashes = "SELECT text_hash FROM posts ORDER BY fullname";
+        let hashes = "SELECT text_hash FROM things ORDER BY fullname";
         let right = program.rows(hashes);
         let stale =
             "UPDATE things SET text_hash = BYTES(0000000000000000) WHERE fullname = 't3_a1'";
@@ -179,7 +179,7 @@ fn a_changed_text_rule_corrects_the_hashes_of_stored_texts() {
         assert_eq!(classified(&program), 0);
 
         // A text removed by retention keeps its hash under any rule.
-        let hash = "SELECT text_hash FROM posts WHERE fullname = 't3_a2'";
+        let hash = "SELECT text_hash FROM things WHERE fullname = 't3_a2'";
         let kept = program.scalar(hash);
         program.execute(
             "UPDATE things SET title = '', selftext = '', text_purged_at = collected_at WHERE fullname = 't3_a2'",

@@ -212,7 +212,7 @@ fn views_are_read_from_their_indexes_on_sqlite() {
     assert!(days.contains(index), "{days}");
     // A join of posts and labels does not use the index on texts.
     let joined = plan(
-        "SELECT COUNT(*) FROM posts p JOIN classifications c ON c.model_id = 1 AND c.label_set_id = 1 \
+        "SELECT COUNT(*) FROM things p JOIN classifications c ON c.model_id = 1 AND c.label_set_id = 1 \
             AND c.fullname = p.fullname AND c.text_hash = p.text_hash",
     );
     assert!(!joined.contains("classifications_text"), "{joined}");

@@ -160,7 +160,7 @@ fn an_invalid_stored_vector_is_reported() {
     let set = |bytes: &str| {
         program.execute(&format!(
             "UPDATE text_vectors SET vector = x'{bytes}' \
-              WHERE text_hash = (SELECT text_hash FROM posts ORDER BY text_hash LIMIT 1)"
+              WHERE text_hash = (SELECT text_hash FROM things ORDER BY text_hash LIMIT 1)"
         ));
     };
     set("00");

@@ -91,7 +91,7 @@ async fn pgbouncer_works_in_session_mode_and_is_rejected_in_transaction_mode() {
     program.ok("collect --source sample --topic gaming --limit 20");
     program.ok("purge --retention 48");
     program.ok("status");
-    let hash = program.scalar("SELECT text_hash FROM posts LIMIT 1");
+    let hash = program.scalar("SELECT text_hash FROM things LIMIT 1");
     assert_eq!(hash.as_str().unwrap().len(), 32);
     let apart = Program::with_database(&format!("{}?options[search_path]=apart", bouncer.url));
     apart.ok("db create");

@@ -159,7 +159,7 @@ async fn concurrent_purges_of_a_shared_text_leave_no_logits() {
         );
     }
     let orphans =
-        "pair_logits l WHERE NOT EXISTS (SELECT 1 FROM posts p WHERE p.text_hash = l.text_hash)";
+        "pair_logits l WHERE NOT EXISTS (SELECT 1 FROM things p WHERE p.text_hash = l.text_hash)";
     assert_eq!(scene.count(orphans).await, 0);
 }
 

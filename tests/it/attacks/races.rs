@@ -369,7 +369,7 @@ impl Scene {
         self.assert_no_rows(
             what,
             &[
-            "posts p WHERE p.text_purged_at IS NULL AND NOT EXISTS (SELECT 1 FROM classifications c \
+            "things p WHERE p.text_purged_at IS NULL AND NOT EXISTS (SELECT 1 FROM classifications c \
                WHERE c.fullname = p.fullname AND c.text_hash = p.text_hash)",
             "backlog",
             "leases",
@@ -399,9 +399,9 @@ impl Scene {
             assert_eq!(logit.as_f64(), Some(byte.into()), "{what}: {hash}");
         }
         self.assert_no_rows(what, &[
-            "pair_logits l WHERE NOT EXISTS (SELECT 1 FROM posts p WHERE p.text_hash = l.text_hash)",
+            "pair_logits l WHERE NOT EXISTS (SELECT 1 FROM things p WHERE p.text_hash = l.text_hash)",
             "classifications c WHERE c.fullname NOT IN (SELECT fullname FROM posts)",
-            "classifications c JOIN posts p ON p.fullname = c.fullname \
+            "classifications c JOIN things p ON p.fullname = c.fullname \
               WHERE c.day IS NOT NULL AND (p.text_hash <> c.text_hash OR p.topic IS DISTINCT FROM c.topic)",
             "packed_scores c WHERE c.fullname NOT IN (SELECT fullname FROM posts)",
             "sightings s WHERE s.fullname NOT IN (SELECT fullname FROM posts)",

@@ -28,7 +28,7 @@ async fn posts_gone_from_the_listing_keep_their_labels() {
             "INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, \
                abstained, mode, classified_at) \
              SELECT p.fullname, t.model_id, t.label_set_id, p.text_hash, 'climate', 0.5, 0.25, FALSE, 'single', \
-               p.created_at FROM posts p CROSS JOIN current_target t",
+               p.created_at FROM things p CROSS JOIN current_target t",
         )
         .await;
 

@@ -38,7 +38,7 @@ fn gold_is_exported_and_labels_are_classes_of_the_card() {
             }
         }
         // An answer about the post's earlier text does not count.
-        let edited = "UPDATE gold SET text_hash = (SELECT text_hash FROM posts WHERE fullname = 't3_k000003') \
+        let edited = "UPDATE gold SET text_hash = (SELECT text_hash FROM things WHERE fullname = 't3_k000003') \
                       WHERE fullname = 't3_k000002'";
         program.execute(edited);
         assert_eq!(program.view()["t3_k000002"]["gold_by"], Value::Null);

@@ -134,7 +134,7 @@ fn a_vector_that_is_not_a_number_stops_the_fit() {
     // The scale of the vector, NaN as a little-endian f32.
     program.execute(
         "UPDATE text_vectors SET vector = CAST(X'0000C07F' || substr(vector, 5) AS BLOB) \
-              WHERE text_hash = (SELECT text_hash FROM posts WHERE fullname = 't3_k00004')",
+              WHERE text_hash = (SELECT text_hash FROM things WHERE fullname = 't3_k00004')",
     );
     let ran = program.run("labels fit --gold answers.csv --make-current");
     ran.expect_exit(4, "text_vectors");

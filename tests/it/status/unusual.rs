@@ -140,7 +140,7 @@ INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label,
        classified_at) \
 SELECT p.fullname, t.model_id, t.label_set_id, p.text_hash, 'gaming', 0.9, 0.8, \
        p.fullname LIKE '%3' OR p.fullname LIKE '%7', 'single', '2026-01-03T00:00:00+00:00' \
-  FROM posts p CROSS JOIN current_target t WHERE p.fullname LIKE 't3_m%' AND p.fullname NOT LIKE '%0'";
+  FROM things p CROSS JOIN current_target t WHERE p.fullname LIKE 't3_m%' AND p.fullname NOT LIKE '%0'";
 
 #[test]
 fn large_tables_are_estimated_and_counted_on_request() {
