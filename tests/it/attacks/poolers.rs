@@ -105,7 +105,7 @@ async fn database_defaults_change_no_stored_value() {
     let Some(database) = postgres() else { return };
     let program = Program::with_database(&database.url);
     program.ok("collect --source sample --topic gaming --limit 20");
-    let sql = "SELECT fullname, text_hash, created_at, 1 / 3.0::float8, now() - now() FROM posts ORDER BY 1";
+    let sql = "SELECT fullname, text_hash, created_at, 1 / 3.0::float8, now() - now() FROM things ORDER BY 1";
     let before = program.rows(sql);
     let name = database.url.rsplit_once('/').unwrap().1;
     for set in [

@@ -425,7 +425,7 @@ const WATCH_OVER_LABELS: &str = "
 CREATE TABLE violations (what TEXT, fullname TEXT);
 CREATE FUNCTION watch_over_labels() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
   IF EXISTS (SELECT 1 FROM classifications WHERE fullname = NEW.fullname AND text_hash = NEW.text_hash)
-     AND NOT EXISTS (SELECT 1 FROM posts WHERE fullname = NEW.fullname AND text_hash = NEW.text_hash
+     AND NOT EXISTS (SELECT 1 FROM things WHERE fullname = NEW.fullname AND text_hash = NEW.text_hash
                         AND text_purged_at IS NULL) THEN
     INSERT INTO violations VALUES ('a label without its text', NEW.fullname);
   END IF;
@@ -435,7 +435,7 @@ CREATE CONSTRAINT TRIGGER watch_over_labels AFTER INSERT OR UPDATE OF fullname, 
   label, score, margin, abstained, other, mode, run_id, classified_at ON classifications
   DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION watch_over_labels();
 CREATE FUNCTION watch_over_logits() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-  IF NOT EXISTS (SELECT 1 FROM posts WHERE text_hash = NEW.text_hash) THEN
+  IF NOT EXISTS (SELECT 1 FROM things WHERE text_hash = NEW.text_hash) THEN
     INSERT INTO violations VALUES ('logits without a post', encode(NEW.text_hash, 'hex'));
   END IF;
   RETURN NULL;
