@@ -9,7 +9,7 @@
 use serde::Serialize;
 
 use crate::evaluate::{
-    Bound, EvaluatedPost, Proportion, Reliability, ReliabilityBin, accuracy, share,
+    Accuracies, Bound, EvaluatedPost, Proportion, Reliability, ReliabilityBin, share,
 };
 use crate::float;
 use topicmill_core::TextHash;
@@ -305,7 +305,7 @@ pub(crate) fn judge<'a>(
 ) -> Quality {
     let posts = rows.clone().map(|(row, setting)| row.evaluated(setting));
     let posts: Vec<EvaluatedPost> = posts.collect();
-    let (accuracy, precision) = accuracy(posts.iter());
+    let Accuracies { outcome, precision } = Accuracies::of(posts.iter());
     let recall = |bound: Bound| {
         let in_scope = posts.iter().filter(|post| post.is_in_scope());
         let is_found = |post: &EvaluatedPost| post.is_labelled() && post.is_right_at(bound);
@@ -313,7 +313,7 @@ pub(crate) fn judge<'a>(
     };
     let reliability = Reliability::of(posts.iter().filter(|post| post.is_labelled()));
     Quality {
-        accuracy,
+        accuracy: outcome,
         precision,
         coverage: share(posts.iter(), EvaluatedPost::is_labelled),
         found: recall(Bound::Lower).between(recall(Bound::Upper)),

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 
-use crate::evaluate::{self, Counted, FrameSize, LabelShare, Proportion, RandomSample};
+use crate::evaluate::{Accuracies, Counted, FrameSize, LabelShare, Proportion, RandomSample};
 use crate::gold::{self, GoldPost};
 use crate::join::{self, JoinedPost, Labelling};
 use topicmill_core::{Fullname, LabelSet, ThingKind, Timestamp};
@@ -170,11 +170,11 @@ pub async fn measure(
         left_out.not_random = all.posts.len() - drawn.posts.len();
         left_out.later = drawn.posts.len() - judged.posts.len();
     }
-    let (sample, (outcome, precision), scope) = match &random {
-        Some(random) => (QualitySample::Random, random.accuracy(), scope(random)),
+    let (sample, accuracies, scope) = match &random {
+        Some(random) => (QualitySample::Random, random.accuracies(), scope(random)),
         None => (
             QualitySample::Selected,
-            evaluate::accuracy(judged.rows[0].iter()),
+            Accuracies::of(judged.rows[0].iter()),
             without_estimate(kind, usable.is_selective),
         ),
     };
@@ -188,11 +188,11 @@ pub async fn measure(
     let is_crossed = |post: &&JoinedPost| labelling.held_out.contains_key(&post.id);
     let mut quality = MeasuredQuality {
         sentence: String::new(),
-        sample: (outcome.all > 0).then_some(sample),
+        sample: (accuracies.outcome.all > 0).then_some(sample),
         cross_fitted: judged.posts.iter().filter(is_crossed).count(),
         left_out,
-        outcome,
-        precision,
+        outcome: accuracies.outcome,
+        precision: accuracies.precision,
         frame: size.filter(|size| size.not_covered > 0 || size.waves > 1),
         shares: shares.unwrap_or_default(),
     };
