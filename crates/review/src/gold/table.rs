@@ -219,7 +219,8 @@ fn labels(row: &Row) -> Result<Vec<(String, Option<String>)>, String> {
         .into_iter()
         .find(|name| cell(row, name).is_some())
         .ok_or("the row has no `label`")?;
-    let labels = list(&json_or_text(row, column)).map_err(|why| format!("`{column}` {why}"))?;
+    let labels = json_or_text(row, column).and_then(|value| list(&value));
+    let labels = labels.map_err(|why| format!("`{column}` {why}"))?;
     Ok(labels.into_iter().map(|label| (label, None)).collect())
 }
 
@@ -352,13 +353,16 @@ fn text(row: &Row, name: &str) -> Result<Option<String>, String> {
     Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty()))
 }
 
-/// Returns the value of a column, whose text is not JSON in a table.
-fn json_or_text(row: &Row, name: &str) -> Value {
-    match cell(row, name) {
-        Some(Cell::Text(text)) => text.trim().into(),
-        Some(Cell::Json(json)) => serde_json::from_str(json).unwrap_or_default(),
-        _ => Value::Null,
-    }
+/// Returns the value of a column, whose text is not JSON in a table. A value that is not valid Unicode is an error: as
+/// null, it would mean "none of these".
+fn json_or_text(row: &Row, name: &str) -> Result<Value, String> {
+    let value = match cell(row, name) {
+        None | Some(Cell::Null) => Some(Value::Null),
+        Some(Cell::Text(text)) => Some(text.trim().into()),
+        Some(Cell::Json(json)) => serde_json::from_str(json).ok(),
+        Some(Cell::Bytes(_)) => None,
+    };
+    value.ok_or_else(|| "is not text".to_owned())
 }
 
 /// Returns the JSON value of a column; null if there is none.
