@@ -68,12 +68,10 @@ impl Keywords {
 
     /// Returns true if any keyword occurs in the title or in the text.
     pub fn match_post(&self, title: &str, text: &str) -> bool {
-        let matches = |regex: &Regex| {
-            [title, text]
-                .into_iter()
-                .any(|text| regex.is_match(&composed(&reddit_text(text))))
-        };
-        self.regex.as_ref().is_none_or(matches)
+        self.regex.as_ref().is_none_or(|regex| {
+            let is_match = |text: &str| regex.is_match(&composed(&reddit_text(text)));
+            is_match(title) || is_match(text)
+        })
     }
 }
 
