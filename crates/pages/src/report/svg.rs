@@ -134,10 +134,8 @@ impl Svg {
         if tooltip.is_empty() {
             self.push(format_args!("{rect}/>"));
         } else {
-            self.push(format_args!(
-                "{rect}><title>{}</title></rect>",
-                escape(tooltip)
-            ));
+            let tooltip = escape(tooltip);
+            self.push(format_args!("{rect}><title>{tooltip}</title></rect>"));
         }
     }
 

@@ -85,11 +85,9 @@ impl Frame {
 
     /// Returns the sampled posts of a wave.
     fn rows_of<'a>(&self, wave: usize, sample: &[SampledPost<'a>]) -> Vec<&'a EvaluatedPost> {
-        let posts = sample.iter();
-        posts
-            .filter(|post| self.wave_of(post.fullname) == Some(wave))
-            .map(|post| post.row)
-            .collect()
+        let is_of_wave = |post: &&SampledPost<'a>| self.wave_of(post.fullname) == Some(wave);
+        let posts = sample.iter().filter(is_of_wave);
+        posts.map(|post| post.row).collect()
     }
 
     /// Returns a covered wave's share of the covered posts that `is_counted` selects.
