@@ -240,6 +240,7 @@ impl Axis {
 mod tests {
     use chrono::{DateTime, Utc};
 
+    use super::TimeStep::{Day, Hour, Month};
     use super::*;
 
     fn axis(step: TimeStep, first: &str, last: &str) -> Axis {
@@ -249,11 +250,7 @@ mod tests {
 
     #[test]
     fn an_axis_has_a_column_for_each_day_from_the_first_post_to_the_last() {
-        let axis = axis(
-            TimeStep::Day,
-            "2026-01-30T23:59:59Z",
-            "2026-02-02T00:00:00Z",
-        );
+        let axis = axis(Day, "2026-01-30T23:59:59Z", "2026-02-02T00:00:00Z");
         assert_eq!((axis.len(), axis.unit().as_str()), (4, "day"));
         assert_eq!(axis.column("2026-02-01"), Some(2));
         assert_eq!(axis.column("2026-01-29"), None);
@@ -261,11 +258,7 @@ mod tests {
 
     #[test]
     fn many_days_are_grouped_into_columns() {
-        let axis = axis(
-            TimeStep::Day,
-            "2025-01-01T00:00:00Z",
-            "2026-01-31T00:00:00Z",
-        );
+        let axis = axis(Day, "2025-01-01T00:00:00Z", "2026-01-31T00:00:00Z");
         assert_eq!((axis.len(), axis.unit().as_str()), (99, "4 days"));
         assert_eq!(axis.column("2026-01-31"), Some(98));
         assert_eq!(axis.ticks(5).len(), 5);
@@ -275,34 +268,26 @@ mod tests {
     fn a_column_is_named_after_its_start() {
         let (first, last) = ("2005-06-23T05:30:00Z", "2005-07-01T00:00:00Z");
         for (step, name, one_unit) in [
-            (TimeStep::Hour, "23 Jun 05:00", "2 hours"),
-            (TimeStep::Day, "23 Jun", "a day"),
-            (TimeStep::Month, "Jun 2005", "a month"),
+            (Hour, "23 Jun 05:00", "2 hours"),
+            (Day, "23 Jun", "a day"),
+            (Month, "Jun 2005", "a month"),
         ] {
             let axis = axis(step, first, last);
             assert_eq!(axis.name(0), name);
             assert_eq!(axis.one_unit(), one_unit);
         }
-        assert_eq!(axis(TimeStep::Hour, first, first).one_unit(), "an hour");
+        assert_eq!(axis(Hour, first, first).one_unit(), "an hour");
     }
 
     #[test]
     fn many_months_are_grouped_into_columns() {
-        let axis = axis(
-            TimeStep::Month,
-            "2005-06-23T00:00:00Z",
-            "2026-01-31T00:00:00Z",
-        );
+        let axis = axis(Month, "2005-06-23T00:00:00Z", "2026-01-31T00:00:00Z");
         assert_eq!((axis.len(), axis.column("2005-06")), (83, Some(0)));
     }
 
     #[test]
     fn a_date_far_in_the_future_does_not_create_a_huge_axis() {
-        let axis = axis(
-            TimeStep::Month,
-            "1970-01-01T00:00:00Z",
-            "9999-01-01T00:00:00Z",
-        );
+        let axis = axis(Month, "1970-01-01T00:00:00Z", "9999-01-01T00:00:00Z");
         assert!(axis.len() <= MOST);
     }
 }

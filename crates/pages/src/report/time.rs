@@ -49,6 +49,7 @@ mod tests {
     use chrono::{DateTime, Utc};
 
     use super::*;
+    use topicmill_core::table;
 
     fn time(text: &str) -> Timestamp {
         text.parse::<DateTime<Utc>>().unwrap().into()
@@ -56,22 +57,25 @@ mod tests {
 
     #[test]
     fn periods_omit_repeated_months_and_years() {
-        let shown = |a: &str, b: &str| period(time(a), time(b));
+        for (first, last, expected) in table! {
+            "2026-11-08T17:00:00Z", "2026-11-22T13:00:00Z", "8 to 22 November 2026";
+            "2026-10-08T17:00:00Z", "2026-11-22T13:00:00Z", "8 October to 22 November 2026";
+            "2026-11-22T01:00:00Z", "2026-11-22T13:00:00Z", "22 November 2026";
+            "2025-11-22T01:00:00Z", "2026-11-22T13:00:00Z", "22 November 2025 to 22 November 2026";
+        } {
+            assert_eq!(period(time(first), time(last)), expected);
+        }
+    }
+
+    #[test]
+    fn two_periods_of_under_six_days_are_times() {
+        let [from, split] = ["2026-11-08T00:00:00Z", "2026-11-10T12:00:00Z"].map(time);
+        let [_, short] = two_periods(from, split, time("2026-11-13T23:59:59Z"));
+        assert_eq!(short, "10 Nov 2026, 12:00 UTC to 13 Nov 2026, 23:59 UTC");
+        let [before, after] = two_periods(from, split, time("2026-11-14T00:00:00Z"));
         assert_eq!(
-            shown("2026-11-08T17:00:00Z", "2026-11-22T13:00:00Z"),
-            "8 to 22 November 2026"
-        );
-        assert_eq!(
-            shown("2026-10-08T17:00:00Z", "2026-11-22T13:00:00Z"),
-            "8 October to 22 November 2026"
-        );
-        assert_eq!(
-            shown("2026-11-22T01:00:00Z", "2026-11-22T13:00:00Z"),
-            "22 November 2026"
-        );
-        assert_eq!(
-            shown("2025-11-22T01:00:00Z", "2026-11-22T13:00:00Z"),
-            "22 November 2025 to 22 November 2026"
+            [before, after],
+            ["8 to 10 November 2026", "10 to 13 November 2026"]
         );
     }
 }
