@@ -193,21 +193,19 @@ impl Encoder {
         // Several tokens with punctuation, to detect tokens that are added between words.
         let (a, b) = ("Two words, or three.", "another text");
         let ids = |text| {
-            self.tokenizer
-                .encode_fast(text, false)
-                .map(|e| e.get_ids().to_vec())
+            let encoding = self.tokenizer.encode_fast(text, false);
+            encoding.map(|encoding| encoding.get_ids().to_vec())
         };
         let (first, second) = (&*ids(a)?, &*ids(b)?);
         let same = |pattern, second, encoding: &Encoding| {
             let (ids, type_ids) = (encoding.get_ids(), encoding.get_type_ids());
+            let expected = ids.iter().copied().zip(type_ids.iter().copied());
             let sequence = Sequence {
                 pattern,
                 first,
                 second,
             };
-            sequence
-                .ids()
-                .eq(ids.iter().copied().zip(type_ids.iter().copied()))
+            sequence.ids().eq(expected)
         };
         let pair = self.tokenizer.encode((a, b), true)?;
         let single = self.tokenizer.encode(a, true)?;

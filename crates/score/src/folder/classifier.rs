@@ -100,10 +100,8 @@ fn names_by_number(
             return Err(format!("`{key}` has the number {number} twice; correct it"));
         }
     }
-    if let Some((place, number)) = (0..)
-        .zip(names.keys())
-        .find(|(place, number)| place != *number)
-    {
+    let mut places = (0..).zip(names.keys());
+    if let Some((place, number)) = places.find(|(place, number)| place != *number) {
         return Err(format!(
             "`{key}` has a gap: it names {number} but not {place}; name each logit, starting at 0"
         ));

@@ -88,20 +88,16 @@ impl TokenCache {
         let mut replaces_rejected = false;
         if let Some(token) = &cached.token {
             replaces_rejected = is_rejected(token);
-            if replaces_rejected
-                && token.replaces_rejected
-                && !token.accepted.load(Ordering::Relaxed)
-            {
+            let was_accepted = token.accepted.load(Ordering::Relaxed);
+            if replaces_rejected && token.replaces_rejected && !was_accepted {
                 return Err(SourceError::Unauthorized("any subreddit".to_owned()));
             }
             if clock.elapsed() < token.renew_at && !replaces_rejected {
                 return Ok(token.clone());
             }
         }
-        match fetch
-            .await
-            .and_then(|grant| grant.into_token(clock, replaces_rejected))
-        {
+        let granted = fetch.await;
+        match granted.and_then(|grant| grant.into_token(clock, replaces_rejected)) {
             Ok(token) => {
                 let token = Arc::new(token);
                 cached.token = Some(token.clone());
