@@ -218,11 +218,12 @@ mod tests {
         ] {
             assert!(Keywords::parse(&[entry]).is_err(), "{entry}");
         }
+    }
+
+    #[test]
+    fn there_is_room_for_ten_thousand_keywords() {
         let many: Vec<String> = (0..10_000).map(|n| format!("vaccination{n}*")).collect();
-        assert!(
-            Keywords::parse(&many)
-                .unwrap()
-                .match_post("", "Vaccination9999x")
-        );
+        let keywords = Keywords::parse(&many).unwrap();
+        assert!(keywords.match_post("", "Vaccination9999x"));
     }
 }

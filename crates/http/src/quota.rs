@@ -431,6 +431,11 @@ mod tests {
         quota.throttle(2 * SECOND).await.unwrap();
         quota.acquire().await.unwrap();
         assert_eq!(clock.sleeps(), [4 * SECOND]);
+    }
+
+    #[tokio::test]
+    async fn an_error_of_the_shared_quota_is_returned() {
+        let (_, quota) = quota(100);
         let gone = || SharedQuotaError {
             kind: FailureKind::Database,
             source: "gone".into(),
