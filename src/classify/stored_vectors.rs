@@ -146,10 +146,7 @@ impl Labelling<'_> {
                 vector: None,
             })
         });
-        let posts = scored.collect();
-        Ok(Some(ScoredPage {
-            posts,
-            last: last.to_string(),
-        }))
+        let (posts, last) = (scored.collect(), last.to_string());
+        Ok(Some(ScoredPage { posts, last }))
     }
 }
