@@ -13,6 +13,7 @@ mod input;
 mod json_lines;
 mod kept_columns;
 mod output;
+mod output_path;
 mod paths;
 mod run;
 
@@ -94,7 +95,7 @@ pub struct FileReport {
 /// # Errors
 /// See [`FilesError`].
 pub fn check(job: &FileJob) -> Result<(), FilesError> {
-    output::check(job)?;
+    output_path::check(job)?;
     input::check(job)
 }
 
@@ -180,7 +181,7 @@ impl ScoredRows {
         convert(part.reopen().map_err(&failed)?)?;
         let if_exists = IfExists::from_overwrite(job.overwrite);
         atomic_file::persist(part, &job.output, if_exists).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => output::exists(&job.output),
+            io::ErrorKind::AlreadyExists => output_path::exists(&job.output),
             _ => failed(error),
         })?;
         Ok(self.report)

@@ -8,7 +8,7 @@ use topicmill_core::labels::label_file;
 use topicmill_core::labels::label_file::{DEFAULT_TEMPLATE, LabelFileError};
 use topicmill_core::{Background, FailureKind, Label, LabelSet, Mode};
 use topicmill_score::library::Library;
-use topicmill_score::{Device, EngineName, EngineOptions, LabelerError, LoadError, ModelFolder};
+use topicmill_score::{EngineOptions, LabelerError, LoadError, ModelFolder};
 
 use crate::Error;
 
@@ -41,13 +41,11 @@ pub struct Settings {
 impl Settings {
     /// Returns the engine options. The package has checked that `threads` is not 0.
     pub fn engine(&self) -> PyResult<EngineOptions> {
-        let device: Device = self.device.parse().map_err(value_error)?;
-        let engine: EngineName = self.engine.parse().map_err(value_error)?;
         Ok(EngineOptions {
-            device,
+            device: self.device.parse().map_err(value_error)?,
             threads: self.threads,
             library: self.library.clone(),
-            engine,
+            engine: self.engine.parse().map_err(value_error)?,
             openvino: self.openvino.clone(),
         })
     }

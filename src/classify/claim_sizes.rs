@@ -1,7 +1,8 @@
 //! Decides how many posts a lane claims next: few enough that a crash costs little, and smaller near the end of the
 //! backlog or of the limit, so that every lane has posts.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::targets::Targets;
 use topicmill_score::Models;
@@ -51,32 +52,26 @@ impl ClaimSizes {
     pub(super) fn take(&self) -> u32 {
         let mut max = self.max;
         if self.lanes > 1 {
-            let left = self.left.load(Ordering::Relaxed);
+            let left = self.left.load(Relaxed);
             // Half of an equal share: the shares shrink with the backlog, so that the lanes end at about the same time.
-            let share = self.waiting.load(Ordering::Relaxed).min(left) / (2 * self.lanes);
+            let share = self.waiting.load(Relaxed).min(left) / (2 * self.lanes);
             max = max.min(u32::try_from(share).unwrap_or(max).max(self.min));
         }
         let mut taken = 0;
         // The closure always returns `Some`.
-        let _ = self
-            .left
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                taken = u32::try_from(left).unwrap_or(u32::MAX).min(max);
-                Some(left - u64::from(taken))
-            });
+        let _ = self.left.fetch_update(Relaxed, Relaxed, |left| {
+            taken = u32::try_from(left).unwrap_or(u32::MAX).min(max);
+            Some(left - u64::from(taken))
+        });
         taken
     }
 
     /// Counts `count` posts as claimed, and returns the rest of the `taken` posts to the other lanes.
     pub(super) fn settle(&self, taken: u32, count: u64) {
-        self.left
-            .fetch_add(u64::from(taken) - count, Ordering::Relaxed);
+        self.left.fetch_add(u64::from(taken) - count, Relaxed);
         // The closure always returns `Some`. It saturates, because posts may have arrived since the count.
-        let _ = self
-            .waiting
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
-                Some(waiting.saturating_sub(count))
-            });
+        let settled = |waiting: u64| Some(waiting.saturating_sub(count));
+        let _ = self.waiting.fetch_update(Relaxed, Relaxed, settled);
     }
 }
 

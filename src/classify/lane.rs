@@ -118,11 +118,8 @@ impl ScoredText {
         mut result: TextResult,
     ) -> Self {
         result.raw = Vec::new();
-        result.vector = if stored.contains(&PairState::Wanted) {
-            result.vector.or(recent_vector)
-        } else {
-            None
-        };
+        let is_scored = stored.contains(&PairState::Wanted);
+        result.vector = result.vector.or(recent_vector).filter(|_| is_scored);
         let computed = known.iter().filter(|pair| **pair == PairState::Wanted);
         Self {
             computed: computed.count(),

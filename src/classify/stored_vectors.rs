@@ -5,7 +5,7 @@
 //! written, and the write skips posts that another worker has claimed or labelled, or that have changed. Posts without
 //! a vector are left to the lanes.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::tally::Tally;
 use super::{LabelStep, Labelling};
@@ -96,10 +96,9 @@ impl Labelling<'_> {
         let mut next = self.page("").await?;
         while let Some(page) = next {
             // Before the write, because the next page is read during it and must stay within the limit.
-            self.sizes
-                .left
-                .fetch_sub(page.posts.len() as u64, Ordering::Relaxed);
-            (self.progress)(LabelStep::Expect(done.posts() + page.posts.len() as u64));
+            let posts = page.posts.len() as u64;
+            self.sizes.left.fetch_sub(posts, Relaxed);
+            (self.progress)(LabelStep::Expect(done.posts() + posts));
             // The next page is read while this one is being written, so that the CPU and the database work at the same
             // time.
             let read = async {
@@ -110,8 +109,8 @@ impl Labelling<'_> {
             };
             let (written, read) = tokio::join!(self.write(None, &page.posts, done), read);
             // Posts that the write skipped do not count towards the limit.
-            let left_out = page.posts.len() as u64 - written?;
-            self.sizes.left.fetch_add(left_out, Ordering::Relaxed);
+            let left_out = posts - written?;
+            self.sizes.left.fetch_add(left_out, Relaxed);
             next = match read? {
                 // The limit was reached when the page was read; the skipped posts make room for more.
                 None if left_out > 0 && !self.halt.is_cancelled() => self.page(&page.last).await?,
@@ -126,7 +125,7 @@ impl Labelling<'_> {
         let store = self.run.store;
         let targets = &self.targets;
         let scores_limit = u32::try_from(PAGE_SCORES / targets.labels.max(1)).unwrap_or(u32::MAX);
-        let run_limit = u32::try_from(self.sizes.left.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        let run_limit = u32::try_from(self.sizes.left.load(Relaxed)).unwrap_or(u32::MAX);
         let limit = PAGE_POSTS.min(scores_limit.max(1)).min(run_limit);
         if limit == 0 {
             return Ok(None);
@@ -147,10 +146,7 @@ impl Labelling<'_> {
                 vector: None,
             })
         });
-        let posts = scored.collect();
-        Ok(Some(ScoredPage {
-            posts,
-            last: last.to_string(),
-        }))
+        let (posts, last) = (scored.collect(), last.to_string());
+        Ok(Some(ScoredPage { posts, last }))
     }
 }

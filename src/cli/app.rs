@@ -85,14 +85,10 @@ impl CurrentFlags {
 impl App {
     /// Reads the settings and starts logging.
     pub fn load(global: &Global) -> Result<Self, CliError> {
-        let flags = [
-            ("database.url", &global.database),
-            ("log.format", &global.log_format),
-        ];
-        let flags: Vec<_> = flags
-            .into_iter()
-            .filter_map(|(key, value)| Some((key, value.clone()?)))
-            .collect();
+        let (url, log_format) = (&global.database, &global.log_format);
+        let flags = [("database.url", url), ("log.format", log_format)].into_iter();
+        let flags = flags.filter_map(|(key, value)| Some((key, value.clone()?)));
+        let flags: Vec<_> = flags.collect();
         // `vars` would panic on a variable that is not UTF-8.
         let env: Vec<_> = std::env::vars_os()
             .filter_map(|(name, value)| utf8_variable(name, value).transpose())
@@ -121,6 +117,7 @@ impl App {
         })
     }
 
+    /// Returns the effective settings.
     pub fn settings(&self) -> &Settings {
         &self.loaded.settings
     }

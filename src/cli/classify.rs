@@ -12,6 +12,7 @@ use super::{App, CliError, Exit, backlog, output};
 use crate::classify::{self, Options};
 use crate::engines::estimate::{CostEstimate, EstimatedCost};
 use crate::pipeline::Context;
+use topicmill_core::LabelSet;
 use topicmill_core::labels::hypothesis::Pass;
 use topicmill_store::{Access, Table, WorkEstimate};
 
@@ -71,18 +72,7 @@ impl Classify {
         let pipeline = app.pipeline(&self.pipeline)?;
         let set = app.label_set(&self.model, pipeline.label_set)?;
         if self.dry_run {
-            let models = app.models(&self.model)?;
-            let store = app.store(Access::ReadOnly).await?;
-            let (folder, make_current) = (models.large.folder(), self.current.make_current());
-            let fit = backlog::applicable_fit(&store, folder, &set, make_current).await?;
-            let set = fit.as_ref().unwrap_or(&set);
-            let pass = Pass::of(&folder.kind, set);
-            let estimated = classify::dry_run(&store, &app.clock, models, set, &app.stop).await?;
-            if let Some((missing, cost)) = estimated {
-                output::print_wrapped_table(&table(pass, &missing, &cost), self.output.format)?;
-            }
-            store.close().await?;
-            return Ok(Exit::Done);
+            return self.print_estimate(app, &set).await;
         }
         let mut engines = app.engines(&self.model)?;
         app.add_small_model(&mut engines.models, &self.small, &self.model, &set)?;
@@ -104,9 +94,27 @@ impl Classify {
         }
         labelled
     }
+
+    /// Prints the number of posts without a label and the estimated cost of labelling them, unless stopped by a signal.
+    async fn print_estimate(&self, app: &App, set: &LabelSet) -> Result<Exit, CliError> {
+        let models = app.models(&self.model)?;
+        let store = app.store(Access::ReadOnly).await?;
+        let (folder, make_current) = (models.large.folder(), self.current.make_current());
+        let fit = backlog::applicable_fit(&store, folder, set, make_current).await?;
+        let set = fit.as_ref().unwrap_or(set);
+        let pass = Pass::of(&folder.kind, set);
+        let estimated = classify::dry_run(&store, &app.clock, models, set, &app.stop).await?;
+        if let Some((missing, cost)) = estimated {
+            let table = estimate_table(pass, &missing, &cost);
+            output::print_wrapped_table(&table, self.output.format)?;
+        }
+        store.close().await?;
+        Ok(Exit::Done)
+    }
 }
 
-fn table(pass: Pass, missing: &WorkEstimate, cost: &EstimatedCost) -> Table {
+/// Formats an estimate, one figure per row. A figure of the cost has a row for each end of its interval.
+fn estimate_table(pass: Pass, missing: &WorkEstimate, cost: &EstimatedCost) -> Table {
     let (unit, missing) = (pass.unit(), &missing.cost);
     let to_compute = pass.count(missing.pairs_missing);
     let computed = pass.count(missing.pairs_stored);

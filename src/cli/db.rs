@@ -1,4 +1,4 @@
-//! `topicmill db`: creates, upgrades, backs up, copies, checks and inspects the database.
+//! `topicmill db`: creates, upgrades, backs up, copies, checks, vacuums and inspects the database.
 
 mod maintenance;
 
@@ -130,6 +130,7 @@ async fn prepare(app: &App) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
+/// Rewrites the database files, and says what is left to do if that was not complete.
 async fn vacuum(app: &App) -> Result<Exit, CliError> {
     let store = app.store(Access::Existing).await?;
     let rewritten = store.purging().rewrite().await?;

@@ -12,6 +12,10 @@ use crate::atomic_file::is_full;
 use crate::run::StageError;
 use crate::score_files::FilesError;
 
+/// The hint for results that are not finite: reduced precision is the usual cause.
+const FLOAT32: &str = "; try `--precision fp32`";
+
+/// Returns the hint for an error of a model folder: the commands and flags that name or download a model.
 pub fn for_model(error: &ModelError) -> &'static str {
     match error {
         ModelError::NoFolder(_) => {
@@ -30,6 +34,7 @@ pub fn for_model(error: &ModelError) -> &'static str {
     }
 }
 
+/// Returns the hint for an error of loading: how to install the library, or the setting to change.
 pub fn for_loading(error: &LoadError) -> &'static str {
     use Library::{OnnxRuntime, OpenVino};
     match error {
@@ -76,6 +81,7 @@ pub fn for_loading(error: &LoadError) -> &'static str {
     }
 }
 
+/// Returns the hint for an error of scoring.
 pub fn for_labeler(error: &LabelerError) -> &'static str {
     match error {
         LabelerError::Engine(error)
@@ -91,6 +97,7 @@ pub fn for_labeler(error: &LabelerError) -> &'static str {
     }
 }
 
+/// Returns the hint for an error of a stage: that of scoring, if scoring failed.
 pub fn for_stage(error: &StageError) -> &'static str {
     match error {
         StageError::Labeler(error) => for_labeler(error),
@@ -98,6 +105,7 @@ pub fn for_stage(error: &StageError) -> &'static str {
     }
 }
 
+/// Returns the hint for an error of `score`: that of scoring, if scoring failed.
 pub fn for_files(error: &FilesError) -> &'static str {
     match error {
         FilesError::Labeler(error) => for_labeler(error),
@@ -105,6 +113,7 @@ pub fn for_files(error: &FilesError) -> &'static str {
     }
 }
 
+/// Returns the hint for a file that cannot be written.
 pub fn for_io(error: &io::Error) -> &'static str {
     if is_full(error) {
         "; free some space or choose a different location, then run the command again"
@@ -113,8 +122,7 @@ pub fn for_io(error: &io::Error) -> &'static str {
     }
 }
 
-const FLOAT32: &str = "; try `--precision fp32`";
-
+/// Returns the hint for an error of the engine.
 fn for_engine(error: &EngineError) -> &'static str {
     match error {
         EngineError::OutOfMemory { .. } => "; set a smaller `classify.batch_tokens`",

@@ -1,27 +1,24 @@
 //! `topicmill model`: lists, shows, verifies, downloads and drops models.
 
 mod info;
+mod pull;
 mod verify;
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use serde_json::json;
 
 use super::drop_labels::{self, DropFlags};
 use super::labels::{model_display_name, named_model};
 use super::{App, CliError, Exit, OutputFormat, output};
 use crate::engines::find_model;
-use crate::hub::{Hub, PullError};
 use topicmill_score::ModelFolder;
 use topicmill_score::folder::manifest::Manifest;
 use topicmill_store::{Access, DropTarget, Table};
 
 /// The folder for downloaded models.
 const MODELS_FOLDER: &str = "models";
-/// The Hugging Face hub.
-const ENDPOINT: &str = "https://huggingface.co";
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
@@ -42,7 +39,7 @@ pub enum Model {
     /// Check the file hashes of a model and the logits of each graph against its manifest
     Verify(verify::Verify),
     /// Download a model from the Hugging Face hub, or from the mirror in `HF_ENDPOINT`
-    Pull(Pull),
+    Pull(pull::Pull),
     /// Delete a model's labels, scores, logits and vectors from the database; its folder is kept
     #[command(after_help = "Examples:
   topicmill model drop bart-large-mnli
@@ -54,27 +51,6 @@ pub enum Model {
         #[command(flatten)]
         flags: DropFlags,
     },
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  topicmill model pull Xenova/bart-large-mnli
-  topicmill model pull Xenova/bart-large-mnli --precision int8 --to models/b8")]
-pub struct Pull {
-    /// Download the repository REPO, in the form `owner/name`
-    #[arg(value_name = "REPO")]
-    repo: String,
-    /// Download a branch, tag or commit
-    #[arg(long, value_name = "REVISION", default_value = "main")]
-    revision: String,
-    /// Choose the graph: fp32, fp16, int8, or all [default: fp32]
-    ///
-    /// Other precisions can be given by the name that the hub uses.
-    #[arg(long, value_name = "P")]
-    precision: Option<String>,
-    /// Create the folder DIR [default: models/NAME]
-    #[arg(long, value_name = "DIR")]
-    to: Option<PathBuf>,
 }
 
 impl Model {
@@ -142,51 +118,4 @@ fn model_table(app: &App) -> Table {
     });
     let columns = "model, kind, graph, of, max tokens, state, folder";
     output::table_from_objects(columns, &rows.collect::<Vec<_>>())
-}
-
-impl Pull {
-    async fn run(self, app: &App) -> Result<Exit, CliError> {
-        let name = self.repo.rsplit('/').next().unwrap_or_default();
-        let default = || Path::new(MODELS_FOLDER).join(name);
-        let to = self.to.unwrap_or_else(default);
-        let precision = self.precision.filter(|precision| precision != "auto");
-        let endpoint = text_variable("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.to_owned());
-        let hub = Hub::new(&endpoint, token(), app.clock.clone())?;
-        hub.pull(&self.repo, &self.revision, precision.as_deref(), &to)
-            .await?;
-        drop(hub);
-        let folder = to.display();
-        tracing::info!("downloaded {} to {folder}", self.repo);
-        output::print(&format!("{folder}\n"))?;
-        Ok(Exit::Done)
-    }
-}
-
-fn variable(name: &str) -> Option<OsString> {
-    std::env::var_os(name).filter(|value| !value.is_empty())
-}
-
-fn text_variable(name: &str) -> Option<String> {
-    variable(name)?.into_string().ok()
-}
-
-/// Reads the hub's token from the environment variables and files that the hub's own tools use.
-fn token() -> Option<String> {
-    let folder = |name| variable(name).map(PathBuf::from);
-    let stored = || {
-        let cache = || folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
-        let home = folder("HF_HOME").or_else(|| Some(cache()?.join("huggingface")))?;
-        std::fs::read_to_string(home.join("token")).ok()
-    };
-    let token = text_variable("HF_TOKEN").or_else(stored)?;
-    Some(token.trim().to_owned()).filter(|token| !token.is_empty())
-}
-
-impl From<PullError> for CliError {
-    fn from(error: PullError) -> Self {
-        match error {
-            PullError::Model(error) => Self::Model(error),
-            PullError::Message(kind, text) => Self::Message(kind.into(), text),
-        }
-    }
 }

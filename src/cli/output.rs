@@ -1,20 +1,21 @@
-//! Prints tables and JSON to stdout, and errors to stderr.
+//! Prints tables and JSON to stdout; `errors.rs` prints errors to stderr.
 //!
 //! Control characters in untrusted text are replaced in human-readable output and escaped in JSON. CSV is unchanged,
 //! except on a terminal. For log lines, `telemetry` does the same.
 
+mod errors;
 mod tables;
 
-use std::error::Error;
 use std::io::{self, IsTerminal, Write};
 
 use clap::{Args, ValueEnum};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
+pub use self::errors::{print_bug, print_err, print_error};
 pub use self::tables::{aligned_table, wrapped_table};
 use super::{CliError, terminal};
-use crate::telemetry::{self, LogFormat, sanitize};
+use crate::telemetry::sanitize;
 pub use topicmill_pages::display::{counted, thousands};
 use topicmill_store::Table;
 use topicmill_tables::csv::to_csv;
@@ -281,44 +282,4 @@ impl Serialize for RowObject<'_> {
 /// Returns a word of a command line, quoted for a shell if necessary.
 pub fn shell_word(word: &str) -> String {
     shlex::try_quote(word).map_or_else(|_| word.to_owned(), Into::into)
-}
-
-/// Prints a request to report the bug, after the panic message.
-pub fn print_bug() {
-    print_err(
-        "error: this is a bug in topicmill: please report it with the lines above; data that was already stored is safe\n",
-    );
-}
-
-/// Prints an error and its causes to stderr, except causes that the message already contains. With JSON logs, writes
-/// them as a log line.
-pub fn print_error(error: &CliError, format: LogFormat) {
-    if matches!(error, CliError::ClosedPipe) {
-        return;
-    }
-    let message = error.to_string();
-    let mut causes = Vec::new();
-    let mut printed = message.clone();
-    let mut cause: Option<&dyn Error> = error.source();
-    while let Some(next) = cause {
-        let text = next.to_string();
-        if !printed.contains(&text) {
-            printed.push_str(&text);
-            causes.push(text);
-        }
-        cause = next.source();
-    }
-    if format == LogFormat::Json {
-        return telemetry::fatal(&message, &causes);
-    }
-    let mut text = format!("error: {}\n", sanitize::lines(&message));
-    for cause in causes {
-        text.extend([format!("  caused by: {}\n", sanitize::lines(&cause))]);
-    }
-    print_err(&text);
-}
-
-/// Prints to stderr. An error of stderr cannot be reported, and `eprint!` would panic.
-pub fn print_err(text: &str) {
-    let _ = io::stderr().write_all(text.as_bytes());
 }

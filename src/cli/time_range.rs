@@ -104,10 +104,17 @@ mod tests {
         ] {
             assert_eq!(read(since, None).unwrap().0, expected, "{since}");
         }
-        let until = |until| read("2026-11-20", Some(until)).map(|time_range| time_range.1.unwrap());
-        assert_eq!(until("2026-11-20").unwrap(), "2026-11-21T00:00:00");
-        // The end may be in the future.
-        assert_eq!(until("2027-01-01").unwrap(), "2027-01-02T00:00:00");
+    }
+
+    #[test]
+    fn the_end_of_a_range_is_the_end_of_a_day_and_may_be_in_the_future() {
+        let end = |until| read("2026-11-20", Some(until)).unwrap().1.unwrap();
+        assert_eq!(end("2026-11-20"), "2026-11-21T00:00:00");
+        assert_eq!(end("2027-01-01"), "2027-01-02T00:00:00");
+    }
+
+    #[test]
+    fn other_words_and_times_that_select_nothing_are_errors() {
         for since in
             "d 1 1y -1d 1.5d 2026-13-01 99999999999999999999d 9999999999w 1900-01-01 １d".split(' ')
         {
@@ -118,7 +125,9 @@ mod tests {
             let error = read(since, None).unwrap_err();
             assert!(error.contains("not in the past"), "{since}: {error}");
         }
-        assert!(until("2026-11-19").unwrap_err().contains("not later than"));
-        assert!(until("soon").unwrap_err().contains("--until `soon`"));
+        for (until, expected) in [("2026-11-19", "not later than"), ("soon", "--until `soon`")] {
+            let error = read("2026-11-20", Some(until)).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 }

@@ -95,11 +95,8 @@ impl ModelChoice {
         }
         if devices.len() > 1 {
             let names: Vec<String> = devices.iter().map(Device::to_string).collect();
-            tracing::info!(
-                "{} concurrent engines, on {}",
-                names.len(),
-                names.join(", ")
-            );
+            let (count, names) = (names.len(), names.join(", "));
+            tracing::info!("{count} concurrent engines, on {names}");
         }
         Ok(EnginePool {
             models,
@@ -265,12 +262,8 @@ pub fn find_model(named: &Path) -> PathBuf {
         .and_then(std::fs::canonicalize)
         .unwrap_or_default();
     let folders = program.ancestors().skip(1).take(PROGRAM_ANCESTORS);
-    let candidates = folders.flat_map(|folder| {
-        [
-            folder.join(named),
-            folder.join("share/topicmill").join(named),
-        ]
-    });
+    let installed = |folder: &Path| folder.join("share/topicmill").join(named);
+    let candidates = folders.flat_map(|folder| [folder.join(named), installed(folder)]);
     candidates
         .chain(data_folder().map(|data| data.join(named)))
         .find(|path| path.exists())

@@ -1,15 +1,13 @@
-//! Defines the format and columns of the output, formats results as JSON lines, and checks the output's path.
+//! Defines the format and columns of the output, and formats results as JSON lines.
 
-use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::{FileJob, FilesError};
+use super::FileJob;
 use topicmill_core::LabelSet;
 use topicmill_score::TextResult;
-use topicmill_tables::{Compression, TableFormat, bytes};
+use topicmill_tables::{Compression, TableFormat};
 
 /// The columns that are added to every output, in this order.
 const ADDED: [&str; 5] = ["label", "score", "margin", "abstained", "outcome"];
@@ -165,58 +163,7 @@ fn line(kept: &str, row: &Value) -> String {
 }
 
 /// Returns the output format from the options or, failing that, from the file extension.
-fn requested_format(job: &FileJob) -> Option<TableFormat> {
+pub(super) fn requested_format(job: &FileJob) -> Option<TableFormat> {
     let format = job.writing.format;
     format.or_else(|| TableFormat::from_path(&job.output))
-}
-
-/// Checks the output as far as possible before any work is done.
-pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
-    let output = &job.output;
-    if bytes::is_stdin(output) {
-        return Ok(());
-    }
-    let is_parquet = requested_format(job) == Some(TableFormat::Parquet);
-    if is_parquet && Compression::from_path(output) != Compression::Plain {
-        let why = "Parquet compresses its columns itself; choose a name that ends in `.parquet`";
-        return Err(FilesError::Output(output.clone(), why));
-    }
-    let Ok(real) = output.canonicalize() else {
-        // A link without a target would fail only when the rows are written.
-        let is_free = job.overwrite || output.symlink_metadata().is_err();
-        return if is_free { Ok(()) } else { Err(exists(output)) };
-    };
-    if job.inputs.iter().any(|input| is_same(input, &real)) {
-        let why = "it is one of the inputs; choose a different file";
-        return Err(FilesError::Output(output.clone(), why));
-    }
-    if real.is_dir() {
-        let source = io::Error::from(io::ErrorKind::IsADirectory);
-        return Err(FilesError::Write {
-            path: output.clone(),
-            source,
-        });
-    }
-    // A device must not be replaced by a file.
-    if !real.is_file() {
-        let why = "it is not a file; name one, or use `-` to write to stdout";
-        return Err(FilesError::Output(output.clone(), why));
-    }
-    if job.overwrite {
-        Ok(())
-    } else {
-        Err(exists(output))
-    }
-}
-
-pub(super) fn exists(output: &Path) -> FilesError {
-    let why = "it already exists; remove it, choose a different file, or use `--overwrite`";
-    FilesError::Output(output.to_owned(), why)
-}
-
-/// Returns true if an input is this file, perhaps through a link.
-fn is_same(input: &Path, real: &Path) -> bool {
-    // A hard link has a different path but the same inode.
-    let inode = |path: &Path| path.metadata().ok().map(|file| (file.dev(), file.ino()));
-    inode(input).is_some() && inode(input) == inode(real)
 }

@@ -3,7 +3,7 @@
 use chrono::TimeDelta;
 use serde::Serialize;
 
-use super::StatusReport;
+use super::{FailedTopic, StatusReport};
 use topicmill_core::{
     MAX_CLOCK_SKEW, Stage, Timestamp, counted, format_duration, format_setting, string_enum,
 };
@@ -68,64 +68,32 @@ pub struct Problem {
     pub limit_secs: Option<i64>,
 }
 
+impl Problem {
+    fn new(check: Check, problem: String, age: Option<TimeDelta>) -> Self {
+        Self {
+            check,
+            problem,
+            age_secs: age.map(|age| age.num_seconds()),
+            limit_secs: None,
+        }
+    }
+}
+
 impl Limits {
     /// Returns the failed checks, the worst first: an unreadable pipeline file, failed and overdue runs, exceeded ages,
     /// failed topics, parked posts.
     pub fn problems(&self, status: &StatusReport) -> Vec<Problem> {
-        let problem = |check, problem, since: Option<Timestamp>| Problem {
-            check,
-            problem,
-            age_secs: since.map(|since| status.since(since).num_seconds()),
-            limit_secs: None,
-        };
-        let mut problems = Vec::new();
-        if let Some(error) = &status.pipeline_error {
-            let text = format!("schedules and topics are not checked: {error}");
-            problems.push(problem(Check::PipelineUnreadable, text, None));
-        }
-        for last in status.failed_stages() {
-            let (stage, error) = (&last.stage, reason(last.error.as_deref()));
-            let verdict = last.problem().unwrap_or_default();
-            let text = format!("the last run of {stage} ({}) {verdict}: {error}", last.id);
-            problems.push(problem(Check::RunFailed, text, Some(last.finished_at)));
-        }
-        for run in &status.failed_scheduled_runs {
-            let due = run.due_at.as_datetime().format("%Y-%m-%d %H:%M UTC");
-            let (schedule, error) = (&run.schedule, reason(run.error.as_deref()));
-            let text = format!("the schedule {schedule}, due at {due}, failed: {error}");
-            problems.push(problem(Check::ScheduledRunFailed, text, run.finished_at));
-        }
-        if status.is_scheduler_outdated {
-            problems.push(problem(Check::SchedulerOutdated, OUTDATED.into(), None));
-        }
-        for overdue in &status.overdue_schedules {
-            let (text, due) = (overdue.to_string(), overdue.due_at);
-            problems.push(problem(Check::ScheduleOverdue, text, Some(due)));
-        }
+        let mut problems = failures(status);
         problems.extend(self.exceeded(status));
-        for topic in &status.failed_topics {
-            if status.since(topic.since) < TOPIC_FAILED_FOR {
-                continue;
-            }
-            let since = topic.since.as_datetime().format("%Y-%m-%d %H:%M UTC");
-            let advice = if topic.outcome.is_subreddit_specific() {
-                "check its subreddits in the pipeline file"
-            } else {
-                "`topicmill doctor` checks the source"
-            };
-            let text = format!(
-                "the topic {} has failed since {since} (r/{}: {}): {advice}",
-                topic.topic, topic.subreddit, topic.outcome
-            );
-            problems.push(problem(Check::TopicFailed, text, Some(topic.since)));
-        }
+        let topics = status.failed_topics.iter();
+        problems.extend(topics.filter_map(|topic| topic_problem(status, topic)));
         let posts = status.backlog.parked;
         if posts > 0 {
             let count = counted(posts.unsigned_abs(), "post");
             let text = format!(
                 "{count} parked after repeated failures: `topicmill classify --select failed` retries them"
             );
-            problems.push(problem(Check::Parked, text, None));
+            problems.push(Problem::new(Check::Parked, text, None));
         }
         problems
     }
@@ -134,12 +102,9 @@ impl Limits {
     fn exceeded(&self, status: &StatusReport) -> Vec<Problem> {
         let in_future = |what| format!("{what} at a time in the future, because of a wrong clock");
         let ended = "the last successful run of `collect` or `import` ended";
-        let good_runs: Vec<Timestamp> = status
-            .stages
-            .iter()
-            .filter(|last| matches!(last.stage, Stage::Collect | Stage::Import))
-            .filter_map(|last| last.good_at)
-            .collect();
+        let stages = status.stages.iter();
+        let stages = stages.filter(|last| matches!(last.stage, Stage::Collect | Stage::Import));
+        let good_runs: Vec<Timestamp> = stages.filter_map(|last| last.good_at).collect();
         let is_past = |at: &&Timestamp| status.since(**at) >= -MAX_CLOCK_SKEW;
         let last_good = good_runs.iter().filter(is_past).max().copied();
         let never_collected = if good_runs.is_empty() {
@@ -193,6 +158,57 @@ impl Limits {
     }
 }
 
+/// Returns the problems of the pipeline file, and of runs that failed or are overdue.
+fn failures(status: &StatusReport) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    if let Some(error) = &status.pipeline_error {
+        let text = format!("schedules and topics are not checked: {error}");
+        problems.push(Problem::new(Check::PipelineUnreadable, text, None));
+    }
+    for last in status.failed_stages() {
+        let (stage, error) = (&last.stage, reason(last.error.as_deref()));
+        let verdict = last.problem().unwrap_or_default();
+        let text = format!("the last run of {stage} ({}) {verdict}: {error}", last.id);
+        let age = status.since(last.finished_at);
+        problems.push(Problem::new(Check::RunFailed, text, Some(age)));
+    }
+    for run in &status.failed_scheduled_runs {
+        let due = run.due_at.as_datetime().format("%Y-%m-%d %H:%M UTC");
+        let (schedule, error) = (&run.schedule, reason(run.error.as_deref()));
+        let text = format!("the schedule {schedule}, due at {due}, failed: {error}");
+        let age = run.finished_at.map(|time| status.since(time));
+        problems.push(Problem::new(Check::ScheduledRunFailed, text, age));
+    }
+    if status.is_scheduler_outdated {
+        let text = OUTDATED.to_owned();
+        problems.push(Problem::new(Check::SchedulerOutdated, text, None));
+    }
+    for overdue in &status.overdue_schedules {
+        let (text, age) = (overdue.to_string(), status.since(overdue.due_at));
+        problems.push(Problem::new(Check::ScheduleOverdue, text, Some(age)));
+    }
+    problems
+}
+
+/// Returns the problem of a topic that has failed for long enough.
+fn topic_problem(status: &StatusReport, topic: &FailedTopic) -> Option<Problem> {
+    let age = status.since(topic.since);
+    if age < TOPIC_FAILED_FOR {
+        return None;
+    }
+    let since = topic.since.as_datetime().format("%Y-%m-%d %H:%M UTC");
+    let advice = if topic.outcome.is_subreddit_specific() {
+        "check its subreddits in the pipeline file"
+    } else {
+        "`topicmill doctor` checks the source"
+    };
+    let text = format!(
+        "the topic {} has failed since {since} (r/{}: {}): {advice}",
+        topic.topic, topic.subreddit, topic.outcome
+    );
+    Some(Problem::new(Check::TopicFailed, text, Some(age)))
+}
+
 /// Returns the reason why a run failed.
 fn reason(error: Option<&str>) -> &str {
     error.unwrap_or("no reason is recorded")
@@ -210,6 +226,7 @@ struct AgeCheck<'a> {
 }
 
 impl AgeCheck<'_> {
+    /// Returns the problem if the time is longer ago than the limit, or unknown.
     fn problem(&self, status: &StatusReport) -> Option<Problem> {
         let limit = self.limit?;
         let age = self.time.map(|time| status.since(time));
@@ -218,11 +235,10 @@ impl AgeCheck<'_> {
             Some(age) => format!("{} {} ago", self.what, format_duration(age)),
             None => self.never.to_owned(),
         };
+        let text = format!("{state}; the limit is {}", format_setting(limit));
         Some(Problem {
-            check: self.check,
-            problem: format!("{state}; the limit is {}", format_setting(limit)),
-            age_secs: age.map(|age| age.num_seconds()),
             limit_secs: Some(limit.num_seconds()),
+            ..Problem::new(self.check, text, age)
         })
     }
 }

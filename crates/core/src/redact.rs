@@ -29,14 +29,15 @@ pub fn redact_url(text: &str) -> String {
     }
 }
 
+/// Returns the text if it is plain; otherwise, its replacement.
 fn plain_or_redacted(text: &str) -> String {
     if is_plain(text) { text } else { REDACTED }.to_owned()
 }
 
 /// Returns true if the text contains only letters, digits and `_-./~`: nothing that could delimit a password.
 fn is_plain(text: &str) -> bool {
-    text.chars()
-        .all(|c| c.is_alphanumeric() || "_-./~".contains(c))
+    let is_harmless = |c: char| c.is_alphanumeric() || "_-./~".contains(c);
+    text.chars().all(is_harmless)
 }
 
 /// Redacts a `SQLite` URL. A path is not secret, unless a user and password precede it.
@@ -107,13 +108,10 @@ fn is_host(text: &str) -> bool {
             _ => (text, ""),
         };
         let name = host.replace("%2F", "/").replace("%2f", "/");
-        let address = host
-            .strip_prefix('[')
-            .and_then(|host| host.strip_suffix(']'));
-        let is_address = |text: &str| {
-            text.chars()
-                .all(|c| c.is_ascii_hexdigit() || ":.".contains(c))
-        };
+        let address = host.strip_prefix('[');
+        let address = address.and_then(|host| host.strip_suffix(']'));
+        let is_in_address = |c: char| c.is_ascii_hexdigit() || ":.".contains(c);
+        let is_address = |text: &str| text.chars().all(is_in_address);
         (is_plain(&name) || address.is_some_and(is_address))
             && port.bytes().all(|b| b.is_ascii_digit())
     };

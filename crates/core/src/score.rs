@@ -142,10 +142,8 @@ pub fn fold(kind: &ModelKind, logits: &[PairLogits]) -> PairLogits {
             // Multi mode uses the contrast of the two logits, so that contrast is folded too.
             let entailment = log_mean(entailments());
             let contrast = log_mean(logits.iter().map(PairLogits::contrast));
-            let neutral: Option<Vec<f64>> = logits
-                .iter()
-                .map(|pair| pair.neutral.map(f64::from))
-                .collect();
+            let neutral = logits.iter().map(|pair| pair.neutral.map(f64::from));
+            let neutral: Option<Vec<f64>> = neutral.collect();
             PairLogits {
                 entailment: to_f32(entailment),
                 contradiction: Some(to_f32(entailment - contrast)),

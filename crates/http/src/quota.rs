@@ -167,10 +167,8 @@ impl Quota {
     /// Updates the window from a response's headers. A window with nothing remaining also blocks the other processes.
     pub(crate) async fn observe(&self, headers: &HeaderMap) -> Result<(), QuotaError> {
         let now = self.clock.now();
-        let (Some(left), Some(reset)) = (
-            number(headers, "x-ratelimit-remaining"),
-            reset(headers, now),
-        ) else {
+        let left = number(headers, "x-ratelimit-remaining");
+        let (Some(left), Some(reset)) = (left, reset(headers, now)) else {
             return Ok(());
         };
         // Without this header, half of the window is unknown, so requests are not spread.
@@ -433,6 +431,11 @@ mod tests {
         quota.throttle(2 * SECOND).await.unwrap();
         quota.acquire().await.unwrap();
         assert_eq!(clock.sleeps(), [4 * SECOND]);
+    }
+
+    #[tokio::test]
+    async fn an_error_of_the_shared_quota_is_returned() {
+        let (_, quota) = quota(100);
         let gone = || SharedQuotaError {
             kind: FailureKind::Database,
             source: "gone".into(),

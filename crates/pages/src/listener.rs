@@ -18,9 +18,11 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// Time limit for receiving the head of a request.
+/// Time limit for receiving the head of a request: hyper's default. A head has a few hundred bytes, so that only a client
+/// that stalls takes longer.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time limit for a connection: longer than the slowest response takes.
+/// Time limit for a connection. The slowest response, the first overview of a million posts, takes 10 s
+/// (`benches/results/serve.md`); the rest is for larger databases and slow networks.
 const CONNECTION_TIMEOUT: Duration = Duration::from_mins(2);
 /// Maximum number of open connections. A browser opens six, and the usual limit on open files is 1,024.
 const MAX_CONNECTIONS: usize = 256;
@@ -87,6 +89,7 @@ pub struct BindError {
     source: io::Error,
 }
 
+/// Returns what to do about an address that the operating system rejects.
 fn hint(kind: io::ErrorKind, flag: &str) -> String {
     match kind {
         io::ErrorKind::AddrInUse => format!(

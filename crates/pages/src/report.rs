@@ -5,6 +5,7 @@
 //! use in another page, and [`charts`] renders it as SVG files. The numbers of labels, topics, columns and quoted posts
 //! are limited, so the page does not grow with the number of posts.
 
+mod axis;
 mod build;
 mod charts;
 mod data;

@@ -9,7 +9,7 @@
 use serde::Serialize;
 
 use crate::evaluate::{
-    Bound, EvaluatedPost, Proportion, Reliability, ReliabilityBin, accuracy, share,
+    Accuracies, Bound, EvaluatedPost, Proportion, Reliability, ReliabilityBin, share,
 };
 use crate::float;
 use topicmill_core::TextHash;
@@ -69,9 +69,8 @@ impl GoldEvidence {
 
     /// Returns the mean negative log-likelihood of the answers; see [`Evidence::loss`].
     fn loss(&self, evidence: &Evidence, temperature: f64) -> Option<f64> {
-        let losses = self
-            .answers()
-            .map(|answer| evidence.loss(temperature, answer));
+        let loss = |answer: &Vec<usize>| evidence.loss(temperature, answer);
+        let losses = self.answers().map(loss);
         Some(losses.sum::<Option<f64>>()? / float(self.answers().count()))
     }
 }
@@ -202,6 +201,7 @@ fn fit_scale(rows: &[&GoldEvidence]) -> Option<Setting> {
     })
 }
 
+/// Returns the rows with an offset on the background's logit.
 fn shifted(rows: &[&GoldEvidence], shift: f64) -> Vec<GoldEvidence> {
     let shifted = |row: &&GoldEvidence| GoldEvidence {
         evidence: row.evidence.shifted(shift),
@@ -220,10 +220,8 @@ fn fit_temperature(rows: &[GoldEvidence]) -> Option<f64> {
 
 /// Returns the weighted sum of the rows' losses; `None` if no row has one.
 fn total_loss(rows: &[GoldEvidence], temperature: f64) -> Option<f64> {
-    let losses = rows
-        .iter()
-        .filter_map(|row| Some(row.weight * row.loss(&row.evidence, temperature)?));
-    losses.reduce(|a, b| a + b)
+    let loss = |row: &GoldEvidence| Some(row.weight * row.loss(&row.evidence, temperature)?);
+    rows.iter().filter_map(loss).reduce(|a, b| a + b)
 }
 
 /// Returns the argument that minimises a unimodal function, by golden-section search (Kiefer, 1953); `None` if the
@@ -305,7 +303,7 @@ pub(crate) fn judge<'a>(
 ) -> Quality {
     let posts = rows.clone().map(|(row, setting)| row.evaluated(setting));
     let posts: Vec<EvaluatedPost> = posts.collect();
-    let (accuracy, precision) = accuracy(posts.iter());
+    let Accuracies { outcome, precision } = Accuracies::of(posts.iter());
     let recall = |bound: Bound| {
         let in_scope = posts.iter().filter(|post| post.is_in_scope());
         let is_found = |post: &EvaluatedPost| post.is_labelled() && post.is_right_at(bound);
@@ -313,7 +311,7 @@ pub(crate) fn judge<'a>(
     };
     let reliability = Reliability::of(posts.iter().filter(|post| post.is_labelled()));
     Quality {
-        accuracy,
+        accuracy: outcome,
         precision,
         coverage: share(posts.iter(), EvaluatedPost::is_labelled),
         found: recall(Bound::Lower).between(recall(Bound::Upper)),

@@ -247,12 +247,22 @@ pub fn evaluate(rows: &[EvaluatedPost], labels: usize) -> Evaluation {
     }
 }
 
-/// Returns the share of posts with the correct outcome, and the precision of the assigned labels.
-pub(crate) fn accuracy<'r>(
-    rows: impl Iterator<Item = &'r EvaluatedPost> + Clone,
-) -> (Proportion, Proportion) {
-    let labelled = rows.clone().filter(|row| row.is_labelled());
-    (share_right(rows), share_right(labelled))
+/// The shares of posts and of labels that are right.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Accuracies {
+    /// Accuracy: the share of posts with the correct outcome.
+    pub outcome: Proportion,
+    /// Precision: the share of assigned labels that are correct.
+    pub precision: Proportion,
+}
+
+impl Accuracies {
+    /// Measures posts, with bounds if annotators disagree.
+    pub(crate) fn of<'r>(rows: impl Iterator<Item = &'r EvaluatedPost> + Clone) -> Self {
+        let labelled = rows.clone().filter(|row| row.is_labelled());
+        let (outcome, precision) = (share_right(rows), share_right(labelled));
+        Self { outcome, precision }
+    }
 }
 
 /// Returns the weighted share of posts with the correct outcome, with bounds if annotators disagree.

@@ -265,6 +265,7 @@ mod tests {
             "id,label\na1\n", "line 2: ";
             "{\"id\": \"a1\"}\n", "line 1: the row has no `label`";
             "{\"id\": 7, \"label\": \"\"}\n", "`id` is not text";
+            "{\"id\": \"a1\", \"label\": \"\\ud83d\"}\n", "line 1: `label` is not text";
             "{\"id\": \"a1\", \"label.responses\": [7]}\n", "line 1: `label.responses` is not text";
             "id,label\na-1,food\na2,food\na-3,food\n", "(`t1_…`) nor the URL of one; line 4: `a-3`";
             "annotation_id,fullname,id,label\n1,t3_a1,7,food\n", "CSV and JSON-MIN are not supported";

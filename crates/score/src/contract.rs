@@ -158,11 +158,10 @@ impl Feed {
             };
             let numbers = match numbers {
                 // An id that does not fit is outside every vocabulary, and the library rejects it.
-                Numbers::I64(wide) if self.narrow.contains(input) => Numbers::I32(
-                    wide.iter()
-                        .map(|n| i32::try_from(*n).unwrap_or(i32::MAX))
-                        .collect(),
-                ),
+                Numbers::I64(wide) if self.narrow.contains(input) => {
+                    let narrow = |n: &i64| i32::try_from(*n).unwrap_or(i32::MAX);
+                    Numbers::I32(wide.iter().map(narrow).collect())
+                }
                 numbers => numbers,
             };
             (input.as_str(), Tensor { shape, numbers })
@@ -172,9 +171,8 @@ impl Feed {
 
     /// Shifts each row right by one, after the start id; the last id is dropped.
     fn decoder_ids(&self, batch: &Batch) -> Vec<i64> {
-        let start = self
-            .decoder_start_id
-            .expect("checked when the graph was loaded");
+        let start = self.decoder_start_id;
+        let start = start.expect("checked when the graph was loaded");
         let mut ids = Vec::with_capacity(batch.ids.len());
         for row in batch.ids.chunks(batch.width) {
             ids.push(i64::from(start));
@@ -184,11 +182,13 @@ impl Feed {
     }
 }
 
+/// Returns the number of tokens in each row.
 fn lengths(batch: &Batch) -> Vec<i32> {
     let length = |len: &usize| i32::try_from(*len).expect("a row is no longer than the window");
     batch.lens.iter().map(length).collect()
 }
 
+/// Returns the index of each row's last token in the flattened batch.
 fn last(batch: &Batch) -> Vec<i64> {
     let rows = batch.lens.iter().enumerate();
     rows.map(|(row, len)| row * batch.width + len - 1)
@@ -196,6 +196,7 @@ fn last(batch: &Batch) -> Vec<i64> {
         .collect()
 }
 
+/// Returns the additive mask of each row: 0 for a token and `masked` for padding.
 fn mask(batch: &Batch, masked: f32) -> Vec<f32> {
     let row = |len: &usize| {
         let len = *len;

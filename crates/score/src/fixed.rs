@@ -30,14 +30,7 @@ pub(crate) fn infer<R: IntoIterator<Item = (u32, u32)> + Clone>(
         let padded = chunk.iter().chain(iter::repeat(&chunk[0])).take(size);
         let mut output = engine.infer(&Batch::new(padded.cloned(), width, pad_id))?;
         if shape.is_fixed() {
-            if output.rows != size {
-                return Err(EngineError::Shape(format!(
-                    "the graph returned {} rows for {size}",
-                    output.rows
-                )));
-            }
-            output.data.truncate(chunk.len() * output.width);
-            output.rows = chunk.len();
+            drop_padding(&mut output, chunk.len(), size)?;
         }
         match &mut logits {
             None => logits = Some(output),
@@ -48,14 +41,32 @@ pub(crate) fn infer<R: IntoIterator<Item = (u32, u32)> + Clone>(
         }
     }
     let logits = logits.ok_or_else(|| EngineError::Shape("the batch has no rows".to_owned()))?;
-    let expected = output_width.unwrap_or(logits.width.max(1));
+    check_size(&logits, rows.len(), output_width)?;
+    Ok(logits)
+}
+
+/// Removes the rows of padding from the output of a batch of `size` rows, of which the first `rows` are wanted.
+fn drop_padding(output: &mut Logits, rows: usize, size: usize) -> Result<(), EngineError> {
+    if output.rows != size {
+        return Err(EngineError::Shape(format!(
+            "the graph returned {} rows for {size}",
+            output.rows
+        )));
+    }
+    output.data.truncate(rows * output.width);
+    output.rows = rows;
+    Ok(())
+}
+
+/// Returns an error unless there are logits for each row, of the width that is expected, if it is known.
+fn check_size(logits: &Logits, rows: usize, known: Option<usize>) -> Result<(), EngineError> {
     let (count, width) = (logits.rows, logits.width);
-    if (count, width, logits.data.len()) == (rows.len(), expected, rows.len() * expected) {
-        return Ok(logits);
+    let expected = known.unwrap_or(width.max(1));
+    if (count, width, logits.data.len()) == (rows, expected, rows * expected) {
+        return Ok(());
     }
     Err(EngineError::Shape(format!(
-        "the graph returned {count} × {width} numbers for {} rows; {expected} per row were expected",
-        rows.len()
+        "the graph returned {count} × {width} numbers for {rows} rows; {expected} per row were expected"
     )))
 }
 

@@ -23,54 +23,60 @@ pub fn inputs_of(
     decoder_start_id: Option<u32>,
     folder: &ModelFolder,
 ) -> Result<Vec<Input>, String> {
-    let mut inputs = Vec::new();
-    for port in ports {
-        let Ok(input) = port.name.parse::<Input>() else {
-            let known: Vec<&str> = Input::ALL.iter().map(|input| input.as_str()).collect();
-            return Err(format!(
-                "it requires the input `{}`; topicmill provides {}",
-                port.name,
-                known.join(", ")
-            ));
-        };
-        let expected = input.number_type();
-        let Some(declared) = &port.number_type else {
-            return Err(format!("its input `{input}` is not a tensor"));
-        };
-        // A graph may declare an int64 input as int32.
-        let is_narrow = expected == NumberType::Int64 && *declared == NumberType::Int32;
-        if *declared != expected && !is_narrow {
-            return Err(format!("its input `{input}` is {declared}, not {expected}"));
-        }
-        if let Some(shape) = &port.shape
-            && !fits(folder.fixed, input, shape)
-        {
-            let sizes: Vec<String> = shape.iter().map(i64::to_string).collect();
-            return Err(format!(
-                "its input `{input}` has a fixed shape ({}; -1 is any size) that does not fit `{}`; export it with \
-                 dynamic axes",
-                sizes.join(" × "),
-                Input::Ids
-            ));
-        }
-        // Checked here rather than with the first batch; `Feed::tensors` relies on it.
-        if input == Input::DecoderIds && decoder_start_id.is_none() {
-            return Err(
-                "it requires `decoder_ids`, but no `manifest.toml` has `decoder_start_id`"
-                    .to_owned(),
-            );
-        }
-        inputs.push(input);
-    }
+    let inputs = ports
+        .iter()
+        .map(|port| input_of(port, decoder_start_id, folder));
+    let inputs: Vec<Input> = inputs.collect::<Result<_, _>>()?;
     if !inputs.contains(&Input::Ids) {
         return Err(format!("it has no input `{}`", Input::Ids));
     }
     if !inputs.iter().any(|input| input.marks_length()) {
-        return Err(
-            "it has neither `attention_mask` nor another input for the length of a row".to_owned(),
-        );
+        let why = "it has neither `attention_mask` nor another input for the length of a row";
+        return Err(why.to_owned());
     }
     Ok(inputs)
+}
+
+/// Returns the input that a port declares, or the reason why its name, type or shape is not supported.
+fn input_of(
+    port: &Port,
+    decoder_start_id: Option<u32>,
+    folder: &ModelFolder,
+) -> Result<Input, String> {
+    let Ok(input) = port.name.parse::<Input>() else {
+        let known: Vec<&str> = Input::ALL.iter().map(|input| input.as_str()).collect();
+        return Err(format!(
+            "it requires the input `{}`; topicmill provides {}",
+            port.name,
+            known.join(", ")
+        ));
+    };
+    let expected = input.number_type();
+    let Some(declared) = &port.number_type else {
+        return Err(format!("its input `{input}` is not a tensor"));
+    };
+    // A graph may declare an int64 input as int32.
+    let is_narrow = expected == NumberType::Int64 && *declared == NumberType::Int32;
+    if *declared != expected && !is_narrow {
+        return Err(format!("its input `{input}` is {declared}, not {expected}"));
+    }
+    if let Some(shape) = &port.shape
+        && !fits(folder.fixed, input, shape)
+    {
+        let sizes: Vec<String> = shape.iter().map(i64::to_string).collect();
+        return Err(format!(
+            "its input `{input}` has a fixed shape ({}; -1 is any size) that does not fit `{}`; export it with \
+             dynamic axes",
+            sizes.join(" × "),
+            Input::Ids
+        ));
+    }
+    // Checked here rather than with the first batch; `Feed::tensors` relies on it.
+    if input == Input::DecoderIds && decoder_start_id.is_none() {
+        let why = "it requires `decoder_ids`, but no `manifest.toml` has `decoder_start_id`";
+        return Err(why.to_owned());
+    }
+    Ok(input)
 }
 
 /// Returns true if an input with these dimensions accepts a batch of the fixed shape.

@@ -7,6 +7,7 @@
 
 mod bounds;
 mod prompt;
+mod sequence;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -14,7 +15,8 @@ use std::path::{Path, PathBuf};
 use tokenizers::{Encoding, Tokenizer};
 
 use self::prompt::Prompt;
-
+use self::sequence::Pattern;
+pub use self::sequence::Sequence;
 use crate::folder::manifest::Vector;
 use crate::folder::{self, ModelError, ModelFolder};
 use topicmill_core::ModelKind;
@@ -73,109 +75,6 @@ impl EncodedText {
     /// Returns true if there are no tokens.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
-    }
-}
-
-/// The tokens of one row: one or two texts, with special tokens around them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sequence<'a> {
-    pattern: &'a Pattern,
-    first: &'a [u32],
-    second: &'a [u32],
-}
-
-impl<'a> Sequence<'a> {
-    /// Returns the number of tokens, special tokens included.
-    pub fn tokens(self) -> usize {
-        self.pattern.specials() + self.first.len() + self.second.len()
-    }
-
-    /// Returns the token ids, each with its type id: 0 for the first text and 1 for the second, for models that read
-    /// type ids.
-    pub fn ids(self) -> impl Iterator<Item = (u32, u32)> + Clone + 'a {
-        let pattern = self.pattern;
-        let plain = |ids: &'a [u32], type_id| ids.iter().map(move |id| (*id, type_id));
-        let prefix = pattern.prefix.iter().copied();
-        prefix
-            .chain(plain(self.first, pattern.first))
-            .chain(pattern.middle.iter().copied())
-            .chain(plain(self.second, pattern.second))
-            .chain(pattern.suffix.iter().copied())
-    }
-}
-
-#[cfg(test)]
-impl<'a> Sequence<'a> {
-    pub(crate) fn without_specials(ids: &'a [u32]) -> Self {
-        static NONE: Pattern = Pattern {
-            prefix: Specials::new(),
-            first: 0,
-            middle: Specials::new(),
-            second: 0,
-            suffix: Specials::new(),
-        };
-        Self {
-            pattern: &NONE,
-            first: ids,
-            second: &[],
-        }
-    }
-}
-
-/// Consecutive special tokens with their type ids.
-type Specials = Vec<(u32, u32)>;
-
-/// Special tokens around one text or a pair.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Pattern {
-    prefix: Specials,
-    /// Type id of the first text.
-    first: u32,
-    /// Tokens between the texts of a pair; empty for a single text.
-    middle: Specials,
-    /// Type id of the second text; for a single text, of its second part.
-    second: u32,
-    suffix: Specials,
-}
-
-impl Pattern {
-    fn specials(&self) -> usize {
-        self.prefix.len() + self.middle.len() + self.suffix.len()
-    }
-
-    /// Derives the pattern from the encoding of one text or a pair, each of at least one token.
-    fn from_encoding(encoding: &Encoding) -> Option<Self> {
-        let sequences = encoding.get_sequence_ids();
-        let range_of = |text| {
-            let start = sequences.iter().position(|of| *of == Some(text))?;
-            let tokens = sequences[start..].iter();
-            let count = tokens.take_while(|of| **of == Some(text)).count();
-            Some((start, start + count))
-        };
-        let (ids, types) = (encoding.get_ids(), encoding.get_type_ids());
-        let specials = |from, to| {
-            ids[from..to]
-                .iter()
-                .copied()
-                .zip(types[from..to].iter().copied())
-                .collect()
-        };
-        let (start, end) = range_of(0)?;
-        let (middle, second, last_end) = match range_of(1) {
-            Some((start, _)) if start < end => return None,
-            Some((start, last_end)) => (specials(end, start), types[start], last_end),
-            None => (Specials::new(), types[start], end),
-        };
-        let pattern = Self {
-            prefix: specials(0, start),
-            first: types[start],
-            middle,
-            second,
-            suffix: specials(last_end, ids.len()),
-        };
-        // The tokens of each text must be contiguous.
-        let texts = sequences.iter().flatten().count();
-        (pattern.specials() + texts == ids.len()).then_some(pattern)
     }
 }
 
@@ -294,21 +193,19 @@ impl Encoder {
         // Several tokens with punctuation, to detect tokens that are added between words.
         let (a, b) = ("Two words, or three.", "another text");
         let ids = |text| {
-            self.tokenizer
-                .encode_fast(text, false)
-                .map(|e| e.get_ids().to_vec())
+            let encoding = self.tokenizer.encode_fast(text, false);
+            encoding.map(|encoding| encoding.get_ids().to_vec())
         };
         let (first, second) = (&*ids(a)?, &*ids(b)?);
         let same = |pattern, second, encoding: &Encoding| {
             let (ids, type_ids) = (encoding.get_ids(), encoding.get_type_ids());
+            let expected = ids.iter().copied().zip(type_ids.iter().copied());
             let sequence = Sequence {
                 pattern,
                 first,
                 second,
             };
-            sequence
-                .ids()
-                .eq(ids.iter().copied().zip(type_ids.iter().copied()))
+            sequence.ids().eq(expected)
         };
         let pair = self.tokenizer.encode((a, b), true)?;
         let single = self.tokenizer.encode(a, true)?;
@@ -345,10 +242,8 @@ impl Encoder {
         let tokens = self.room() + MARGIN_TOKENS;
         let chars = tokens * CHARS_PER_TOKEN;
         // A post may contain 40,000 characters, but a model reads about 2,000, so the rest is not tokenised.
-        let heads = texts
-            .iter()
-            .map(|text| self.with_task_prompt(head(text.as_ref(), chars)))
-            .collect::<Vec<_>>();
+        let heads = texts.iter().map(|text| head(text.as_ref(), chars));
+        let heads: Vec<_> = heads.map(|head| self.with_task_prompt(head)).collect();
         // The `fast` variant omits token offsets, which are not used.
         let encodings = catch_panic(|| self.tokenizer.encode_batch_fast(heads, false))
             .map_err(TokenizeError::Encode)?;

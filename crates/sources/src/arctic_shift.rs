@@ -385,7 +385,6 @@ struct SearchResponse<'a> {
 /// Returns true for messages such as `Timeout. Maybe slow down a bit` and `Query timed out`.
 fn reports_overload(error: &str) -> bool {
     let error = error.to_ascii_lowercase();
-    ["timeout", "timed out", "slow down"]
-        .iter()
-        .any(|words| error.contains(words))
+    let mut signs = ["timeout", "timed out", "slow down"].iter();
+    signs.any(|words| error.contains(words))
 }

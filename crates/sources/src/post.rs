@@ -3,12 +3,13 @@
 //! The input is JSON from the API, a saved page, a dump from any year, an archive or a flat table. The output is a
 //! [`Post`], or the reason for its rejection. Unknown fields are ignored, because the format changes every few years.
 
+mod field;
 mod fields;
 
 use serde_json::Value;
 
+pub(super) use self::field::{Field, flag_of, integer_of, is_null, number_of};
 pub use self::fields::Fields;
-pub(super) use self::fields::{Field, flag_of, integer_of, is_null, number_of};
 use topicmill_core::{
     Fullname, Post, PurgeReason, RejectReason, SECOND_READING, SourceKind, ThingKind, Timestamp,
     author_name, parse_time,

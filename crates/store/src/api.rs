@@ -315,7 +315,8 @@ facade! {
 }
 
 facade! {
-    /// Models, label sets, and the labels of posts (`sql/models.rs`, `versions.rs`, `lookups.rs`, `dropping.rs`).
+    /// Models, label sets, and the labels of posts (`sql/models.rs`, `versions.rs`, `costs.rs`, `lookups.rs`,
+    /// `dropping.rs`).
     labels: Labels
     /// Returns the key of a model, inserting the model if necessary.
     fn ensure_model(&self, model: &ModelRow) -> ModelId;

@@ -4,6 +4,7 @@
 mod migrations;
 mod pooler;
 mod postgres;
+mod postgres_url;
 mod sqlite;
 
 use serde_json::Value;

@@ -84,6 +84,22 @@ impl Grouping {
     }
 }
 
+/// A period of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Period {
+    /// Its start.
+    pub since: Timestamp,
+    /// Its end, exclusive.
+    pub until: Timestamp,
+}
+
+impl Period {
+    /// Returns true if a time is in the period.
+    pub fn contains(self, time: Timestamp) -> bool {
+        self.since <= time && time < self.until
+    }
+}
+
 /// The labelled posts to count for a sampling frame.
 #[derive(Debug, Clone, Copy)]
 pub struct FrameQuery<'q> {
@@ -97,8 +113,8 @@ pub struct FrameQuery<'q> {
     pub by: Option<Grouping>,
     /// Counts only these posts.
     pub posts: Option<&'q [Fullname]>,
-    /// Counts only posts created from its start until before its end.
-    pub period: Option<(Timestamp, Timestamp)>,
+    /// Counts only posts created in this period.
+    pub period: Option<Period>,
 }
 
 /// A number of labelled posts with the same properties.

@@ -45,8 +45,8 @@ pub use self::deletion::{Dependents, DropTarget};
 pub use self::dialect::Migration;
 pub use self::error::StoreError;
 pub use self::gold::{
-    FilterLabel, FitRow, ForgottenGold, FrameCell, FrameQuery, GoldAnswer, Grouping, ReviewFilter,
-    ReviewOrder, ReviewPost, SavedGold, StoredGold,
+    FilterLabel, FitRow, ForgottenGold, FrameCell, FrameQuery, GoldAnswer, Grouping, Period,
+    ReviewFilter, ReviewOrder, ReviewPost, SavedGold, StoredGold,
 };
 pub use self::keys::{HypothesisId, LabelSetId, Lease, ModelId, RunId, Target};
 pub use self::lock_wait::{Cancelled, is_cancelled};

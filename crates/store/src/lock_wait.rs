@@ -206,17 +206,24 @@ mod tests {
         assert!(!message.contains("lock"), "{message}");
     }
 
-    #[tokio::test]
-    async fn a_wait_for_another_sqlite_writer_ends_only_when_cancelled() {
+    fn database() -> (tempfile::TempDir, String) {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("a.db").display());
-        let stop = CancellationToken::new();
-        let store = Store::open_cancellable(&url, Access::Create, &stop)
-            .await
-            .unwrap();
-        let mut other = SqliteConnection::connect(&url).await.unwrap();
-        other.execute("BEGIN IMMEDIATE").await.unwrap();
-        // Waits longer than one step, until the lock is released.
+        (folder, url)
+    }
+
+    /// Returns a connection that holds the write lock.
+    async fn writer(url: &str) -> SqliteConnection {
+        let mut writer = SqliteConnection::connect(url).await.unwrap();
+        writer.execute("BEGIN IMMEDIATE").await.unwrap();
+        writer
+    }
+
+    #[tokio::test]
+    async fn a_wait_of_more_than_one_step_ends_with_the_lock() {
+        let (_folder, url) = database();
+        let store = Store::open(&url, Access::Create).await.unwrap();
+        let mut other = writer(&url).await;
         let (kept, freed) = tokio::join!(store.set_meta("a", "1"), async {
             let now = CancellationToken::new();
             now.cancel();
@@ -225,26 +232,33 @@ mod tests {
         });
         freed.unwrap();
         kept.unwrap();
+    }
 
-        other.execute("BEGIN IMMEDIATE").await.unwrap();
+    #[tokio::test]
+    async fn only_calls_that_wait_are_cancelled_and_they_change_nothing() {
+        let (_folder, url) = database();
+        let stop = CancellationToken::new();
+        let store = Store::open_cancellable(&url, Access::Create, &stop).await;
+        let store = store.unwrap();
+        let mut other = writer(&url).await;
         stop.cancel();
         let cancelled = store.set_meta("a", "2").await.unwrap_err();
-        assert!(
-            is_cancelled(&cancelled) && cancelled.is_transient(),
-            "{cancelled}"
-        );
+        assert!(is_cancelled(&cancelled), "{cancelled}");
+        assert!(cancelled.is_transient(), "{cancelled}");
         other.execute("COMMIT").await.unwrap();
-        // A call that need not wait succeeds.
         store.set_meta("b", "3").await.unwrap();
-        assert_eq!(store.meta("a").await.unwrap().as_deref(), Some("1"));
+        assert_eq!(store.meta("a").await.unwrap(), None);
         // A checkpoint sets a shorter timeout, and restores the usual one.
         assert!(store.checkpoint().await.unwrap());
         other.execute("BEGIN IMMEDIATE").await.unwrap();
         let cancelled = store.set_meta("a", "4").await.unwrap_err();
         assert!(is_cancelled(&cancelled), "{cancelled}");
-        // Without a signal, the wait ends at the limit.
-        store.close().await.unwrap();
-        let mut store = Store::open(&url, Access::Existing).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn without_a_signal_a_wait_ends_at_the_limit() {
+        let (_folder, url) = database();
+        let mut store = Store::open(&url, Access::Create).await.unwrap();
         let Store::Sqlite(limited) = &mut store else {
             panic!("{store:?}");
         };
@@ -252,10 +266,9 @@ mod tests {
             max_steps: 2,
             ..LockWaits::default()
         });
+        let _other = writer(&url).await;
         let locked = store.set_meta("a", "5").await.unwrap_err();
         assert!(matches!(locked, StoreError::Locked { .. }), "{locked}");
         assert_eq!(locked.kind(), topicmill_core::FailureKind::Temporary);
-        drop(other);
-        store.close().await.unwrap();
     }
 }

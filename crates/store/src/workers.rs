@@ -74,34 +74,38 @@ pub fn has_process_exited(pid: u32) -> bool {
 mod tests {
     use super::*;
 
-    #[test]
-    fn running_processes_of_other_users_are_distinguished_from_exited_ones() {
-        let me = worker_name();
-        let named = |pid: u32| format!("{}:{pid}", me.rsplit_once(':').unwrap().0);
+    /// Returns the name of a worker of this machine with this process id.
+    fn named(pid: u32) -> String {
+        format!("{}:{pid}", worker_name().rsplit_once(':').unwrap().0)
+    }
+
+    /// Returns the id of a process that has exited.
+    fn exited() -> u32 {
         let mut child = process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
+        child.id()
+    }
+
+    #[test]
+    fn running_processes_of_other_users_are_distinguished_from_exited_ones() {
+        let (me, exited) = (worker_name(), exited());
         // Process 1 belongs to root.
-        for (worker, has_exited) in [
-            (named(1), false),
-            (named(child.id()), true),
-            (me.clone(), false),
-        ] {
-            assert_eq!(has_worker_exited(&worker, &me), has_exited, "{worker}");
-        }
-        assert!(!has_worker_exited(
-            &format!("other:b0075:1:{}", child.id()),
-            &me
-        ));
+        assert!(!has_worker_exited(&named(1), &me));
+        assert!(!has_worker_exited(&me, &me));
+        assert!(has_worker_exited(&named(exited), &me));
+        assert!(!has_worker_exited(&format!("other:b0075:1:{exited}"), &me));
+        // Without boot ids, the names of two machines can be equal.
+        let without_boot = format!("host::1:{exited}");
+        assert!(!has_worker_exited(&without_boot, "host::1:5"));
+    }
+
+    #[test]
+    fn clocks_differ_by_an_hour_at_most() {
         let now = DateTime::UNIX_EPOCH;
         let minutes = |ago| now - TimeDelta::minutes(ago);
         assert!(only_clocks_differ(&named(1), minutes(10), now));
         assert!(!only_clocks_differ(&named(1), minutes(61), now));
-        assert!(!only_clocks_differ(&named(child.id()), minutes(10), now));
-        assert!(!only_clocks_differ(&me, minutes(10), now));
-        // Without boot ids, the names of two machines can be equal.
-        assert!(!has_worker_exited(
-            &format!("host::1:{}", child.id()),
-            "host::1:5"
-        ));
+        assert!(!only_clocks_differ(&named(exited()), minutes(10), now));
+        assert!(!only_clocks_differ(&worker_name(), minutes(10), now));
     }
 }

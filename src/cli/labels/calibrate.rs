@@ -140,13 +140,10 @@ impl Calibrate {
         store: &Store,
         in_file: &LabelSet,
     ) -> Result<LabelSet, CliError> {
+        let find = NamedSet::find(app, &self.which, store, &self.label_set);
         let set = match self.pipeline_file().pipeline {
             Some(_) => in_file.clone(),
-            None => {
-                NamedSet::find(app, &self.which, store, &self.label_set)
-                    .await?
-                    .set
-            }
+            None => find.await?.set,
         };
         if set.fitted.is_some() {
             return Err(CliError::Usage(format!(

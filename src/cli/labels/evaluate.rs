@@ -16,7 +16,7 @@ use super::side::Side;
 use super::{Printout, ResolveFlags, no_labels_yet, or_none, short_hash};
 use crate::cli::{App, CliError, Exit, Kind, OutputFormat, output};
 use topicmill_core::{Fullname, LabelSet, Mode};
-use topicmill_review::evaluate::{Counted, RandomSample, difference, evaluate};
+use topicmill_review::evaluate::{Accuracies, Counted, RandomSample, difference, evaluate};
 use topicmill_review::gold::GoldLabels;
 use topicmill_review::join::{JoinedGold, JoinedPost, Labelling, join_gold};
 use topicmill_store::{Access, Grouping, Prediction, Store};
@@ -263,7 +263,8 @@ impl Evaluate {
         let mut evaluation = evaluate(&used.rows[0], set.labels.len());
         let mut json = side.json();
         if let Some(estimates) = estimates {
-            (evaluation.outcome, evaluation.precision) = estimates.accuracy();
+            let Accuracies { outcome, precision } = estimates.accuracies();
+            (evaluation.outcome, evaluation.precision) = (outcome, precision);
             json["frame"] = estimates.json();
         }
         json["posts"] = json!(used.posts.len());

@@ -35,7 +35,7 @@ pub async fn add_groups(
         )));
     };
     let set = &side.set;
-    let groups = groups_of(store, (target, set), (by, kind), sample, Counted::All).await?;
+    let groups = groups_of(store, target, set, by, kind, sample, Counted::All).await?;
     let differences = group_differences(&groups);
     let groups_json: Vec<Value> = groups.iter().map(|group| group_json(set, group)).collect();
     let differences_json: Vec<Value> = differences

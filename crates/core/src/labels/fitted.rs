@@ -110,10 +110,8 @@ impl Fitted {
         }
         let dimensions = self.dimensions();
         let mut classes = self.labels.iter().chain(&self.none);
-        if classes
-            .clone()
-            .any(|class| class.weights.len() != dimensions)
-        {
+        let is_ragged = |class: &FittedClass| class.weights.len() != dimensions;
+        if classes.clone().any(is_ragged) {
             return Err(FittedError::Ragged);
         }
         let is_bounded = |class: &FittedClass| {
@@ -157,14 +155,10 @@ impl Fitted {
         };
         let below = || Some(self.none_below? + log_sum_exp(logits.iter().copied()));
         let none = self.none.as_ref().zip(other.or_else(below));
-        let fitted = labels
-            .iter()
-            .zip(logits)
-            .map(|(label, logit)| correct(&self.labels[*label], *logit));
-        Some((
-            fitted.collect(),
-            none.map(|(class, logit)| correct(class, logit)),
-        ))
+        let none = none.map(|(class, logit)| correct(class, logit));
+        let pairs = labels.iter().zip(logits);
+        let fitted = pairs.map(|(label, logit)| correct(&self.labels[*label], *logit));
+        Some((fitted.collect(), none))
     }
 
     /// Returns the fields that affect scores, for a label set's hash.
@@ -201,17 +195,23 @@ mod tests {
 
     #[test]
     fn a_correction_is_scale_bias_and_weights() {
-        let found =
-            fitted(2, &[1.0, 2.0]).apply(&[0, 1], &[5.0, 6.0], Some(7.0), Some(&[0.6, 0.8]));
-        let (labels, none) = found.unwrap();
+        let fit = fitted(2, &[1.0, 2.0]);
+        let corrected = fit.apply(&[0, 1], &[5.0, 6.0], Some(7.0), Some(&[0.6, 0.8]));
+        let (labels, none) = corrected.unwrap();
         let learned = 0.6 + 2.0 * 0.8;
-        for (found, expected) in labels.iter().chain(&none).zip([10.0, 13.0, 16.0]) {
-            assert!((found - expected - learned).abs() < 1e-4, "{found}");
+        for (logit, expected) in labels.iter().chain(&none).zip([10.0, 13.0, 16.0]) {
+            assert!((logit - expected - learned).abs() < 1e-4, "{logit}");
         }
-        // A shortlist may leave out labels and the background.
-        let found = fitted(2, &[]).apply(&[1], &[6.0], None, None);
-        assert_eq!(found, Some((vec![13.0], None)));
-        // Without a background, "none of these" is an offset below the labels.
+    }
+
+    #[test]
+    fn a_shortlist_may_leave_out_labels_and_the_background() {
+        let corrected = fitted(2, &[]).apply(&[1], &[6.0], None, None);
+        assert_eq!(corrected, Some((vec![13.0], None)));
+    }
+
+    #[test]
+    fn without_a_background_none_of_these_is_an_offset_below_the_labels() {
         let open = Fitted {
             none_below: Some(-2.0),
             ..fitted(2, &[])

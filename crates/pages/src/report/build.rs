@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use topicmill_core::{LabelSet, Mode, short_hash};
 
 use super::ReportOptions;
+use super::axis::Axis;
 use super::data::{
     Agreement, BINS, Change, Compared, DeletionChecks, Groups, LabelSetVersion, NotCompared,
     OutcomeStats, Report, TopicStats,
 };
 use super::quotes::{Quotes, Scores};
-use super::time::Axis;
 use topicmill_review::as_f64;
 use topicmill_review::change::{PeriodCounts, holm, standardised_change};
 use topicmill_review::coverage::Covered;

@@ -1,6 +1,7 @@
 //! The data for a report: counts, shares and examples, without any markup.
 
-use super::time::{self, Axis};
+use super::axis::Axis;
+use super::time;
 use crate::display::single_line;
 use topicmill_core::{Fullname, ThingKind, Timestamp};
 use topicmill_review::change::{SIGNIFICANCE, ShareChange};

@@ -7,7 +7,7 @@ use topicmill_review::coverage::{Covered, comparable, gaps_of};
 use topicmill_review::evaluate::{Counted, groups_of};
 use topicmill_review::quality;
 use topicmill_store::{
-    ModelRow, PeriodCell, ReportQuery, ReportSums, SamplePost, Store, StoreError, Target,
+    ModelRow, Period, PeriodCell, ReportQuery, ReportSums, SamplePost, Store, StoreError, Target,
 };
 
 use super::data::{DeletionChecks, Groups, QuotedPost, Report};
@@ -67,11 +67,14 @@ async fn estimate(
     let Some((target, set)) = &options.subject else {
         return Ok(build::Estimates::default());
     };
+    let period = Period {
+        since: query.since,
+        until: query.until,
+    };
     let (mut quality, sample) =
         quality::measure(store, options.kind, *target, set, Counted::All).await?;
     let sample = match sample {
         Some(all_periods) if options.is_bounded() => {
-            let period = (query.since, query.until);
             let of_period = all_periods.within(store, *target, period).await?;
             if !quality.shares.is_empty() {
                 quality.shares = of_period.shares(set).unwrap_or_default();
@@ -85,12 +88,11 @@ async fn estimate(
             // A sample that is hardly random has no shares either.
             let usable = sample.as_ref().filter(|sample| sample.doubt().is_none());
             let counted = if options.is_bounded() {
-                Counted::Created(query.since, query.until)
+                Counted::Created(period)
             } else {
                 Counted::All
             };
-            let groups =
-                groups_of(store, (*target, set), (by, options.kind), usable, counted).await?;
+            let groups = groups_of(store, *target, set, by, options.kind, usable, counted).await?;
             let labels = set.labels.iter().map(|label| label.slug.clone()).collect();
             Some(Groups { by, labels, groups })
         }

@@ -134,10 +134,8 @@ impl Svg {
         if tooltip.is_empty() {
             self.push(format_args!("{rect}/>"));
         } else {
-            self.push(format_args!(
-                "{rect}><title>{}</title></rect>",
-                escape(tooltip)
-            ));
+            let tooltip = escape(tooltip);
+            self.push(format_args!("{rect}><title>{tooltip}</title></rect>"));
         }
     }
 
@@ -198,13 +196,8 @@ impl Svg {
 
     /// Adds a row's name, right-aligned at the left edge of the plot area.
     pub fn name(&mut self, left: f64, y: f64, text: &str) {
-        self.text(
-            (left - 10.0, y + 4.0),
-            Anchor::End,
-            "name",
-            text,
-            left - 12.0,
-        );
+        let end = (left - 10.0, y + 4.0);
+        self.text(end, Anchor::End, "name", text, left - 12.0);
     }
 
     /// Adds a string rotated by 45 degrees.

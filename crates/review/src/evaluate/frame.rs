@@ -20,7 +20,9 @@ pub use self::groups::{GroupDifference, GroupShare, GroupShares, group_differenc
 use super::mix::{Mix, mixes};
 use crate::{as_f64, float, floor};
 use topicmill_core::{Fullname, ThingKind, Timestamp, counted, thousands};
-use topicmill_store::{FrameCell, FrameQuery, Grouping, Store, StoreError, StoredGold, Target};
+use topicmill_store::{
+    FrameCell, FrameQuery, Grouping, Period, Store, StoreError, StoredGold, Target,
+};
 
 /// With fewer random answers, intervals are so wide that no share of all posts or of a group is estimated. With as
 /// many, a wave is covered even if others have more per post.
@@ -34,16 +36,16 @@ pub enum Counted {
     IfWaves,
     /// All posts.
     All,
-    /// The posts created from the first time until before the second. Answers about other posts do not count either.
-    Created(Timestamp, Timestamp),
+    /// The posts created in a period. Answers about other posts do not count either.
+    Created(Period),
 }
 
 impl Counted {
     /// Returns the period in which the posts were created; `None` if it is unlimited.
-    fn period(self) -> Option<(Timestamp, Timestamp)> {
+    fn period(self) -> Option<Period> {
         match self {
             Self::IfWaves | Self::All => None,
-            Self::Created(since, until) => Some((since, until)),
+            Self::Created(period) => Some(period),
         }
     }
 }
@@ -105,9 +107,8 @@ impl Frame {
             .filter(|gold| gold.in_random_sample && gold.is_of_present_text);
         let random: Vec<&StoredGold> = random.collect();
         let period = counted.period();
-        let is_counted = |gold: &&&StoredGold| {
-            period.is_none_or(|(since, until)| since <= gold.created_at && gold.created_at < until)
-        };
+        let is_counted =
+            |gold: &&&StoredGold| period.is_none_or(|period| period.contains(gold.created_at));
         let stored_at: HashMap<&Fullname, Timestamp> = random
             .iter()
             .filter(is_counted)
@@ -353,7 +354,7 @@ fn share(part: u64, all: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evaluate::EvaluatedPost;
+    use crate::evaluate::{Accuracies, EvaluatedPost};
 
     fn at(day: i64) -> Timestamp {
         Timestamp::from_epoch_secs(day * 86_400).unwrap()
@@ -437,7 +438,7 @@ mod tests {
         let sample: Vec<_> = pairs
             .map(|(fullname, row)| SampledPost { fullname, row })
             .collect();
-        let (outcome, precision) = frame.accuracy(&sample);
+        let Accuracies { outcome, precision } = frame.accuracies(&sample);
         let close = |found: Option<f64>, expected: f64| (found.unwrap() - expected).abs() < 1e-12;
         assert!(close(outcome.share, 6_704.0 / 8_018.0), "{outcome:?}");
         assert!(outcome.low < 6_704.0 / 8_018.0 && 6_704.0 / 8_018.0 < outcome.high);

@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use super::frame::SampledPost;
 use super::{
-    Counted, ENOUGH_ANSWERS, Frame, FrameSize, GroupShares, LabelShare, Mix, Proportion, UNLIKELY,
+    Accuracies, Counted, ENOUGH_ANSWERS, Frame, FrameSize, GroupShares, LabelShare, Mix, UNLIKELY,
 };
 use crate::join::JoinedGold;
-use topicmill_core::{Fullname, LabelSet, ThingKind, Timestamp};
-use topicmill_store::{Grouping, Store, StoreError, StoredGold, Target};
+use topicmill_core::{Fullname, LabelSet, ThingKind};
+use topicmill_store::{Grouping, Period, Store, StoreError, StoredGold, Target};
 
 /// A random sample, and the posts that it represents.
 #[derive(Debug)]
@@ -64,9 +64,9 @@ impl RandomSample {
         &self,
         store: &Store,
         target: Target,
-        (since, until): (Timestamp, Timestamp),
+        period: Period,
     ) -> Result<Self, StoreError> {
-        let counted = Counted::Created(since, until);
+        let counted = Counted::Created(period);
         Self::find(store, target, &self.answers, &self.covered, counted).await
     }
 
@@ -87,8 +87,8 @@ impl RandomSample {
     }
 
     /// Returns the share of posts whose label is right, and the share of labels that are.
-    pub fn accuracy(&self) -> (Proportion, Proportion) {
-        self.frame.accuracy(&self.posts())
+    pub fn accuracies(&self) -> Accuracies {
+        self.frame.accuracies(&self.posts())
     }
 
     /// Returns the shares of each label and of no label; `None` with too few answers.
@@ -133,15 +133,18 @@ impl RandomSample {
 /// Returns [`StoreError`] if the database cannot be read.
 pub async fn groups_of(
     store: &Store,
-    labels: (Target, &LabelSet),
-    (by, kind): (Grouping, ThingKind),
+    target: Target,
+    set: &LabelSet,
+    by: Grouping,
+    kind: ThingKind,
     sample: Option<&RandomSample>,
     counted: Counted,
 ) -> Result<Vec<GroupShares>, StoreError> {
     if let Some(sample) = sample {
         let posts = sample.posts();
-        return sample.frame.groups(store, labels, (by, kind), &posts).await;
+        let frame = &sample.frame;
+        return frame.groups(store, target, set, by, kind, &posts).await;
     }
-    let frame = Frame::find(store, labels.0, &[], std::iter::empty(), counted).await?;
-    frame.groups(store, labels, (by, kind), &[]).await
+    let frame = Frame::find(store, target, &[], std::iter::empty(), counted).await?;
+    frame.groups(store, target, set, by, kind, &[]).await
 }

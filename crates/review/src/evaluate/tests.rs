@@ -372,7 +372,7 @@ fn intervals_of_simulated_waves_and_disagreements_cover_the_truth() {
                 row.ties = vec![vec![1 - row.right[0]]];
             }
         }
-        let found = accuracy(rows.iter()).0;
+        let found = Accuracies::of(rows.iter()).outcome;
         let truth = f64::midpoint(0.65, 0.2);
         bounded += usize::from(found.low <= truth && truth <= found.high);
     }

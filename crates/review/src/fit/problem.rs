@@ -219,12 +219,8 @@ impl Problem {
                 logits.dot(&right) - logits.iter().map(of_class).sum::<f64>()
             }
         };
-        logits
-            .rows()
-            .into_iter()
-            .zip(self.right.rows())
-            .map(of_row)
-            .collect()
+        let rows = logits.rows().into_iter().zip(self.right.rows());
+        rows.map(of_row).collect()
     }
 
     fn probabilities(&self, mut logits: Array2<f64>) -> Array2<f64> {

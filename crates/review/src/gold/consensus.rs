@@ -75,10 +75,9 @@ impl Consensus {
             row.is_tied = !is_decided;
             self.rows.push(row);
         }
-        let answers: Vec<(String, Option<String>)> = answers
-            .into_iter()
-            .map(|gold| (gold.answer.annotator, gold.answer.label))
-            .collect();
+        let answers = answers.into_iter().map(|gold| gold.answer);
+        let answers = answers.map(|answer| (answer.annotator, answer.label));
+        let answers: Vec<(String, Option<String>)> = answers.collect();
         let annotators = answers.iter().map(|(annotator, _)| annotator.clone());
         self.annotators.extend(annotators);
         if answers.iter().any(|(_, label)| *label != answers[0].1) {
@@ -148,10 +147,8 @@ pub(crate) async fn remove_partly_offered(
         let sets = offered.get(&row.id);
         sets.is_some_and(|sets| sets.iter().any(|id| partial.contains(id)))
     };
-    Ok(rows
-        .extract_if(.., is_partly_offered)
-        .map(|row| row.id)
-        .collect())
+    let removed = rows.extract_if(.., is_partly_offered);
+    Ok(removed.map(|row| row.id).collect())
 }
 
 /// Returns the "none of these" answers whose annotators were not offered all labels of `set`.
@@ -164,9 +161,8 @@ pub async fn partly_offered(
     set: &LabelSet,
 ) -> Result<Vec<StoredGold>, StoreError> {
     answers.retain(|gold| gold.answer.label.is_none());
-    let sets = answers
-        .iter()
-        .filter_map(|gold| gold.answer.label_set.as_ref());
+    let answered = answers.iter().map(|gold| &gold.answer);
+    let sets = answered.filter_map(|answer| answer.label_set.as_ref());
     let partial = partial_sets(store, sets, &[set]).await?;
     answers.retain(|gold| {
         let offered = gold.answer.label_set.as_ref();
@@ -184,11 +180,8 @@ async fn partial_sets(
     let mut partial = BTreeSet::new();
     for id in stored.copied().collect::<BTreeSet<LabelSetId>>() {
         let offered = store.labels().unfitted_label_set(id).await?;
-        let offered: BTreeSet<&str> = offered
-            .labels
-            .iter()
-            .map(|label| label.slug.as_str())
-            .collect();
+        let slugs = offered.labels.iter().map(|label| label.slug.as_str());
+        let offered: BTreeSet<&str> = slugs.collect();
         let mut labels = sets.iter().flat_map(|set| &set.labels);
         if labels.any(|label| !offered.contains(label.slug.as_str())) {
             partial.insert(id);

@@ -7,12 +7,18 @@
 //! other tools are read if they have the post's fullname: a label may be a list with one label, and the columns of
 //! Argilla (`label.responses`) and Prodigy (`accept`) are known.
 
+mod argilla;
+mod label_studio;
+mod tools;
+
 use std::fmt::Display;
 use std::path::Path;
 use std::str::FromStr;
 
 use serde_json::Value;
 
+use self::argilla::is_responses;
+use self::tools::{Tool, tool_of};
 use super::{GoldError, GoldRow, annotator_name, gold_note};
 use topicmill_core::{Fullname, GoldSource, SampleReason, Timestamp, parse_time};
 use topicmill_tables::{Cell, Row, Rows, TableError, open};
@@ -91,64 +97,13 @@ fn check_columns(table: &dyn Rows, path: &Path) -> Result<(), GoldError> {
     })
 }
 
-/// A tool that exports answers.
-struct Tool {
-    name: &'static str,
-    /// A column of its files by which they are recognised.
-    column: &'static str,
-    /// The columns that are read, in words.
-    reads: &'static str,
-    /// Instructions for exporting a file that can be read.
-    advice: &'static str,
-}
-
-const TOOLS: [Tool; 4] = [
-    Tool {
-        name: "Argilla",
-        column: "_server_id",
-        reads: "`QUESTION.responses` as the labels, and `QUESTION.responses.users` as the annotators",
-        advice: "give each record the fullname as its id, and export with `records.to_json`",
-    },
-    Tool {
-        name: "Prodigy",
-        column: "_task_hash",
-        reads: "`label` or `accept` as the label, and `_annotator_id` as the annotator",
-        advice: "give each task the fullname as `id`, and export with `prodigy db-out`",
-    },
-    Tool {
-        name: "doccano",
-        column: "Comments",
-        reads: "`fullname` as the post, and `label` as the label",
-        advice: "its `id` counts examples, so import posts with their `fullname`, and export as JSONL",
-    },
-    Tool {
-        name: "Label Studio",
-        column: "annotations",
-        reads: "`data.fullname` as the post, and `choices` as the label",
-        advice: "export tasks with `topicmill export --format label-studio`, and the project as JSON",
-    },
-];
-
-/// Returns the tool that a row is from.
-fn tool_of(row: &Row) -> Option<&'static Tool> {
-    let is_argilla = row.cells.iter().any(|(name, _)| is_responses(name));
-    TOOLS
-        .iter()
-        .find(|tool| cell(row, tool.column).is_some() || is_argilla && tool.name == "Argilla")
-}
-
-/// Returns true for Argilla's column of answers to a question, or to all questions in its JSON.
-fn is_responses(column: &str) -> bool {
-    column == "responses" || column.ends_with(".responses")
-}
-
 /// Parses a row. A table row contains one answer, or none; a Label Studio task contains any number.
 fn parse_row(row: &Row) -> Result<Vec<GoldRow>, String> {
     if let Some(problem) = &row.problem {
         return Err(format!("the row {problem}"));
     }
     if cell(row, "annotations").is_some() && cell(row, "data").is_some() {
-        return label_studio(row);
+        return label_studio::answers(row);
     }
     if cell(row, "annotation_id").is_some() {
         return Err(
@@ -159,18 +114,14 @@ fn parse_row(row: &Row) -> Result<Vec<GoldRow>, String> {
         return Ok(Vec::new());
     }
     let shared = shared_fields(row)?;
-    let mut answers = Vec::new();
-    for (label, name) in labels(row)? {
-        let mut answer = GoldRow {
-            label,
-            ..shared.clone()
-        };
-        if name.is_some() {
-            answer.annotator = annotator(name)?;
-        }
-        answers.push(answer);
+    if let Some(column) = responses_column(row) {
+        return argilla::answers(row, column, &shared);
     }
-    Ok(answers)
+    let answer = |label| GoldRow {
+        label,
+        ..shared.clone()
+    };
+    Ok(labels(row)?.into_iter().map(answer).collect())
 }
 
 /// Returns true for an example that an annotator rejected or ignored, which Prodigy keeps.
@@ -206,53 +157,22 @@ fn shared_fields(row: &Row) -> Result<GoldRow, String> {
     })
 }
 
-/// Returns the labels of a row, each with its annotator if the column names one. A row has none if its list of labels
-/// is empty.
-fn labels(row: &Row) -> Result<Vec<(String, Option<String>)>, String> {
+/// Returns the name of Argilla's column of answers, if the row has one.
+fn responses_column(row: &Row) -> Option<&str> {
     let mut columns = row.cells.iter().map(|(name, _)| &**name);
     // A table from another tool may have both a column `label` and a column `responses`, for example of counts.
     let is_table = |name: &str| name == "responses" && cell(row, "label").is_some();
-    if let Some(column) = columns.find(|name| is_responses(name) && !is_table(name)) {
-        return responses(row, column);
-    }
+    columns.find(|name| is_responses(name) && !is_table(name))
+}
+
+/// Returns the labels of a row; none if its list of labels is empty.
+fn labels(row: &Row) -> Result<Vec<String>, String> {
     let column = ["label", "accept"]
         .into_iter()
         .find(|name| cell(row, name).is_some())
         .ok_or("the row has no `label`")?;
-    let labels = list(&json_or_text(row, column)).map_err(|why| format!("`{column}` {why}"))?;
-    Ok(labels.into_iter().map(|label| (label, None)).collect())
-}
-
-/// Returns the submitted answers in Argilla's columns of a question, or in the column of all questions in its JSON.
-fn responses(row: &Row, column: &str) -> Result<Vec<(String, Option<String>)>, String> {
-    let (values, users, statuses) = match json(row, column)? {
-        Value::Object(questions) => {
-            let answers = questions.into_iter().next().unwrap_or_default().1;
-            let answers = answers.as_array().cloned().unwrap_or_default();
-            let each = |field: &str| -> Value {
-                answers.iter().map(|answer| answer[field].clone()).collect()
-            };
-            (each("value"), each("user_id"), each("status"))
-        }
-        values => {
-            let of_question = |what: &str| json(row, &format!("{column}.{what}"));
-            (values, of_question("users")?, of_question("status")?)
-        }
-    };
-    let mut labels = Vec::new();
-    for (place, value) in values.as_array().into_iter().flatten().enumerate() {
-        // A draft is unfinished, and a discarded answer is none.
-        if statuses[place]
-            .as_str()
-            .is_some_and(|status| status != "submitted")
-        {
-            continue;
-        }
-        let user = users[place].as_str().map(str::to_owned);
-        let answer = list(value).map_err(|why| format!("`{column}` {why}"))?;
-        labels.extend(answer.into_iter().map(|label| (label, user.clone())));
-    }
-    Ok(labels)
+    let labels = json_or_text(row, column).and_then(|value| list(&value));
+    labels.map_err(|why| format!("`{column}` {why}"))
 }
 
 /// Returns the labels in a value: a label, null for "none of these", or a list of labels, which CSV contains as JSON or
@@ -280,56 +200,6 @@ fn annotator(name: Option<String>) -> Result<Option<String>, String> {
     name.map_or(Ok(None), |name| annotator_name(&name))
 }
 
-/// Returns the answers of a Label Studio task.
-fn label_studio(row: &Row) -> Result<Vec<GoldRow>, String> {
-    let data = json(row, "data")?;
-    let written = data["fullname"].as_str().or(data["id"].as_str());
-    let id = Fullname::from_url(written.ok_or("`data` has no `fullname`")?).map_err(to_text)?;
-    // The value is what topicmill exported, unless it was changed to an invalid one.
-    let chosen = data["chosen"].as_str().and_then(|word| word.parse().ok());
-    let annotations = json(row, "annotations")?;
-    let Value::Array(annotations) = &annotations else {
-        return Err("`annotations` is not an array".to_owned());
-    };
-    let mut answers = Vec::new();
-    for annotation in annotations {
-        // A cancelled annotation is a task that the annotator skipped.
-        if annotation["was_cancelled"] == true {
-            continue;
-        }
-        let results = annotation["result"].as_array().into_iter().flatten();
-        let choices: Vec<&Value> = results
-            .filter(|result| result["type"] == "choices")
-            .filter_map(|result| result["value"]["choices"].as_array())
-            .flatten()
-            .collect();
-        let label = match choices[..] {
-            [] => continue,
-            [choice] => choice.as_str().ok_or("a choice is not text")?.to_owned(),
-            _ => {
-                tracing::warn!(%id, line = row.line, "ignored an annotation with several choices: only one is \
-                                                      supported");
-                continue;
-            }
-        };
-        let user = &annotation["completed_by"];
-        let email = user.as_str().or(user["email"].as_str()).map(str::to_owned);
-        let number = user.as_i64().or(user["id"].as_i64());
-        let times = [&annotation["updated_at"], &annotation["created_at"]];
-        let answered_at = times.into_iter().find_map(Value::as_str);
-        answers.push(GoldRow {
-            // The prefix keeps Label Studio user ids distinct from names in other tools.
-            annotator: annotator(email)?.or(number.map(|id| format!("label-studio:{id}"))),
-            answered_at: answered_at.map(time).transpose()?,
-            chosen: chosen.unwrap_or(SampleReason::Import),
-            source: GoldSource::LabelStudio,
-            text_hash: parse(data["text_hash"].as_str())?,
-            ..GoldRow::new(row.line, id.clone(), label)
-        });
-    }
-    Ok(answers)
-}
-
 /// Parses a value, if there is one.
 fn parse<T: FromStr<Err: Display>>(text: Option<impl AsRef<str>>) -> Result<Option<T>, String> {
     let parsed = text.map(|text| text.as_ref().parse().map_err(to_text));
@@ -352,13 +222,16 @@ fn text(row: &Row, name: &str) -> Result<Option<String>, String> {
     Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty()))
 }
 
-/// Returns the value of a column, whose text is not JSON in a table.
-fn json_or_text(row: &Row, name: &str) -> Value {
-    match cell(row, name) {
-        Some(Cell::Text(text)) => text.trim().into(),
-        Some(Cell::Json(json)) => serde_json::from_str(json).unwrap_or_default(),
-        _ => Value::Null,
-    }
+/// Returns the value of a column, whose text is not JSON in a table. A value that is not valid Unicode is an error: as
+/// null, it would mean "none of these".
+fn json_or_text(row: &Row, name: &str) -> Result<Value, String> {
+    let value = match cell(row, name) {
+        None | Some(Cell::Null) => Some(Value::Null),
+        Some(Cell::Text(text)) => Some(text.trim().into()),
+        Some(Cell::Json(json)) => serde_json::from_str(json).ok(),
+        Some(Cell::Bytes(_)) => None,
+    };
+    value.ok_or_else(|| "is not text".to_owned())
 }
 
 /// Returns the JSON value of a column; null if there is none.

@@ -19,11 +19,8 @@ const MAX_UNNAMED: usize = 10_000;
 /// Reads the head of a classifier.
 pub(super) fn head(config: &Config) -> Result<ClassifierHead, String> {
     let num_labels = config.num_labels;
-    let key = if config.id2label.is_some() {
-        "id2label"
-    } else {
-        "label2id"
-    };
+    let id2label = config.id2label.as_ref();
+    let key = id2label.map_or("label2id", |_| "id2label");
     let labels = match (&config.id2label, &config.label2id) {
         (Some(names), _) => names_by_number(key, names.iter().map(by_number))?,
         (None, Some(numbers)) => names_by_number(key, numbers.iter().map(by_name))?,
@@ -71,10 +68,12 @@ fn function_of(problem_type: Option<&str>, labels: usize) -> Result<HeadFunction
 /// Number and name of a label; `None` if they have the wrong types.
 type NumberedLabel = Option<(usize, String)>;
 
+/// Reads an entry of `id2label`.
 fn by_number((number, name): (&String, &Value)) -> NumberedLabel {
     Some((number.parse().ok()?, name.as_str()?.to_owned()))
 }
 
+/// Reads an entry of `label2id`.
 fn by_name((name, number): (&String, &Value)) -> NumberedLabel {
     Some((usize::try_from(number.as_u64()?).ok()?, name.clone()))
 }
@@ -100,10 +99,8 @@ fn names_by_number(
             return Err(format!("`{key}` has the number {number} twice; correct it"));
         }
     }
-    if let Some((place, number)) = (0..)
-        .zip(names.keys())
-        .find(|(place, number)| place != *number)
-    {
+    let mut places = (0..).zip(names.keys());
+    if let Some((place, number)) = places.find(|(place, number)| place != *number) {
         return Err(format!(
             "`{key}` has a gap: it names {number} but not {place}; name each logit, starting at 0"
         ));

@@ -151,10 +151,8 @@ impl Labeler {
         let is_softmax = |row: &[f32]| {
             row.iter().all(is_probability) && (row.iter().sum::<f32>() - 1.0).abs() < 1e-4
         };
-        let has_softmax = matches!(
-            self.folder.kind,
-            ModelKind::Nli(_) | ModelKind::Classifier(_)
-        );
+        let kind = &self.folder.kind;
+        let has_softmax = matches!(kind, ModelKind::Nli(_) | ModelKind::Classifier(_));
         let unchecked = has_softmax && self.folder.spec.is_none() && logits.width > 1;
         unchecked && (0..logits.rows).all(|row| is_softmax(logits.row(row)))
     }

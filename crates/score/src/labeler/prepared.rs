@@ -162,9 +162,8 @@ impl PreparedLabels {
     /// Returns true if scores depend on the text's vector, and not only on its logits. Known pairs then save no
     /// inference.
     pub fn needs_vectors(&self) -> bool {
-        self.fitted
-            .as_ref()
-            .is_some_and(|fitted| fitted.dimensions() > 0)
+        let fitted = self.fitted.as_ref();
+        fitted.is_some_and(|fitted| fitted.dimensions() > 0)
     }
 
     /// Adds the output of a row to the outputs of its text. `label` is the label of the row, for a model that reads

@@ -65,10 +65,8 @@ impl Filter {
     /// Returns a canonical description: equal filters have equal descriptions.
     pub fn describe(&self) -> String {
         let names = self.subreddits.as_ref().map(|names| {
-            let mut names: Vec<_> = names
-                .iter()
-                .map(|name| String::from_utf8_lossy(name))
-                .collect();
+            let names = names.iter().map(|name| String::from_utf8_lossy(name));
+            let mut names: Vec<_> = names.collect();
             // The names are sorted because a set has no order and the description is part of an import's key.
             names.sort_unstable();
             names.join(",")
@@ -130,13 +128,10 @@ impl Filter {
             return true;
         };
         // People may write `/r/food/`; Reddit and its archives use the bare name.
-        if name
-            .iter()
-            .any(|byte| *byte == b'/' || byte.is_ascii_whitespace())
-        {
-            let bare = std::str::from_utf8(name)
-                .map(bare_subreddit)
-                .unwrap_or_default();
+        let is_slash_or_space = |byte: &u8| *byte == b'/' || byte.is_ascii_whitespace();
+        if name.iter().any(is_slash_or_space) {
+            let bare = std::str::from_utf8(name).map(bare_subreddit);
+            let bare = bare.unwrap_or_default();
             return names.contains(&*bare.to_ascii_lowercase().into_bytes());
         }
         let mut lower = [0; LONGEST_NAME];

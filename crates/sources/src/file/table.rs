@@ -4,64 +4,36 @@
 //! is read. A row with a value of the wrong type is rejected: the value had a meaning, and the post would be wrong
 //! without it.
 
+mod columns;
+
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::Value;
 
+use self::columns::{ReadColumns, find_columns};
 use super::FileOptions;
-use super::names::{Column, FIELDS, KINDS, Layout, Names};
+use super::names::Layout;
 use super::row::{FileRow, LONGEST_CELL, Position, PostRows, Record, parse_topic};
 use crate::page::Rejected;
 use crate::post::{Fields, decode_post, flag_of, integer_of, is_null, number_of};
-use topicmill_core::{RejectReason, SourceKind, first_few};
+use topicmill_core::{RejectReason, SourceKind};
 use topicmill_tables::bytes::TextReader;
 use topicmill_tables::csv::Csv;
 use topicmill_tables::parquet::Parquet;
 use topicmill_tables::{Cell, Row, Rows};
 
-/// Maximum number of columns that an error or a warning lists.
-const MOST_SHOWN: usize = 40;
-
 /// Fields that are numbers.
 const NUMBERS: [&str; 3] = ["score", "upvote_ratio", "num_comments"];
-
-/// Groups of fields; a table must contain at least one field from each group.
-const REQUIRED: [&[&str]; 4] = [
-    // A table without titles contains comments.
-    &["title", "kind", "parent", "parent_id", "link_id"],
-    &["id", "name", "permalink", "url"],
-    &["subreddit", "permalink", "url"],
-    &["created_utc"],
-];
 
 /// A field's default value, for posts that lack the field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefaultValue {
-    /// One of [`FIELDS`].
+    /// One of [`FIELDS`](super::names::FIELDS).
     pub field: &'static str,
     /// The value.
     pub value: String,
-}
-
-/// A field and its column.
-struct Field {
-    name: &'static str,
-    /// Index among the columns that are read.
-    index: usize,
-    /// True if neither the column's name nor `--map` is certain to mean the field.
-    is_guess: bool,
-}
-
-/// The columns of a table that are read.
-struct ReadColumns {
-    fields: Vec<Field>,
-    /// Indices of the columns in the table, ascending.
-    columns: Vec<usize>,
-    layout: Layout,
-    /// See [`PostRows::caveat`].
-    caveat: Option<String>,
 }
 
 /// Reports how much of a Parquet file has been read.
@@ -245,143 +217,6 @@ fn value(field: &str, cell: &Cell) -> Result<Value, String> {
     }
 }
 
-/// Finds the fields' columns; a `nested` column cannot be used.
-fn find_columns(
-    options: &FileOptions,
-    table: &dyn Rows,
-    nested: &[usize],
-) -> Result<ReadColumns, String> {
-    let (mapping, defaults) = (&options.columns, &options.defaults);
-    let columns = table.names().unwrap_or_default();
-    let names = Names::new(columns.iter().map(|column| &**column));
-    let mut layout = names.layout();
-    let mut fields = mapped_fields(mapping, columns, nested)?;
-    for name in FIELDS.into_iter().chain(KINDS) {
-        if mapping.iter().any(|column| column.field == name) {
-            continue;
-        }
-        let is_free = |index: usize| {
-            *columns[index] == *name || fields.iter().all(|field| field.index != index)
-        };
-        match names.find(name, is_free) {
-            Some(index) if nested.contains(&index) => {
-                tracing::warn!(
-                    "ignoring the column `{}`, because it is nested",
-                    columns[index]
-                );
-            }
-            Some(index) => {
-                layout.add(name, &columns[index]);
-                fields.push(Field {
-                    name,
-                    index,
-                    is_guess: *columns[index] != *name,
-                });
-            }
-            None => {}
-        }
-    }
-    check_fields(&fields, defaults, table)?;
-    let mut read: Vec<usize> = fields.iter().map(|field| field.index).collect();
-    read.sort_unstable();
-    read.dedup();
-    // From here on, an index counts only the columns that are read.
-    for field in &mut fields {
-        field.index = read.partition_point(|column| *column < field.index);
-    }
-    let unread: Vec<Arc<str>> = columns
-        .iter()
-        .enumerate()
-        .filter(|(index, _)| !read.contains(index) && !nested.contains(index))
-        .map(|(_, name)| name.clone())
-        .collect();
-    // The columns that were not read may contain the bodies.
-    let may_have_body = !is_known("selftext", &fields, defaults) && !unread.is_empty();
-    let caveat = may_have_body.then(|| {
-        format!(
-            "no column has the body, `selftext`: name it with `--map selftext=COLUMN`; the columns that were not read \
-             are {}",
-            first_few(&unread, MOST_SHOWN)
-        )
-    });
-    Ok(ReadColumns {
-        fields,
-        layout,
-        columns: read,
-        caveat,
-    })
-}
-
-/// Returns the mapped fields, each with its column's index in the table.
-fn mapped_fields(
-    mapping: &[Column],
-    columns: &[Arc<str>],
-    nested: &[usize],
-) -> Result<Vec<Field>, String> {
-    let mut fields = Vec::new();
-    for Column { field, name } in mapping {
-        let index = columns.iter().position(|column| **column == **name);
-        let index = index.ok_or_else(|| {
-            let columns = first_few(columns, MOST_SHOWN);
-            format!(
-                "there is no column `{name}` to take `{field}` from; the file has the columns {columns}"
-            )
-        })?;
-        if nested.contains(&index) {
-            return Err(format!("the column `{name}` is nested: map a plain column"));
-        }
-        fields.push(Field {
-            name: field,
-            index,
-            is_guess: false,
-        });
-    }
-    Ok(fields)
-}
-
-/// Checks that no field's column is ambiguous, and that every required field has a column or a default value.
-fn check_fields(
-    fields: &[Field],
-    defaults: &[DefaultValue],
-    table: &dyn Rows,
-) -> Result<(), String> {
-    let columns = table.names().unwrap_or_default();
-    let mut read = fields.iter().map(|field| &*columns[field.index]);
-    if let Some(name) = read.find(|name| table.repeated().iter().any(|twice| twice == name)) {
-        return Err(format!(
-            "two columns are named `{name}`: rename one of them"
-        ));
-    }
-    let missing: Vec<&str> = REQUIRED
-        .iter()
-        .filter(|names| !names.iter().any(|name| is_known(name, fields, defaults)))
-        .map(|names| names[0])
-        .collect();
-    if missing.is_empty() {
-        Ok(())
-    } else {
-        Err(missing_fields(&missing, columns))
-    }
-}
-
-/// Returns true if a field has a column or a default value.
-fn is_known(name: &str, fields: &[Field], defaults: &[DefaultValue]) -> bool {
-    fields.iter().any(|field| field.name == name)
-        || defaults.iter().any(|default| default.field == name)
-}
-
-/// Returns the error for required fields that no column has.
-fn missing_fields(fields: &[&str], columns: &[Arc<str>]) -> String {
-    let flags = fields.iter().map(|field| format!("--map {field}=COLUMN"));
-    format!(
-        "no column has `{}`: name a column with `{}`, or set the value of all rows with `--set FIELD=VALUE`; the file \
-         has the columns {}",
-        fields.join("`, `"),
-        flags.collect::<Vec<_>>().join(" "),
-        first_few(columns, MOST_SHOWN)
-    )
-}
-
 /// Decodes a post from a row's values.
 fn record(
     values: impl IntoIterator<Item = (&'static str, Value)>,
@@ -425,6 +260,7 @@ fn record(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::names::Column;
     use std::io::Cursor;
 
     fn csv(

@@ -18,6 +18,9 @@ use topicmill_core::clock::Clock;
 
 /// The lifetime of a token that lacks `expires_in`, in seconds.
 const USUAL_SECS: u64 = 3600;
+/// The longest lifetime of a token that is believed, in seconds: a year. Reddit grants up to a day, and much more could
+/// overflow the date.
+const LONGEST_SECS: u64 = 31_536_000;
 /// Lead time for renewing a token before it expires.
 const MARGIN: Duration = Duration::from_mins(1);
 
@@ -26,9 +29,11 @@ pub(super) struct Token {
     pub bearer: String,
     pub scope: String,
     pub ends_at: Timestamp,
+    /// When to renew it, by [`Clock::elapsed`].
     renew_at: Duration,
     /// True if it was requested because the API had rejected the previous token.
     replaces_rejected: bool,
+    /// True once the API has accepted a request with it.
     accepted: AtomicBool,
 }
 
@@ -56,6 +61,7 @@ pub(super) struct TokenCache(Mutex<CachedToken>);
 #[derive(Default)]
 struct CachedToken {
     token: Option<Arc<Token>>,
+    /// Why Reddit rejected the credentials, if it did: no token is then requested any more.
     rejection: Option<String>,
 }
 
@@ -82,20 +88,16 @@ impl TokenCache {
         let mut replaces_rejected = false;
         if let Some(token) = &cached.token {
             replaces_rejected = is_rejected(token);
-            if replaces_rejected
-                && token.replaces_rejected
-                && !token.accepted.load(Ordering::Relaxed)
-            {
+            let was_accepted = token.accepted.load(Ordering::Relaxed);
+            if replaces_rejected && token.replaces_rejected && !was_accepted {
                 return Err(SourceError::Unauthorized("any subreddit".to_owned()));
             }
             if clock.elapsed() < token.renew_at && !replaces_rejected {
                 return Ok(token.clone());
             }
         }
-        match fetch
-            .await
-            .and_then(|grant| grant.into_token(clock, replaces_rejected))
-        {
+        let granted = fetch.await;
+        match granted.and_then(|grant| grant.into_token(clock, replaces_rejected)) {
             Ok(token) => {
                 let token = Arc::new(token);
                 cached.token = Some(token.clone());
@@ -113,14 +115,15 @@ impl TokenCache {
 }
 
 impl TokenResponse {
+    /// Returns the granted token, or the error that the response contains.
     fn into_token(self, clock: &dyn Clock, replaces_rejected: bool) -> Result<Token, SourceError> {
         let Some(bearer) = self.access_token.filter(|token| !token.is_empty()) else {
             let error = self.error.map(|error| error.to_string());
             let error = error.unwrap_or_else(|| "no `access_token` in the response".to_owned());
             return Err(SourceError::Credentials(error));
         };
-        // The lifetime is limited to a year: Reddit grants less, and more could overflow the date.
-        let lifetime = Duration::from_secs(self.expires_in.unwrap_or(USUAL_SECS).min(31_536_000));
+        let lifetime = self.expires_in.unwrap_or(USUAL_SECS).min(LONGEST_SECS);
+        let lifetime = Duration::from_secs(lifetime);
         // With a margin longer than the lifetime, every request would renew the token.
         let usable = lifetime.saturating_sub(MARGIN.min(lifetime / 2));
         Ok(Token {
@@ -136,18 +139,32 @@ impl TokenResponse {
 
 #[cfg(test)]
 mod tests {
+    use std::future::{Ready, ready};
+
+    use chrono::DateTime;
+
     use super::*;
     use topicmill_core::clock::ManualClock;
 
+    /// Returns the same token for each request.
+    fn granted() -> Ready<Result<TokenResponse, SourceError>> {
+        let response = serde_json::from_str("{\"access_token\": \"t\"}");
+        ready(Ok(response.unwrap()))
+    }
+
     #[tokio::test]
-    async fn failures_are_not_cached_and_tokens_are_compared_by_identity() {
-        let tokens = TokenCache::default();
-        let clock = ManualClock::at(chrono::DateTime::UNIX_EPOCH);
+    async fn failures_are_not_cached() {
+        let (tokens, clock) = (TokenCache::default(), ManualClock::at(DateTime::UNIX_EPOCH));
         let down = async { Err(SourceError::Unauthorized("a token".into())) };
         assert!(tokens.get(&*clock, None, down).await.is_err());
-        let same = async || Ok(serde_json::from_str("{\"access_token\": \"t\"}").unwrap());
-        let first = tokens.get(&*clock, None, same()).await.unwrap();
-        let second = tokens.get(&*clock, Some(&first), same()).await.unwrap();
+        assert!(tokens.get(&*clock, None, granted()).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_token_is_replaced_once_until_its_replacement_is_accepted() {
+        let (tokens, clock) = (TokenCache::default(), ManualClock::at(DateTime::UNIX_EPOCH));
+        let first = tokens.get(&*clock, None, granted()).await.unwrap();
+        let second = tokens.get(&*clock, Some(&first), granted()).await.unwrap();
         assert!(!Arc::ptr_eq(&first, &second));
         let never = async || panic!("another request for a token");
         let third = tokens.get(&*clock, Some(&first), never()).await.unwrap();
@@ -156,7 +173,7 @@ mod tests {
         let refused = tokens.get(&*clock, Some(&second), never()).await;
         assert!(matches!(refused, Err(SourceError::Unauthorized(_))));
         second.set_accepted();
-        let fourth = tokens.get(&*clock, Some(&second), same()).await.unwrap();
+        let fourth = tokens.get(&*clock, Some(&second), granted()).await.unwrap();
         assert!(!Arc::ptr_eq(&second, &fourth));
     }
 }

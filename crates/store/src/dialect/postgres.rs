@@ -1,6 +1,5 @@
 //! A database on a PostgreSQL server.
 
-use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
@@ -8,9 +7,8 @@ use sqlx::pool::PoolOptions;
 use sqlx::postgres::{PgConnectOptions, PgListener};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Pool, Postgres};
 
-use super::{
-    Bucket, CONNECTIONS, Dialect, Migration, malformed, migrations, open_error, pooler, watching,
-};
+use super::postgres_url::{check_parameters, driver_options, has_unescaped_password};
+use super::{Bucket, CONNECTIONS, Dialect, Migration, migrations, open_error, pooler, watching};
 use crate::driver_error::{connect_advice, is_missing_database};
 use crate::lock_wait::STEP;
 use crate::{Access, Result, StoreError, TimeStep};
@@ -47,25 +45,9 @@ SELECT DISTINCT 'process ' || blocking.pid || COALESCE(' (' || concat_ws(', ', b
 
 /// Serialises migrations by processes that start together. The key is the bytes of "topicmig".
 const LOCK_SCHEMA: &str = "SELECT pg_advisory_xact_lock(8389209302837815655)";
-/// URL parameters that sqlx 0.9 accepts for PostgreSQL (`options/parse.rs`); it ignores others.
-const PARAMETERS: &str = "sslmode, ssl-mode, sslrootcert, ssl-root-cert, ssl-ca, sslcert, ssl-cert, sslkey, ssl-key, \
-    statement-cache-capacity, host, hostaddr, port, dbname, user, password, application_name, \
-    options";
-
+/// The advice if a missing database cannot be created.
 const NOT_CREATED: &str = "it does not exist and may not be created; let a user with CREATEDB run \
     `CREATE DATABASE name OWNER you`";
-
-/// Returns the parameters of a URL that the driver ignores.
-fn unknown_parameters(url: &str) -> Vec<String> {
-    let Ok(url) = url::Url::parse(url) else {
-        return Vec::new();
-    };
-    let names = url.query_pairs().map(|(name, _)| name.into_owned());
-    let is_known = |name: &str| PARAMETERS.split(", ").any(|known| known == name);
-    names
-        .filter(|name| !is_known(name) && !name.starts_with("options["))
-        .collect()
-}
 
 impl Dialect for Postgres {
     const BACKEND: &'static str = "postgres";
@@ -236,30 +218,6 @@ impl Dialect for Postgres {
     }
 }
 
-/// Rejects a URL that seems to ask for TLS with a parameter that the driver ignores, and warns about other such
-/// parameters. The driver's own warning is suppressed, because it contains the value.
-fn check_parameters(url: &str) -> Result<()> {
-    let unknown = unknown_parameters(url);
-    let is_about_tls = |name: &String| name.to_ascii_lowercase().contains("ssl");
-    if unknown.iter().any(is_about_tls) {
-        let hint = "the server would be reached without TLS, because the driver ignores a parameter with `ssl` in its \
-                    name: write `sslmode=require`, or a stricter mode";
-        return Err(malformed(url, hint));
-    }
-    if !unknown.is_empty() {
-        tracing::warn!(
-            "ignoring an unknown parameter in the database URL; known ones are: {PARAMETERS}"
-        );
-    }
-    Ok(())
-}
-
-/// Parses a URL into the driver's options, with a name that identifies our sessions on the server.
-fn driver_options(url: &str) -> Result<PgConnectOptions> {
-    let options = parse_url(url)?.application_name("topicmill");
-    Ok(options.disable_statement_logging())
-}
-
 /// Returns the error for a failed connection, with advice.
 fn connect_error(url: &str, error: sqlx::Error) -> StoreError {
     let mut hint = connect_advice(&error).to_owned();
@@ -274,66 +232,6 @@ fn connect_error(url: &str, error: sqlx::Error) -> StoreError {
 /// Returns a statement that sets the lock timeout of a session.
 pub(crate) fn lock_timeout(most: Duration) -> String {
     format!("SET lock_timeout = {}", most.as_millis())
-}
-
-/// Returns true if an `@` follows the part that the driver reads as the host: a `/`, `#` or `?` in the password is not
-/// escaped.
-fn has_unescaped_password(url: &str) -> bool {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    rest.split_once(['/', '#', '?'])
-        .is_some_and(|(_, rest)| rest.contains('@'))
-}
-
-/// Parses a URL into the driver's options.
-fn parse_url(url: &str) -> Result<PgConnectOptions> {
-    let (scheme, rest) = url.split_once("://").unwrap_or_default();
-    let (authority, query) = (rest.split(['/', '?']).next(), rest.split_once('?'));
-    let authority = authority.unwrap_or_default();
-    let parameters = query.map_or("", |(_, query)| query);
-    let host = authority.rsplit('@').next().unwrap_or_default();
-    let hint = if host.contains(',') {
-        Some("it names several hosts, but the driver connects to one: name one host")
-    } else if parameters.contains("sslrootcert=system") {
-        Some("`sslrootcert` is the path of a file: without it, Mozilla's certificates are trusted")
-    } else {
-        None
-    };
-    if let Some(hint) = hint {
-        return Err(malformed(url, hint));
-    }
-    let mut accepted = url.to_owned();
-    // The parser rejects a user without a host, even if a parameter names the host or the folder of the socket.
-    if host.is_empty() && authority.ends_with('@') && parameters.contains("host=") {
-        let after = &rest[authority.len()..];
-        accepted = format!("{scheme}://{authority}localhost{after}");
-    }
-    // The driver would keep the brackets of an IPv6 address in the host name, even when it searches the password file.
-    // The `host` parameter overrides that host name.
-    if let Ok(parsed) = url::Url::parse(url)
-        && let Some(host) = parsed.host_str().and_then(|host| host.strip_prefix('['))
-        && let Some(host) = host.strip_suffix(']')
-    {
-        accepted.push(if url.contains('?') { '&' } else { '?' });
-        accepted.push_str("host=");
-        accepted.push_str(host);
-    }
-    PgConnectOptions::from_str(&accepted).map_err(|error| malformed(url, url_advice(&error)))
-}
-
-/// Returns advice for a URL that cannot be parsed, without the driver's message, which quotes values.
-fn url_advice(error: &sqlx::Error) -> &'static str {
-    let message = error.to_string();
-    if message.contains("ssl_mode") {
-        "its `sslmode` must be disable, allow, prefer, require, verify-ca or verify-full"
-    } else if message.contains("port number") {
-        "its port is not a number from 1 to 65535, or the password has a `/`, `#` or `?` that is not escaped as \
-         `%2F`, `%23` or `%3F`"
-    } else if message.contains("empty host") {
-        "name the host between `@` and `/`; put an IPv6 address in brackets, as in \
-         `postgres://user:password@[::1]/database`"
-    } else {
-        "the URL is not well formed; escape special characters in the password (`@` is `%40`, `#` is `%23`)"
-    }
 }
 
 /// Creates the database that the options name, as UTF-8.
@@ -375,31 +273,5 @@ impl Listener {
         // Further notifications carry no additional information.
         while self.0.next_buffered().is_some() {}
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_host_of_a_url_is_used_or_its_mistake_named() {
-        for (url, host) in [
-            ("postgres://me:pw@[::1]:5433/posts", "::1"),
-            ("postgres://me:pw@host.example/posts", "host.example"),
-            (
-                "postgres://me@/posts?host=pg.example&port=5433",
-                "pg.example",
-            ),
-        ] {
-            assert_eq!(parse_url(url).unwrap().get_host(), host);
-        }
-        for (url, word) in [
-            ("postgres://me@a:1,b:2/posts", "several hosts"),
-            ("postgres://me@a/posts?sslrootcert=system", "`sslrootcert`"),
-        ] {
-            let error = parse_url(url).unwrap_err().to_string();
-            assert!(error.contains(word), "{error}");
-        }
     }
 }

@@ -59,6 +59,7 @@ impl SqlStore<Sqlite> {
         })
     }
 
+    /// Rewrites the file without free pages.
     async fn vacuum(&self) -> Result<()> {
         const WHAT: &str = "rewrite the database's file";
         let mut connection = self.pool.acquire().await.context(WHAT)?;
@@ -120,11 +121,9 @@ impl SqlStore<Sqlite> {
         const WHAT: &str = "copy the database";
         let mut connection = self.pool.acquire().await.context(WHAT)?;
         let stop = stop.clone();
-        connection
-            .lock_handle()
-            .await
-            .context(WHAT)?
-            .set_progress_handler(PROGRESS_INTERVAL, move || !stop.is_cancelled());
+        let mut handle = connection.lock_handle().await.context(WHAT)?;
+        handle.set_progress_handler(PROGRESS_INTERVAL, move || !stop.is_cancelled());
+        drop(handle);
         // A file copy would lack the log. VACUUM INTO writes one snapshot, without free pages that contain remnants of
         // text.
         let copied = sqlx::query("VACUUM INTO $1")
@@ -132,11 +131,8 @@ impl SqlStore<Sqlite> {
             .execute(&mut *connection)
             .await
             .context(WHAT);
-        connection
-            .lock_handle()
-            .await
-            .context(WHAT)?
-            .remove_progress_handler();
+        let mut handle = connection.lock_handle().await.context(WHAT)?;
+        handle.remove_progress_handler();
         copied.map(drop)
     }
 
@@ -187,6 +183,7 @@ fn temporary_folder() -> PathBuf {
         .unwrap_or_default()
 }
 
+/// Returns the free space of a folder's file system; `None` if the system does not report it.
 fn free_bytes(folder: &Path) -> Option<u64> {
     let system = rustix::fs::statvfs(folder).ok()?;
     // `f_bavail`, not `f_bfree`, which includes blocks reserved for root.

@@ -6,7 +6,7 @@ use sqlx::{QueryBuilder, Row};
 
 use super::{ErrorContext, ROWS_A_STATEMENT, SqlStore, push_list};
 use crate::dialect::{Bucket, Dialect};
-use crate::gold::{FrameCell, FrameQuery, Grouping};
+use crate::gold::{FrameCell, FrameQuery, Grouping, Period};
 use crate::{Result, Target, TimeStep};
 use topicmill_core::{Fullname, TextHash, Timestamp};
 
@@ -89,7 +89,7 @@ impl<DB: Dialect> SqlStore<DB> {
         select.push_bind(query.target.model);
         select.push(" AND c.label_set_id = ");
         select.push_bind(query.target.label_set);
-        if let Some((since, until)) = query.period {
+        if let Some(Period { since, until }) = query.period {
             select.push(" AND p.created_at >= ").push_bind(since);
             select.push(" AND p.created_at < ").push_bind(until);
         }

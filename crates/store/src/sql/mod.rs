@@ -22,6 +22,7 @@ macro_rules! row_as {
 mod backlog;
 mod browse;
 mod claims;
+mod costs;
 mod dropping;
 mod frame;
 mod gaps;

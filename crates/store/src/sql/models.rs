@@ -124,19 +124,14 @@ impl<DB: Dialect> SqlStore<DB> {
         // Posts are locked in order of fullname, to avoid deadlocks.
         let mut crossed: Vec<&CrossFitted> = crossed.iter().collect();
         crossed.sort_by(|a, b| a.fullname.cmp(&b.fullname));
-        for CrossFitted {
-            fullname,
-            text_hash,
-            prediction,
-        } in crossed
-        {
+        for post in crossed {
             sqlx::query::<DB>(AssertSqlSafe(insert.as_str()))
                 .bind(id)
-                .bind(fullname.as_str())
-                .bind(text_hash.as_bytes())
-                .bind(prediction.label.as_str())
-                .bind(prediction.score)
-                .bind(prediction.abstained)
+                .bind(post.fullname.as_str())
+                .bind(post.text_hash.as_bytes())
+                .bind(post.prediction.label.as_str())
+                .bind(post.prediction.score)
+                .bind(post.prediction.abstained)
                 .execute(&mut *tx)
                 .await
                 .context(WHAT)?;

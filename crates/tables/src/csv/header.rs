@@ -87,9 +87,8 @@ pub(super) fn read_header(
     delimiter: Option<u8>,
 ) -> Result<(Vec<u8>, u64), TableError> {
     let (mut header, mut blank_lines) = (Vec::new(), 0);
-    let delimiters = delimiter
-        .as_ref()
-        .map_or(&DELIMITERS[..], std::slice::from_ref);
+    let known = delimiter.as_ref().map(std::slice::from_ref);
+    let delimiters = known.unwrap_or(&DELIMITERS);
     let mut quotes = NameQuotes::default();
     loop {
         let chunk = fill_buffer(text).map_err(header_error)?;

@@ -112,21 +112,7 @@ impl Import {
     pub async fn run(self, app: &App) -> Result<Exit, CliError> {
         let mut rows = gold::read_rows(&self.file)?;
         if self.random {
-            if let Some(row) = rows.iter().find(|row| row.id.is_comment()) {
-                return Err(CliError::Usage(format!(
-                    "--random: the gold label in line {} is of a comment, and only posts are sampled at random: import \
-                     gold labels of comments without --random",
-                    row.line
-                )));
-            }
-            for row in &mut rows {
-                if row.chosen != SampleReason::Random {
-                    row.chosen = SampleReason::Random;
-                    // With any other source, all posts before this one in topicmill's random order would also count
-                    // as sampled.
-                    row.source = GoldSource::Import;
-                }
-            }
+            mark_as_random(&mut rows)?;
         }
         if rows.is_empty() {
             return Err(GoldError::Empty.into());
@@ -243,12 +229,30 @@ impl Import {
     }
 }
 
+/// Marks the posts of rows as a random sample; returns an error for a comment.
+fn mark_as_random(rows: &mut [GoldRow]) -> Result<(), CliError> {
+    if let Some(row) = rows.iter().find(|row| row.id.is_comment()) {
+        return Err(CliError::Usage(format!(
+            "--random: the gold label in line {} is of a comment, and only posts are sampled at random: import gold \
+             labels of comments without --random",
+            row.line
+        )));
+    }
+    for row in rows {
+        if row.chosen != SampleReason::Random {
+            row.chosen = SampleReason::Random;
+            // With any other source, all posts before this one in topicmill's random order would also count as sampled.
+            row.source = GoldSource::Import;
+        }
+    }
+    Ok(())
+}
+
 /// Returns the login name, from the environment.
 pub(in crate::cli) fn login() -> Option<String> {
-    ["LOGNAME", "USER", "USERNAME"]
-        .into_iter()
-        .filter_map(|name| std::env::var(name).ok())
-        .find(|name| !name.trim().is_empty())
+    let variables = ["LOGNAME", "USER", "USERNAME"].into_iter();
+    let mut names = variables.filter_map(|variable| std::env::var(variable).ok());
+    names.find(|name| !name.trim().is_empty())
 }
 
 /// Converts the rows of a file. A row without an annotator gets `default_annotator`.
@@ -281,12 +285,10 @@ async fn parse_rows(
         let (Some(label), true) = (label, is_stored) else {
             continue;
         };
-        let annotator = row
-            .annotator
-            .unwrap_or_else(|| default_annotator.to_owned());
+        let annotator = row.annotator;
         let answer = GoldAnswer {
             fullname: row.id,
-            annotator,
+            annotator: annotator.unwrap_or_else(|| default_annotator.to_owned()),
             label: label.map(|label| label.slug.clone()),
             label_set: set.stored,
             chosen: row.chosen,
@@ -301,6 +303,7 @@ async fn parse_rows(
     Ok(parsed)
 }
 
+/// Returns distinct posts, ordered by fullname.
 fn distinct<'a>(posts: impl Iterator<Item = &'a Fullname>) -> Vec<Fullname> {
     let posts: BTreeSet<&Fullname> = posts.collect();
     posts.into_iter().cloned().collect()
@@ -313,6 +316,7 @@ fn line_list(lines: &[u64]) -> String {
     format!("{word} {numbers}")
 }
 
+/// Joins the first words, and counts the others.
 fn join_first(words: impl ExactSizeIterator<Item = String>, most: usize) -> String {
     let more = words.len().saturating_sub(most);
     let mut shown: Vec<String> = words.take(most).collect();

@@ -22,34 +22,26 @@ const STEPS: [f64; 7] = [0.005, 0.04, 0.1, 0.2, 0.35, 0.5, 0.7];
 
 /// Draws the heat map; `None` with fewer than two topics or outcomes.
 pub fn chart(report: &Report) -> Option<Chart> {
-    let topics: Vec<&TopicStats> = report
-        .topics
-        .iter()
-        .filter(|topic| topic.scored > 0)
-        .collect();
+    let topics = report.topics.iter().filter(|topic| topic.scored > 0);
+    let topics: Vec<&TopicStats> = topics.collect();
     if topics.len() < 2 || report.outcomes.len() < 2 {
         return None;
     }
     let shown = &topics[..topics.len().min(MOST)];
     let columns = columns(report, shown);
     let drawn = &columns[..columns.len().min(MOST)];
-    let names: Vec<String> = drawn
-        .iter()
-        .map(|place| report.outcomes[*place].name.clone())
-        .collect();
+    let name = |place: &usize| report.outcomes[*place].name.clone();
+    let names: Vec<String> = drawn.iter().map(name).collect();
     let things = report.kind.plural();
     let head = ["topic", "label", things, "share of topic"];
     let pairs = pairs(report, &topics);
     let table = pairs.iter().map(|pair| {
+        let (share, scored) = (percent(pair.share()), thousands(pair.topic.scored));
         vec![
             single_line(&pair.topic.name, 60),
             single_line(&pair.outcome.name, 60),
             thousands(pair.posts),
-            format!(
-                "{} of {}",
-                percent(pair.share()),
-                thousands(pair.topic.scored)
-            ),
+            format!("{share} of {scored}"),
         ]
     });
     Some(Chart {
@@ -96,23 +88,22 @@ fn pairs<'r>(report: &'r Report, topics: &[&'r TopicStats]) -> Vec<Pair<'r>> {
     let mut pairs: Vec<Pair<'_>> = topics.iter().flat_map(of_topic).collect();
     pairs.retain(|pair| pair.posts > 0);
     pairs.sort_by_key(|pair| {
-        (
-            std::cmp::Reverse(pair.posts),
-            &pair.topic.slug,
-            &pair.outcome.slug,
-        )
+        let slugs = (&pair.topic.slug, &pair.outcome.slug);
+        (std::cmp::Reverse(pair.posts), slugs)
     });
     pairs
 }
 
+/// Returns a row for each topic, with its shares in these columns.
 fn heat_rows(topics: &[&TopicStats], columns: &[usize]) -> Vec<HeatRow> {
-    let row = |topic: &&TopicStats| HeatRow {
-        name: topic.name.clone(),
-        note: format!(" ({})", thousands(topic.scored)),
-        shares: columns
-            .iter()
-            .map(|place| as_f64(topic.row[*place]) / as_f64(topic.scored.max(1)))
-            .collect(),
+    let row = |topic: &&TopicStats| {
+        let scored = as_f64(topic.scored.max(1));
+        let share = |place: &usize| as_f64(topic.row[*place]) / scored;
+        HeatRow {
+            name: topic.name.clone(),
+            note: format!(" ({})", thousands(topic.scored)),
+            shares: columns.iter().map(share).collect(),
+        }
     };
     topics.iter().map(row).collect()
 }
@@ -198,10 +189,8 @@ fn columns(report: &Report, rows: &[&TopicStats]) -> Vec<usize> {
 
 /// Returns the colour step of a share.
 fn step(share: f64) -> usize {
-    STEPS
-        .iter()
-        .position(|most| share < *most)
-        .unwrap_or(STEPS.len())
+    let place = STEPS.iter().position(|most| share < *most);
+    place.unwrap_or(STEPS.len())
 }
 
 /// The layout of the heat map, in pixels.

@@ -28,11 +28,8 @@ fn start_of(column: usize) -> f64 {
 fn counts(report: &Report) -> Vec<[u64; 3]> {
     let mut columns = vec![[0; 3]; COLUMNS];
     for (kind, (outcome, ..)) in KINDS.into_iter().enumerate() {
-        let of_kind = report
-            .outcomes
-            .iter()
-            .filter(|stats| stats.outcome == outcome);
-        for stats in of_kind {
+        let outcomes = report.outcomes.iter();
+        for stats in outcomes.filter(|stats| stats.outcome == outcome) {
             for (bin, posts) in stats.bins.iter().enumerate() {
                 columns[(bin / 2).min(COLUMNS - 1)][kind] += posts;
             }
@@ -93,21 +90,19 @@ fn about_posts_without_label(report: &Report, scored: u64) -> String {
     format!("{}.", reasons.join("; "))
 }
 
+/// Draws the histogram, with the threshold.
 fn draw(report: &Report, counts: &[[u64; 3]]) -> Svg {
     let mut svg = Svg::new(WIDTH, HEIGHT);
     let (top, bottom) = (44.0, HEIGHT - 26.0);
-    let columns = counts.iter().enumerate();
-    let columns: Vec<_> = columns
-        .map(|(column, posts)| Column {
-            name: format!(
-                "{} to {}",
-                score(start_of(column)),
-                score(start_of(column + 1))
-            ),
+    let column = |(column, posts): (usize, &[u64; 3])| {
+        let [from, to] = [column, column + 1].map(|column| score(start_of(column)));
+        Column {
+            name: format!("{from} to {to}"),
             posts: *posts,
             is_incomplete: false,
-        })
-        .collect();
+        }
+    };
+    let columns: Vec<_> = counts.iter().enumerate().map(column).collect();
     let kinds = KINDS.map(|(_, class, name)| (class, name));
     let left = stack(&mut svg, kinds, &columns, (top, bottom)).left;
     for tenth in [0_u32, 2, 4, 6, 8, 10] {
@@ -201,19 +196,19 @@ pub fn by_label(report: &Report) -> Option<Chart> {
         "median",
         "90th percentile",
     ];
-    let other = match report.posts_with(PostOutcome::Other) {
+    let left_out = match report.posts_with(PostOutcome::Other) {
         0 => String::new(),
-        other => format!(
-            " {} {things} that are “other” are left out.",
-            thousands(other)
-        ),
+        other => {
+            let other = thousands(other);
+            format!(" {other} {things} that are “other” are left out.")
+        }
     };
     Some(Chart {
         id: "scores-by-label",
         title: "Scores by label".to_owned(),
         explanation: format!(
             "The dot is the median score of a label's {things}, and the bar spans the 10th to the 90th percentile. A long \
-             bar with low scores suggests that the label text could be more specific.{other}{}",
+             bar with low scores suggests that the label text could be more specific.{left_out}{}",
             only_in_table(labels.len(), "label")
         ),
         table: ChartTable::new(1, &head, rows),
@@ -221,6 +216,7 @@ pub fn by_label(report: &Report) -> Option<Chart> {
     })
 }
 
+/// Draws a row for each label, up to the maximum number of labels.
 fn ranges(labels: &[Quantiles<'_>]) -> Svg {
     const ROW: f64 = 24.0;
     let labels = &labels[..labels.len().min(MOST)];

@@ -101,6 +101,7 @@ pub async fn page(
     Ok(html(StatusCode::OK, &post_page(&post)))
 }
 
+/// Formats a post for display.
 fn post_page(post: &PostDetails) -> PostPage {
     let listed = &post.listed;
     let is_long = listed.title.chars().count() > TITLE;
@@ -109,13 +110,14 @@ fn post_page(post: &PostDetails) -> PostPage {
     let outcome = listed.outcome.map(|outcome| outcome.word(label));
     let kind = listed.fullname.is_comment().then_some(("kind", "comments"));
     let filtered = |key, value| address("/posts", kind.into_iter().chain([(key, value)]));
-    let mut entry = PostLine::new(listed);
+    let sightings = post.sightings.iter().take(ROWS);
+    let mut line = PostLine::new(listed);
     if listed.fullname.is_comment() && listed.title.is_empty() && !listed.text_purged {
         // The body follows.
-        "A comment".clone_into(&mut entry.title);
+        "A comment".clone_into(&mut line.title);
     }
     PostPage {
-        line: entry,
+        line,
         fullname: listed.fullname.clone(),
         full_title: is_long.then(|| display::multi_line(&listed.title, BODY)),
         body: display::multi_line(&post.selftext, BODY),
@@ -129,12 +131,7 @@ fn post_page(post: &PostDetails) -> PostPage {
         label_href: outcome.map(|outcome| filtered("outcome", outcome)),
         about_outcome: about_outcome(post),
         verdicts: post.verdicts.iter().map(verdict_view).collect(),
-        sightings: post
-            .sightings
-            .iter()
-            .take(ROWS)
-            .map(sighting_view)
-            .collect(),
+        sightings: sightings.map(sighting_view).collect(),
         more_sightings: post.sightings.len().saturating_sub(ROWS),
         facts: facts(post),
         related: [
@@ -216,6 +213,7 @@ fn sighting_view(sighting: &Sighting) -> SightingView {
     }
 }
 
+/// Returns what else is stored about the post, each fact with its name.
 fn facts(post: &PostDetails) -> Vec<(&'static str, String)> {
     let mut facts = vec![
         ("posted", moment(post.listed.created_at)),
@@ -223,22 +221,18 @@ fn facts(post: &PostDetails) -> Vec<(&'static str, String)> {
         ("last seen", moment(post.updated_at)),
         ("source", post.source.clone()),
     ];
+    let flair = post.flair.clone().filter(|flair| !flair.is_empty());
     let more = [
         ("collected for", post.listed.topic.clone()),
         ("author", post.author.clone()),
-        (
-            "flair",
-            post.flair.clone().filter(|flair| !flair.is_empty()),
-        ),
+        ("flair", flair),
         ("upvotes", post.upvote_ratio.map(display::percent)),
         ("last seen on Reddit", post.checked_at.map(moment)),
         ("removed on Reddit", post.removed_at.map(moment)),
         ("NSFW", post.over_18.then(|| "yes".to_owned())),
     ];
-    facts.extend(
-        more.into_iter()
-            .filter_map(|(name, value)| Some((name, display::single_line(&value?, 120)))),
-    );
+    let more = more.into_iter();
+    facts.extend(more.filter_map(|(name, value)| Some((name, display::single_line(&value?, 120)))));
     facts.push(("text hash", post.text_hash.clone()));
     facts
 }

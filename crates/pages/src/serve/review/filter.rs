@@ -25,8 +25,11 @@ const EVERY_POST: ReviewFilter = ReviewFilter {
 pub struct FilterQuery {
     /// `posts` or `comments`; empty for posts.
     pub kind: String,
+    /// The slug of a label, or [`NO_LABEL`].
     pub label: String,
+    /// The lowest score.
     pub from: String,
+    /// The highest score.
     pub to: String,
 }
 
@@ -93,36 +96,18 @@ pub fn describe(filter: &ReviewFilter, set: &LabelSet) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use topicmill_core::table;
-    use topicmill_core::{Label, Mode};
+    use topicmill_core::{Label, table};
+
+    fn food() -> LabelSet {
+        let mut label = Label::new("food and cooking");
+        label.slug = "food".into();
+        LabelSet::new("t".into(), "About {}.".into(), vec![label])
+    }
 
     #[test]
     fn parameters_select_a_label_and_a_range() {
-        let set = LabelSet {
-            name: "t".into(),
-            template: "About {}.".into(),
-            mode: Mode::Single,
-            threshold: 0.0,
-            temperature: 1.0,
-            labels: vec![Label {
-                slug: "food".into(),
-                label: "food and cooking".into(),
-                descriptions: vec![],
-            }],
-            background: None,
-            fitted: None,
-        };
-        let described = |label: &str, from: &str, to: &str| {
-            let query = FilterQuery {
-                kind: String::new(),
-                label: label.to_owned(),
-                from: from.to_owned(),
-                to: to.to_owned(),
-            };
-            let filter = query.filter(&set).unwrap();
-            (filter.map(|filter| describe(&filter, &set)), query.query())
-        };
-        for (parameters, expected, query) in table! {
+        let set = food();
+        for ((label, from, to), expected, query) in table! {
             ("", "", ""), None, "";
             ("sailing", "2", "x"), None, "?label=sailing&from=2&to=x";
             ("food", "", " 0.5 "), Some("Posts labelled food and cooking with a score of at most 0.50"),
@@ -131,22 +116,38 @@ mod tests {
             ("", "0.9", ""), Some("Posts with a score of at least 0.90"), "?from=0.9";
             ("", "0.25", "1"), Some("Posts with a score of 0.25 to 1.00"), "?from=0.25&to=1";
         } {
-            let (label, from, to) = parameters;
-            let found = described(label, from, to);
-            assert_eq!(found, (expected.map(str::to_owned), query.to_owned()));
-        }
-        let filter = |kind: &str, label: &str| {
-            let (kind, label) = (kind.to_owned(), label.to_owned());
-            let query = FilterQuery {
+            let [label, from, to] = [label, from, to].map(str::to_owned);
+            let kind = String::new();
+            let parameters = FilterQuery {
                 kind,
                 label,
-                ..FilterQuery::default()
+                from,
+                to,
             };
-            query.filter(&set)
+            let filter = parameters.filter(&set).unwrap();
+            let described = filter.map(|filter| describe(&filter, &set));
+            assert_eq!(described.as_deref(), expected);
+            assert_eq!(parameters.query(), query);
+        }
+    }
+
+    #[test]
+    fn a_label_alone_selects_raw_scores_too() {
+        let parameters = FilterQuery {
+            label: "food".into(),
+            ..FilterQuery::default()
         };
-        let food = filter("", "food").unwrap().unwrap();
-        assert!(food.low < -99.0 && food.high > 99.0, "raw scores: {food:?}");
-        let PageError(_, message) = filter("zebra", "").unwrap_err();
+        let filter = parameters.filter(&food()).unwrap().unwrap();
+        assert!(filter.low < -99.0 && filter.high > 99.0, "{filter:?}");
+    }
+
+    #[test]
+    fn an_unknown_kind_is_an_error() {
+        let parameters = FilterQuery {
+            kind: "zebra".into(),
+            ..FilterQuery::default()
+        };
+        let PageError(_, message) = parameters.filter(&food()).unwrap_err();
         assert_eq!(message, "`kind=zebra` is not `posts` or `comments`");
     }
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{Frame, share};
 use crate::evaluate::{
-    Bound, Estimate, EvaluatedPost, Proportion, SampledPart, Stratum, accuracy, estimate_shares,
+    Accuracies, Bound, Estimate, EvaluatedPost, Proportion, SampledPart, Stratum, estimate_shares,
     stratified_share,
 };
 use topicmill_core::{Fullname, LabelSet};
@@ -36,17 +36,18 @@ pub(crate) struct SampledPost<'a> {
 impl Frame {
     /// Estimates accuracy, and the precision of the assigned labels, from the sampled posts in the frame: from the
     /// sample as it is or, if there are several waves, weighted by wave.
-    pub(crate) fn accuracy(&self, sample: &[SampledPost<'_>]) -> (Proportion, Proportion) {
-        let (outcome, precision) = accuracy(sample.iter().map(|post| post.row));
+    pub(crate) fn accuracies(&self, sample: &[SampledPost<'_>]) -> Accuracies {
+        let plain = Accuracies::of(sample.iter().map(|post| post.row));
         if self.waves_with_posts().count() < 2 {
-            return (outcome, precision);
+            return plain;
         }
         let mut labelled = sample.to_vec();
         labelled.retain(|post| post.row.given().is_some());
-        (
-            self.weighted_by_wave(outcome, sample, |_| true),
-            self.weighted_by_wave(precision, &labelled, |cell| cell.label.is_some()),
-        )
+        let has_label = |cell: &FrameCell| cell.label.is_some();
+        Accuracies {
+            outcome: self.weighted_by_wave(plain.outcome, sample, |_| true),
+            precision: self.weighted_by_wave(plain.precision, &labelled, has_label),
+        }
     }
 
     /// Weights the share of correct outcomes by wave. `plain` is the share in the sample as it is; `is_counted` selects
@@ -84,11 +85,9 @@ impl Frame {
 
     /// Returns the sampled posts of a wave.
     fn rows_of<'a>(&self, wave: usize, sample: &[SampledPost<'a>]) -> Vec<&'a EvaluatedPost> {
-        let posts = sample.iter();
-        posts
-            .filter(|post| self.wave_of(post.fullname) == Some(wave))
-            .map(|post| post.row)
-            .collect()
+        let is_of_wave = |post: &&SampledPost<'a>| self.wave_of(post.fullname) == Some(wave);
+        let posts = sample.iter().filter(is_of_wave);
+        posts.map(|post| post.row).collect()
     }
 
     /// Returns a covered wave's share of the covered posts that `is_counted` selects.

@@ -68,8 +68,10 @@ impl Frame {
     pub(crate) async fn groups(
         &self,
         store: &Store,
-        (target, set): (Target, &LabelSet),
-        (by, kind): (Grouping, ThingKind),
+        target: Target,
+        set: &LabelSet,
+        by: Grouping,
+        kind: ThingKind,
         sample: &[SampledPost<'_>],
     ) -> Result<Vec<GroupShares>, StoreError> {
         let cells = self.count(store, (target, kind), Some(by), None).await?;
