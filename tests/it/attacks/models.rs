@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use topicmill_core::table;
 
 use crate::support::engine::{copy_files, library, repository};
+use crate::support::notice::not_tested;
 use crate::support::program::{Program, RunOutput, finished, run_limited, wrapped};
 
 const EXPORTED: &str = "tests/it/fixtures/models/tiny-bart-mnli";
@@ -428,9 +429,6 @@ fn onnx_runtime_telemetry_is_off() {
             assert_eq!(line, None, "{call}");
         }
     } else {
-        use std::io::Write;
-        let message =
-            "*** NOT RUN: telemetry under strace: strace is not installed, or may not trace";
-        writeln!(std::io::stderr(), "{message}").unwrap();
+        not_tested("under strace: telemetry: strace is not installed, or may not trace");
     }
 }

@@ -1,6 +1,5 @@
 //! Loads ONNX Runtime and model folders for tests, and provides a scripted engine that runs no model.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,6 +13,8 @@ use topicmill_score::openvino::load_openvino;
 use topicmill_score::{
     Device, Engine, EngineError, EngineOptions, Labeler, OnnxEngine, TextResult,
 };
+
+use super::notice::not_tested;
 
 /// Returns the absolute path of a file or folder in the repository.
 pub fn repository(path: &str) -> PathBuf {
@@ -45,8 +46,7 @@ pub fn has_openvino(test: &str) -> bool {
     };
     let must = std::env::var("TOPICMILL_OPENVINO_TESTS").is_ok_and(|set| set == "must");
     assert!(!must, "{test} needs OpenVINO (`make openvino`): {error}");
-    // Not `eprintln`: the test harness hides that output if the test passes.
-    writeln!(std::io::stderr(), "*** NOT RUN: {test}: {error}").expect("stderr is open");
+    not_tested(&format!("with OpenVINO: {test}: {error}"));
     false
 }
 

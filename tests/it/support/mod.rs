@@ -23,6 +23,7 @@ pub mod engine;
 pub mod exposition;
 pub mod golden;
 pub mod hub;
+pub mod notice;
 pub mod postgres;
 pub mod program;
 pub mod proxy;
