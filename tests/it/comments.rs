@@ -197,13 +197,9 @@ fn answers_about_comments_measure_only_the_labels_of_comments() {
 fn a_purge_takes_a_comment_and_leaves_its_replies() {
     for program in with_comments_on_each() {
         program.ok("classify");
-        program.write(
-            "ids.txt",
-            "t1_C1\nhttps://www.reddit.com/r/food/comments/p1/rye/c3/\n",
-        );
         program.write("bare.txt", "c3\n");
         program.run("purge --ids bare.txt").expect_exit(2, "t1_c3");
-        program.ok("purge --ids ids.txt");
+        program.purge("t1_C1\nhttps://www.reddit.com/r/food/comments/p1/rye/c3/\n");
         let left = "SELECT fullname FROM things ORDER BY fullname";
         let expected = ["t1_c2", "t1_c4", "t1_c5", "t3_p1"];
         assert_eq!(program.column(left), expected);
@@ -251,8 +247,7 @@ fn comments_are_read_with_the_title_of_their_post_until_it_is_purged() {
         assert_eq!(import("RC_2023-11.zst")["edited"], 0);
         program.ok("db check");
 
-        program.write("ids.txt", "p1\n");
-        program.ok("purge --ids ids.txt");
+        program.purge("p1\n");
         let purged = |c2: Value| json!([["t1_c1", "", 0, 1, 1], c2, ["t1_c3", "", 0, 1, 0]]);
         assert_eq!(states(), purged(json!(["t1_c2", "", 0, 1, 1])));
         // Reddit's permalinks of comments contain the post's title.

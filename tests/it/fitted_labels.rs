@@ -132,13 +132,11 @@ fn a_purged_post_leaves_the_labels_of_others_and_no_id_in_the_fit() {
     let version = &fitted["hash"].as_str().unwrap()[..12];
     let mut before = program.query(ALL_LABELS);
     before.retain(|row| row["fullname"] != "t3_k00001");
-    let purge = |id: &str| {
-        program.write("ids.txt", id);
-        program.ok("purge --ids ids.txt")
-    };
     let drop = format!("topicmill labels drop {version}");
     let kept = "`first-fit24` keeps what it learned";
-    purge("t3_k00001\n").expect_stderr_all(&[kept, "gold=1", &drop]);
+    program
+        .purge("t3_k00001\n")
+        .expect_stderr_all(&[kept, "gold=1", &drop]);
     let counts = program.run_counts("classify --pipeline first.toml");
     assert_eq!(counts["posts"], 0, "{counts}");
     assert_eq!(program.query(ALL_LABELS), before);
@@ -151,7 +149,7 @@ fn a_purged_post_leaves_the_labels_of_others_and_no_id_in_the_fit() {
     let again = program.json("labels fit --make-current");
     assert_eq!(again["answers"], 23);
     // A purge without gold labels does not mention fits.
-    let purged = purge("t3_k00029\n");
+    let purged = program.purge("t3_k00029\n");
     assert!(!purged.stderr.contains("keeps what"), "{}", purged.stderr);
 }
 

@@ -178,8 +178,7 @@ fn a_logit_is_stored_for_its_whole_label_set() {
     let hash = program.scalar(with_travel);
     program.ok(&format!("labels drop {} --yes", hash.as_str().unwrap()));
     assert_eq!(pair_logits(), (3 + 3 + 4) * TEXTS);
-    program.write("ids.txt", "t3_k00000\nt3_k00020\n");
-    program.ok("purge --ids ids.txt");
+    program.purge("t3_k00000\nt3_k00020\n");
     assert_eq!(pair_logits(), (3 + 3 + 4) * (TEXTS - 1));
 }
 

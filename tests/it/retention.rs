@@ -168,8 +168,7 @@ fn kept_vectors_serve_a_fit_and_files_are_exempt() {
     assert_eq!(study.count("text_vectors"), POSTS as u64);
     study.ok("labels fit");
     study.ok("db check");
-    study.write("ids", "t3_k00000");
-    study.ok("purge --ids ids");
+    study.purge("t3_k00000");
     assert_eq!(study.count("text_vectors"), POSTS as u64 - 1);
     study.execute("DELETE FROM meta WHERE key = 'vectors_kept'");
     let checked = study.run("db check");

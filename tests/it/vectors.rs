@@ -100,8 +100,7 @@ fn vectors_are_deleted_with_their_texts() {
     let vectors = || program.count("text_vectors");
     // The first and the last post have the same text.
     for (id, left) in [("k00000", POSTS - 1), ("k00039", POSTS - 2)] {
-        program.write("ids", id);
-        program.ok("purge --ids ids");
+        program.purge(id);
         assert_eq!(vectors(), left);
     }
     program.import(&builders::line(1, "edited"));

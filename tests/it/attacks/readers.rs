@@ -220,8 +220,7 @@ fn no_spelling_of_an_id_bypasses_its_tombstone() {
     let program = Program::new();
     let lines = |ids: &[&str]| -> String { ids.iter().map(|id| line_of(id)).collect() };
     program.import(&lines(&["aa1", "0bb2"]));
-    program.write("ids.txt", " T3_00AA1 \nt3_bb2\n");
-    program.ok("purge --ids ids.txt");
+    program.purge(" T3_00AA1 \nt3_bb2\n");
     let spellings = [
         "aa1", "0aa1", "AA1", "t3_aa1", "T3_0AA1", " aa1", "BB2", "00bb2",
     ];

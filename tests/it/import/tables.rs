@@ -434,8 +434,7 @@ fn files_of_other_tools_are_imported() {
 #[test]
 fn a_preview_shows_no_purged_post() {
     let program = Program::new().imported(5);
-    program.write("ids.txt", "t3_k00001\n");
-    program.ok("purge --ids ids.txt");
+    program.purge("t3_k00001\n");
     let shown = program.ok("import posts.ndjson --dry-run").json();
     let shown = shown.as_array().unwrap().iter();
     let names: Vec<&Value> = shown.map(|post| &post["fullname"]).collect();

@@ -270,10 +270,6 @@ async fn a_health_check_does_not_wait_for_a_postgres_that_is_silent_or_gone() {
 async fn a_reader_who_may_not_write_sees_what_others_change() {
     let program = Program::new();
     program.import(&posts(4));
-    let purge = |id: &str| {
-        program.write("ids", id);
-        program.ok("purge --ids ids --yes");
-    };
     // A new database is private until its owner shares it.
     let database = program.path("topicmill.db");
     let mode = database.metadata().unwrap().permissions().mode();
@@ -299,10 +295,10 @@ async fn a_reader_who_may_not_write_sees_what_others_change() {
     // A writer that keeps its log open, and one that has finished.
     let mut held = SqliteConnection::connect(&program.url()).await.unwrap();
     held.execute("SELECT COUNT(*) FROM posts").await.unwrap();
-    purge("t3_k00001");
+    program.purge("t3_k00001");
     assert_eq!(served.get("/posts/t3_k00001").status, 404);
     held.close().await.unwrap();
-    purge("t3_k00002");
+    program.purge("t3_k00002");
     assert_eq!(served.get("/posts/t3_k00002").status, 404);
     assert_eq!(served.get("/posts/t3_k00000").status, 200);
 }

@@ -252,6 +252,13 @@ impl Program {
         self.ok("import posts.ndjson")
     }
 
+    /// Purges posts and comments by their ids, one a line.
+    #[track_caller]
+    pub fn purge(&self, ids: &str) -> RunOutput {
+        self.write("ids.txt", ids);
+        self.ok("purge --ids ids.txt")
+    }
+
     /// Writes a pipeline file with a topic for each slug and label; returns the file's name.
     pub fn pipeline(&self, name: &str, settings: &str, labels: &[(&str, &str)]) -> String {
         let file = format!("{name}.toml");
