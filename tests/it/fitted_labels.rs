@@ -4,7 +4,6 @@ mod edited;
 mod rejected;
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
 
 use serde_json::{Value, json};
 
@@ -399,9 +398,7 @@ async fn a_fit_does_not_replace_a_label_set_that_became_current_during_the_fit()
         .await
         .unwrap();
     holder.execute("BEGIN IMMEDIATE").await.unwrap();
-    let mut command = program.command("labels fit --gold answers.csv --make-current");
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut fitting = command.spawn().unwrap();
+    let mut fitting = program.spawn("labels fit --gold answers.csv --make-current");
     let mut output = String::new();
     let mut stdout = BufReader::new(fitting.stdout.take().unwrap());
     while !output.contains("calibration error") {
@@ -425,12 +422,7 @@ async fn a_fit_does_not_replace_a_label_set_that_became_current_during_the_fit()
 fn two_concurrent_fits_make_one_label_set() {
     for program in labelled_on_each() {
         first_answers(&program, "answers.csv", 24);
-        let fit = || {
-            let args = "labels fit --gold answers.csv --make-current";
-            let mut command = program.command(args);
-            command.stdout(Stdio::piped()).stderr(Stdio::piped());
-            command.spawn().unwrap()
-        };
+        let fit = || program.spawn("labels fit --gold answers.csv --make-current");
         let both = [fit(), fit()];
         for fitting in both {
             let ran = finished(fitting.wait_with_output().unwrap());

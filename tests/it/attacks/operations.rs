@@ -1,6 +1,6 @@
 //! Failures in operation: migrations, copies, exit codes, logs, settings.
 
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -344,12 +344,6 @@ fn with_files(database: TestDatabase) -> Program {
     program
 }
 
-fn spawn(program: &Program, line: &str) -> Child {
-    let mut command = program.command(line);
-    command.stdout(Stdio::null()).stderr(Stdio::piped());
-    command.spawn().unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_whose_sqlite_file_is_moved_or_replaced_midway_does_not_succeed() {
     let program = with_files(sqlite());
@@ -362,7 +356,7 @@ async fn a_command_whose_sqlite_file_is_moved_or_replaced_midway_does_not_succee
         let mut holder = SqliteConnection::connect(&url).await.unwrap();
         let lock = "PRAGMA locking_mode = EXCLUSIVE; BEGIN IMMEDIATE; COMMIT";
         holder.execute(lock).await.unwrap();
-        let mut child = spawn(&program, line);
+        let mut child = program.spawn(*line);
         let is_waiting = reaches(&mut child, |child| has_open(child, file)).await;
         assert!(is_waiting, "{line}");
         std::fs::rename(file, &old).unwrap();
@@ -393,7 +387,7 @@ async fn a_command_that_loses_its_connections_to_postgres_midway_does_not_succee
     let loses_at = async |line: &str, statement: usize| {
         program.execute("DELETE FROM scheduled_runs");
         proxy.gate.pause_after(statement);
-        let mut child = spawn(&through, line);
+        let mut child = through.spawn(line);
         let is_lost = reaches(&mut child, |_| proxy.gate.paused_statement().is_some()).await;
         if is_lost {
             proxy.cut();

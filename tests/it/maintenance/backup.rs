@@ -1,6 +1,6 @@
 //! Tests `db backup`: a complete copy, or none.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use super::*;
 use crate::support::postgres::{postgres, sqlite};
@@ -91,9 +91,7 @@ async fn no_output_overwrites_the_database() {
 
 /// Starts a backup, sends it a signal once a file appears, and returns its output.
 fn stopped(program: &Program, signal: &str) -> RunOutput {
-    let mut command = program.command("db backup copy");
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut running = command.spawn().unwrap();
+    let mut running = program.spawn("db backup copy");
     until_blocking("the backup has begun or ended", || {
         !program.files().is_empty() || running.try_wait().unwrap().is_some()
     });

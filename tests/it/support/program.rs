@@ -315,6 +315,13 @@ impl Program {
         finished(self.command(line).output().unwrap())
     }
 
+    /// Starts a command, whose output is kept for [`finished`].
+    pub fn spawn(&self, line: &(impl CommandLine + ?Sized)) -> Child {
+        let mut command = self.command(line);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+
     /// Runs with settings, each identified by a name such as `classify.workers`.
     pub fn run_with(
         &self,
