@@ -1,6 +1,7 @@
 //! Tests imports of CSV and Parquet tables: columns, types, encodings and null values.
 
 use super::*;
+use crate::support::parquet_files::parquet;
 
 #[test]
 fn csv_columns_are_mapped_and_an_invalid_value_rejects_its_row() {

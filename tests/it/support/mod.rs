@@ -24,6 +24,7 @@ pub mod exposition;
 pub mod golden;
 pub mod hub;
 pub mod notice;
+pub mod parquet_files;
 pub mod postgres;
 pub mod program;
 pub mod proxy;

@@ -1,6 +1,7 @@
 //! Tests format conversions: types, digits, encodings, and folders and globs that select files.
 
 use super::*;
+use crate::support::parquet_files;
 
 /// Objects with different columns, two of which have the names of output columns.
 const ARRAY: &str = "[\n {\"id\": 7, \"text\": \"chicken\", \"big\": 123456789012345678901.10,\n\
@@ -203,7 +204,7 @@ fn parquet_binary_columns_are_read_as_utf8_or_rejected() {
     let hashes: [&[u8]; 3] = [b"\xff\x00", b"ab", b"cd"];
     for kind in ["binary", "fixed_len_byte_array(7)"] {
         let schema = format!("message s {{ required {kind} text; required binary hash; }}");
-        let bytes = crate::import::parquet(&schema, &[&texts, &hashes]);
+        let bytes = parquet_files::parquet(&schema, &[&texts, &hashes]);
         program.write("in.parquet", bytes);
         for output in ["out.csv", "out.parquet"] {
             let ran = score(&program, &format!("in.parquet {output} --overwrite"));
@@ -234,7 +235,7 @@ fn a_folder_selects_its_parquet_files_and_a_glob_the_matching_ones() {
         ("in/b/_old/x.parquet", "old"),
         ("in/notes.csv", "notes"),
     ] {
-        program.write(name, crate::import::parquet(schema, &[&[text.as_bytes()]]));
+        program.write(name, parquet_files::parquet(schema, &[&[text.as_bytes()]]));
     }
     let texts = |input: &str| {
         ok(&program, &format!("{input} out.ndjson --overwrite"));
