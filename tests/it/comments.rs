@@ -141,8 +141,7 @@ fn an_export_has_the_columns_of_comments_or_of_posts() {
     assert_eq!(table.lines().count(), 2);
     assert!(!table.contains("parent"), "{table}");
     // Random samples contain posts only, whatever an imported file says.
-    program.write("gold.csv", "id,label\nt1_c1,food\n");
-    program.ok("labels gold import gold.csv --annotator ada");
+    program.imported_gold("id,label\nt1_c1,food\n", "--annotator ada");
     program.execute("UPDATE gold SET in_random_sample = TRUE");
     program.ok("export answers.jsonl --kind comments --answers");
     let answer = &program.read_lines("answers.jsonl")[0];
@@ -158,8 +157,7 @@ fn an_export_has_the_columns_of_comments_or_of_posts() {
 #[test]
 fn the_data_card_of_comments_speaks_of_comments() {
     let program = labelled();
-    program.write("gold.csv", "id,label\nt1_c1,food\np1,food\n");
-    program.ok("labels gold import gold.csv --annotator ada");
+    program.imported_gold("id,label\nt1_c1,food\np1,food\n", "--annotator ada");
     program.ok("export set --kind comments");
     let card = program.read("set/README.md");
     for part in [
@@ -181,8 +179,10 @@ fn the_data_card_of_comments_speaks_of_comments() {
 #[test]
 fn answers_about_comments_measure_only_the_labels_of_comments() {
     let program = labelled();
-    program.write("gold.csv", "id,label\nt1_c1,food\nt1_c2,food\np1,food\n");
-    program.ok("labels gold import gold.csv --annotator ada");
+    program.imported_gold(
+        "id,label\nt1_c1,food\nt1_c2,food\np1,food\n",
+        "--annotator ada",
+    );
     for (kind, answers) in [("posts", 1), ("comments", 2)] {
         let evaluated = program.json(&format!("labels evaluate --kind {kind}"));
         assert_eq!(evaluated["posts"], answers, "{kind}");

@@ -172,8 +172,7 @@ fn removing_an_annotators_answers_removes_the_name_from_fits_and_reports_what_th
     for program in labelled_on_each() {
         first_answers(&program, "answers.csv", 24);
         program.ok("labels gold import answers.csv --annotator ada");
-        program.write("one.csv", "id,label\nk00028,food\n");
-        program.ok("labels gold import one.csv --annotator ben");
+        program.imported_gold("id,label\nk00028,food\n", "--annotator ben");
         let found = program.json("labels fit --make-current");
         let version = found["hash"].as_str().unwrap();
         let names = || learned(&program)["provenance"]["by"].clone();
@@ -246,8 +245,8 @@ fn added_repeated_and_removed_answers_are_measured_alike_by_all_commands() {
     for program in labelled_on_each() {
         fitted_to_sample(&program);
         let later: String = (24..30).map(|i| format!("k{i:05},none\n")).collect();
-        program.write("later.csv", format!("id,label\n{later}"));
-        program.ok("labels gold import later.csv --random --annotator ada");
+        let later = format!("id,label\n{later}");
+        program.imported_gold(&later, "--random --annotator ada");
         assert_eq!(program.json(MEASURE)["posts"], 30);
         // The same answers, imported again, are still those that the fit learned from.
         program.ok("labels gold import some.csv --random --annotator ada");

@@ -9,22 +9,9 @@ use topicmill_core::table;
 
 use crate::support::builders::{self, LABELS};
 use crate::support::postgres::sqlite;
-use crate::support::program::{Program, RunOutput};
+use crate::support::program::Program;
 
 impl Program {
-    fn import_gold(&self, text: &str, flags: &str) -> RunOutput {
-        self.write("gold.csv", text);
-        self.run(&format!("labels gold import gold.csv {flags}"))
-    }
-
-    /// Imports gold labels, and returns the counts.
-    #[track_caller]
-    fn imported_gold(&self, text: &str, flags: &str) -> Value {
-        let ran = self.import_gold(text, &format!("{flags} --format json"));
-        ran.expect_code(0);
-        ran.json()
-    }
-
     fn listed_gold(&self) -> Value {
         self.json("labels gold list")
     }

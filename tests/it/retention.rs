@@ -23,8 +23,7 @@ fn study(program: Program, background: &str) -> Program {
         format!("{},{label}\n", post["fullname"].as_str().unwrap())
     };
     let answers: String = posts.iter().enumerate().map(answer).collect();
-    study.write("gold.csv", format!("id,label\n{answers}"));
-    study.ok("labels gold import gold.csv --annotator ada --random");
+    study.imported_gold(&format!("id,label\n{answers}"), "--annotator ada --random");
     study
         .execute("UPDATE things SET source = 'reddit', collected_at = '2020-01-01T00:00:00+00:00'");
     study

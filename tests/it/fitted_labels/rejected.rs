@@ -111,8 +111,7 @@ fn answers_that_cannot_be_learned_are_left_out_or_stop_the_fit() {
 
     // In the database: posts on which annotators disagree, and answers about an earlier text.
     program.ok("labels gold import answers.csv --annotator ada");
-    program.write("other.csv", "id,label\nk00001,music\n");
-    program.ok("labels gold import other.csv --annotator ben");
+    program.imported_gold("id,label\nk00001,music\n", "--annotator ben");
     program.import(&line(2, "a new text"));
     program.ok("classify --pipeline first.toml");
     let ran = program.ok("labels fit --make-current --format json");

@@ -150,8 +150,7 @@ fn comments_are_reviewed_and_undone_apart_from_posts() {
     // The answer about a comment is not random.
     assert_eq!(program.json("labels gold list")["chosen"]["filter"], 1);
     // Nobody but Ada has answered about a post, so the pair has no agreement.
-    program.write("ben.csv", "id,label,annotator\nt1_c1,music,ben\n");
-    program.ok("labels gold import ben.csv");
+    program.imported_gold("id,label\nt1_c1,music\n", "--annotator ben");
     assert_eq!(program.json("labels gold list")["agreement"], json!([]));
     let page = served.page("/review/disagreements?as=ada&a=ada&b=ben");
     assert!(page.contains("reopen?kind=comments"), "{page}");
@@ -178,8 +177,7 @@ fn comments_are_reviewed_and_undone_apart_from_posts() {
 fn none_of_these_is_asked_again_after_labels_were_added() {
     let program = Program::on(sqlite()).labelled_in_turn(8);
     let gold = "id,label\nk00004,none\nk00005,none\nk00006,food\nk00007,none\n";
-    program.write("gold.csv", gold);
-    program.ok("labels gold import gold.csv --annotator ada");
+    program.imported_gold(gold, "--annotator ada");
     // The answer about this post was about an earlier text.
     program.import(&builders::line(4, "a new text"));
     let more = [&LABELS[..], &[("sailing", "boats and sailing")]].concat();

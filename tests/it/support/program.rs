@@ -259,6 +259,20 @@ impl Program {
         self.ok("purge --ids ids.txt")
     }
 
+    /// Writes `gold.csv` and imports its gold labels.
+    pub fn import_gold(&self, text: &str, flags: &str) -> RunOutput {
+        self.write("gold.csv", text);
+        self.run(&format!("labels gold import gold.csv {flags}"))
+    }
+
+    /// Imports gold labels, expects success, and returns the counts.
+    #[track_caller]
+    pub fn imported_gold(&self, text: &str, flags: &str) -> Value {
+        let ran = self.import_gold(text, &format!("{flags} --format json"));
+        ran.expect_code(0);
+        ran.json()
+    }
+
     /// Writes a pipeline file with a topic for each slug and label; returns the file's name.
     pub fn pipeline(&self, name: &str, settings: &str, labels: &[(&str, &str)]) -> String {
         let file = format!("{name}.toml");
