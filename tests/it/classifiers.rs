@@ -12,7 +12,7 @@ use topicmill_score::{Labeler, LabelerError, OnnxEngine};
 
 use crate::support::builders;
 use crate::support::engine::{copy_files, labeler, labeler_of, one_thread, repository, score};
-use crate::support::program::Program;
+use crate::support::program::{Program, find_row};
 
 fn fixture(path: &str) -> std::path::PathBuf {
     repository("tests/it/fixtures/classifiers").join(path)
@@ -188,8 +188,7 @@ fn a_prepared_classifier_is_verified_and_a_changed_configuration_rejected() {
     }
     let table = program.json("model verify made");
     for name in ["cpu-fp32", "cpu-int8"] {
-        let mut rows = table.as_array().unwrap().iter();
-        let row = rows.find(|row| row["graph"] == name).unwrap();
+        let row = find_row(&table, "graph", name);
         let off: f64 = row["scores off"].as_str().unwrap().parse().unwrap();
         assert!(off < 0.5 && row["state"] == "ok", "{row}");
     }

@@ -9,7 +9,7 @@ use topicmill_core::clock::SystemClock;
 use topicmill_core::table;
 
 use crate::support::builders;
-use crate::support::program::{Program, finished, signal};
+use crate::support::program::{Program, find_row, finished, signal};
 use crate::support::wait::until_blocking;
 
 fn posts(n: usize) -> String {
@@ -127,11 +127,7 @@ fn a_dry_run_predicts_the_work_of_classify() {
     program.import(&posts(10).replace("\"id\":\"k", "\"id\":\"again"));
     let predicted = |flags: &str| {
         let rows = program.json(&format!("classify --dry-run {flags}"));
-        let value = |name: &str| {
-            let mut rows = rows.as_array().unwrap().iter();
-            let row = rows.find(|row| row["dry run"] == name).unwrap();
-            row["value"].as_i64().unwrap()
-        };
+        let value = |name: &str| find_row(&rows, "dry run", name)["value"].as_i64().unwrap();
         let posts = value("posts without a label");
         let texts = value("distinct texts in these posts");
         let computed = value("texts already computed");

@@ -7,7 +7,7 @@ use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use crate::collect::child;
-use crate::support::program::{Program, finished, on_reddit};
+use crate::support::program::{Program, find_row, finished, on_reddit};
 use crate::support::reddit::{page, requests, server};
 
 const TWO_TOPICS: &str = r#"
@@ -172,9 +172,7 @@ fn doctor(url: &str) -> (String, String) {
     let mut command = program.command("doctor --format json");
     let ran = finished(on_reddit(&mut command, url).output().unwrap());
     let rows = ran.json();
-    let mut rows = rows.as_array().unwrap().iter();
-    let row = rows.find(|row| row["check"] == "Reddit credentials");
-    let row = row.unwrap();
+    let row = find_row(&rows, "check", "Reddit credentials");
     let text = |name: &str| row[name].as_str().unwrap().to_owned();
     (text("state"), text("detail"))
 }

@@ -17,7 +17,7 @@ use crate::collect::topic;
 use crate::signals::has_open;
 use crate::support::builders::lines;
 use crate::support::postgres::{TestDatabase, databases, postgres, sqlite};
-use crate::support::program::{Program, finished, on_reddit, run_limited};
+use crate::support::program::{Program, find_row, finished, on_reddit, run_limited};
 use crate::support::proxy::Proxy;
 use crate::support::reddit;
 use crate::support::scene::READ_OPTIONS;
@@ -51,10 +51,7 @@ async fn a_run_without_a_token_requests_no_listing() {
 /// Runs `doctor`; returns its exit code, and its row about a check.
 fn doctor(program: &Program, flags: &str, check: &str) -> (i32, Value) {
     let ran = program.run(&format!("doctor --offline --format json {flags}"));
-    let rows = ran.json();
-    let mut rows = rows.as_array().unwrap().iter();
-    let row = rows.find(|row| row["check"] == check);
-    (ran.code, row.expect(check).clone())
+    (ran.code, find_row(&ran.json(), "check", check).clone())
 }
 
 #[test]

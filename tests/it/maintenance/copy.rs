@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::support::postgres::{TestDatabase, databases, postgres, sqlite};
+use crate::support::program::find_row;
 
 const VIEWS: [&str; 8] = [
     "labeled_posts",
@@ -69,9 +70,7 @@ async fn a_sqlite_database_is_copied_completely_to_postgres() {
     let program = Program::new();
     let ran = program.ok(&["db", "copy", &file.url, &server.url, "--format", "json"]);
     let tables = ran.json();
-    let mut tables = tables.as_array().unwrap().iter();
-    let things = tables.find(|row| row["table"] == "things");
-    assert_eq!(things.unwrap()["rows"], 304);
+    assert_eq!(find_row(&tables, "table", "things")["rows"], 304);
     let is_shown = ran.stderr.contains(password(&server.url));
     assert!(!is_shown, "{}", ran.stderr);
     for name in VIEWS {

@@ -402,6 +402,14 @@ impl Program {
     }
 }
 
+/// Returns the first row of a list in which a column has this value.
+#[track_caller]
+pub fn find_row<'r>(rows: &'r Value, column: &str, value: &str) -> &'r Value {
+    let mut all = rows.as_array().unwrap().iter();
+    let row = all.find(|row| row[column] == value);
+    row.unwrap_or_else(|| panic!("no {column} is {value}: {rows}"))
+}
+
 /// Sends a signal to a running program.
 pub fn signal(child: &Child, name: &str) {
     let pid = child.id().to_string();
