@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use topicmill_core::table;
 
-use crate::support::engine::{copy_files, library, repository};
+use crate::support::engine::{copy_files, files_below, library, repository};
 use crate::support::notice::not_tested;
 use crate::support::program::{Program, RunOutput, finished, run_limited, wrapped};
 
@@ -365,21 +365,6 @@ fn a_settings_file_writable_by_others_cannot_name_a_library() {
     // A file that names no library works as before.
     fs::write(&file, "[collect]\nlimit = 7\n").unwrap();
     assert_eq!(show().code, 0);
-}
-
-/// Returns the files below a folder.
-fn files_below(folder: &Path) -> Vec<PathBuf> {
-    let paths = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
-    let below = paths.flat_map(|path| {
-        if path.is_dir() {
-            files_below(&path)
-        } else {
-            vec![path]
-        }
-    });
-    below.collect()
 }
 
 #[test]

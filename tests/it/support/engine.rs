@@ -31,6 +31,22 @@ pub fn copy_files(from: &Path, to: &Path) {
     }
 }
 
+/// Returns the files below a folder, sorted; symlinks to folders count as files.
+pub fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let below = paths.flat_map(|path| {
+        if path.is_dir() && !path.is_symlink() {
+            files_below(&path)
+        } else {
+            vec![path]
+        }
+    });
+    let mut files: Vec<PathBuf> = below.collect();
+    files.sort();
+    files
+}
+
 /// Returns the path of ONNX Runtime's library for a child process, or an empty path if there is none.
 pub fn library() -> PathBuf {
     load_runtime(None)
