@@ -18,6 +18,7 @@ mod crashes;
 mod daily_views;
 mod deployment;
 mod docs;
+mod doctor;
 mod engines;
 mod evaluate;
 mod export;
