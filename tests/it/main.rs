@@ -66,3 +66,4 @@ mod support;
 mod tables;
 mod time_ranges;
 mod vectors;
+mod watchers;
