@@ -1,6 +1,7 @@
 //! Tests imports of dumps and tables: filtered, resumed, and damaged in many ways.
 
 mod formats;
+mod other_tools;
 mod tables;
 
 use std::io::Write as _;
