@@ -3,12 +3,13 @@
 use std::process::{Command, Stdio};
 
 use topicmill_core::table;
-use wiremock::MockServer;
+use wiremock::matchers::path;
+use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use super::*;
 use crate::support::postgres::postgres;
 use crate::support::program::{Program, finished, on_reddit, signal};
-use crate::support::reddit::requests;
+use crate::support::reddit::{requests, server};
 use crate::support::wait::until;
 
 /// Stores posts of the built-in sample.
