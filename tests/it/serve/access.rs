@@ -55,7 +55,13 @@ fn requests_must_be_local_and_name_a_local_host() {
             );
         }
     }
-    let answer = served.get("/posts");
+}
+
+#[test]
+fn pages_are_not_cached_framed_or_scripted_from_elsewhere() {
+    let program = Program::new();
+    program.ok("db create");
+    let answer = Served::start(&program).get("/posts");
     for header in [
         "content-security-policy: default-src 'self'",
         "x-content-type-options: nosniff",
@@ -87,18 +93,23 @@ fn cross_site_requests_can_open_pages_but_not_the_review_page() {
 }
 
 #[test]
-fn remote_requests_need_the_token() {
+fn other_machines_are_served_only_with_a_private_token_file() {
     let program = Program::new();
     program.ok("db create");
     let at = ["serve", "--listen", "0.0.0.0:0"];
     program.run(&at).expect_exit(2, "--token-file");
     let short = program.write("short.txt", "hush\n");
     let everyone = Permissions::from_mode(0o644);
-    std::fs::set_permissions(&short, everyone).unwrap();
+    set_permissions(&short, everyone).unwrap();
     let short = program.run(&[&at[..], &["--token-file", &short]].concat());
     short.expect_exit(2, "every user of this machine can read the secret");
     assert!(!short.stderr.contains("hush"), "{}", short.stderr);
+}
 
+#[test]
+fn a_request_needs_the_token_or_the_cookie_of_a_login() {
+    let program = Program::new();
+    program.ok("db create");
     let file = program.write("token.txt", format!("{TOKEN}\n"));
     let served = Served::with(&program, &["--token-file", &file]);
     let refused = served.get("/posts");
