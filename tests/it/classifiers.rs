@@ -12,7 +12,7 @@ use topicmill_score::{Labeler, LabelerError, OnnxEngine};
 
 use crate::support::builders;
 use crate::support::engine::{copy_files, labeler, labeler_of, one_thread, repository, score};
-use crate::support::program::Program;
+use crate::support::program::{Program, find_row};
 
 fn fixture(path: &str) -> std::path::PathBuf {
     repository("tests/it/fixtures/classifiers").join(path)
@@ -124,25 +124,10 @@ const MOODS: &str = "tests/it/fixtures/classifiers/models/tiny-bart-moods";
 
 /// Returns words that the tiny models know, different for each number below 49.
 fn title(i: usize) -> String {
-    const BEGIN: [&str; 7] = [
-        "the sea",
-        "climate change",
-        "a new phone",
-        "the home team",
-        "politics",
-        "soup",
-        "my doctor",
-    ];
-    const END: [&str; 7] = [
-        "science",
-        "is safe",
-        "scored twice",
-        "and books",
-        "is slow",
-        "travel",
-        "a distant star",
-    ];
-    format!("{} {}", BEGIN[i % 7], END[i / 7])
+    const BEGIN: &str = "the sea|climate change|a new phone|the home team|politics|soup|my doctor";
+    const END: &str = "science|is safe|scored twice|and books|is slow|travel|a distant star";
+    let words = |list: &'static str, place| list.split('|').nth(place).unwrap();
+    format!("{} {}", words(BEGIN, i % 7), words(END, i / 7))
 }
 
 /// Returns a program with 21 posts, two of which have the same text, and the path of a classifier.
@@ -188,8 +173,7 @@ fn a_prepared_classifier_is_verified_and_a_changed_configuration_rejected() {
     }
     let table = program.json("model verify made");
     for name in ["cpu-fp32", "cpu-int8"] {
-        let mut rows = table.as_array().unwrap().iter();
-        let row = rows.find(|row| row["graph"] == name).unwrap();
+        let row = find_row(&table, "graph", name);
         let off: f64 = row["scores off"].as_str().unwrap().parse().unwrap();
         assert!(off < 0.5 && row["state"] == "ok", "{row}");
     }

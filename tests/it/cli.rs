@@ -1,20 +1,12 @@
-//! Tests the program as a user runs it: its output, its exit codes, and what it leaves behind after misuse,
-//! interruption or a kill.
+//! Tests the program as a user runs it: its first steps, its output, and its exit codes after misuse.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
-use topicmill_core::clock::SystemClock;
 use topicmill_core::table;
 
-use crate::support::builders;
-use crate::support::program::{Program, finished, signal};
-use crate::support::wait::until_blocking;
-
-fn posts(n: usize) -> String {
-    builders::lines(n, n)
-}
+use crate::support::builders::lines;
+use crate::support::program::{Program, find_row, finished};
 
 #[test]
 fn without_a_command_or_a_database_the_program_explains_how_to_begin() {
@@ -93,7 +85,7 @@ fn the_demo_runs_end_to_end_and_its_suggested_commands_work() {
 fn every_named_query_runs_on_both_databases() {
     for program in Program::on_each_database() {
         let program = program.with_default_model();
-        program.import(&posts(30));
+        program.import(&lines(30, 30));
         program.ok("classify");
         let queries = program.json("sql --list");
         assert!(queries.as_array().unwrap().len() >= 5);
@@ -123,15 +115,11 @@ fn every_named_query_runs_on_both_databases() {
 fn a_dry_run_predicts_the_work_of_classify() {
     let program = Program::new().with_default_model();
     // 40 posts with 30 different texts.
-    program.import(&posts(30));
-    program.import(&posts(10).replace("\"id\":\"k", "\"id\":\"again"));
+    program.import(&lines(30, 30));
+    program.import(&lines(10, 10).replace("\"id\":\"k", "\"id\":\"again"));
     let predicted = |flags: &str| {
         let rows = program.json(&format!("classify --dry-run {flags}"));
-        let value = |name: &str| {
-            let mut rows = rows.as_array().unwrap().iter();
-            let row = rows.find(|row| row["dry run"] == name).unwrap();
-            row["value"].as_i64().unwrap()
-        };
+        let value = |name: &str| find_row(&rows, "dry run", name)["value"].as_i64().unwrap();
         let posts = value("posts without a label");
         let texts = value("distinct texts in these posts");
         let computed = value("texts already computed");
@@ -284,8 +272,8 @@ fn a_library_whose_dependency_is_missing_names_it() {
 #[test]
 fn a_read_only_database_is_reported_and_unchanged() {
     let program = Program::new();
-    program.import(&posts(3));
-    program.write("more.ndjson", posts(6));
+    program.import(&lines(3, 3));
+    program.write("more.ndjson", lines(6, 6));
     program
         .run("--database sqlite:topicmill.db?mode=ro import more.ndjson")
         .expect_exit(4, "read-only");
@@ -311,124 +299,6 @@ fn completions_and_help_need_no_settings() {
     }
     program.ok("classify --help");
     program.run("status").expect_code(2);
-}
-
-/// Starts `classify` and waits until it has written some labels.
-fn start_classify(program: &Program) -> Child {
-    let mut child = program
-        .command("classify --threads 1")
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let stderr = BufReader::new(child.stderr.take().unwrap());
-    let mut lines = stderr.lines();
-    let seen = lines
-        .by_ref()
-        .map_while(Result::ok)
-        .any(|line| line.contains("classify: posts"));
-    assert!(seen, "no progress was logged");
-    // Keep reading, because a closed pipe would end the program.
-    std::thread::spawn(move || lines.for_each(drop));
-    child
-}
-
-/// Waits until a watcher has labelled this many posts.
-fn wait_for_labels(watcher: &mut Child, program: &Program, posts: u64) {
-    // The labels appear well before the watcher's next poll, which is once a minute.
-    let clock = SystemClock::shared();
-    until_blocking(&format!("{posts} posts are labelled"), || {
-        assert!(watcher.try_wait().unwrap().is_none(), "the watcher ended");
-        assert!(clock.elapsed().as_secs() < 50, "only by the next poll");
-        program.count("classifications") >= posts
-    });
-}
-
-#[test]
-fn a_watcher_labels_imported_posts_and_stops_on_a_signal_on_both_databases() {
-    for program in Program::on_each_database() {
-        program.import(&posts(5));
-        let mut command = program.command("classify --watch");
-        let mut watcher = command.stderr(Stdio::null()).spawn().unwrap();
-        wait_for_labels(&mut watcher, &program, 5);
-        program.import(&posts(9));
-        wait_for_labels(&mut watcher, &program, 9);
-        signal(&watcher, "-TERM");
-        assert_eq!(watcher.wait().unwrap().code(), Some(143));
-    }
-}
-
-#[test]
-fn a_watcher_stops_when_its_labels_are_out_of_date() {
-    let program = Program::new();
-    let labels = [("cats", "cats"), ("dogs", "dogs")];
-    let file = program.pipeline("mine", "", &labels);
-    program.import(&posts(5));
-    program.pipeline("other", "", &labels[..1]);
-    program.ok("classify --pipeline other.toml");
-    for (number, change) in [(5, "edit"), (7, "use")] {
-        let mut command = program.command(&format!(
-            "classify --watch --make-current --pipeline {file}"
-        ));
-        let mut watcher = command.stderr(Stdio::null()).spawn().unwrap();
-        let mut labelled = 5 + number;
-        wait_for_labels(&mut watcher, &program, labelled);
-        let mine =
-            "current_target t JOIN label_sets s ON s.id = t.label_set_id WHERE s.name = 'mine'";
-        until_blocking("its labels are current", || program.count(mine) == 1);
-        match change {
-            "edit" => {
-                // An editor has written only the first part of the file.
-                program.write(&file, "labels = [\"cats\",");
-                program.import(&posts(6));
-                labelled += 1;
-                wait_for_labels(&mut watcher, &program, labelled);
-                program.pipeline("mine", "threshold = 0.1", &labels);
-            }
-            _ => drop(program.ok("labels use other")),
-        }
-        // The watcher looks at once when a post arrives, and does not label it.
-        program.import(&posts(usize::try_from(number).unwrap() + 2));
-        assert_eq!(watcher.wait().unwrap().code(), Some(75), "{change}");
-        assert_eq!(program.count("classifications"), labelled);
-        program.pipeline("mine", "", &labels);
-    }
-}
-
-#[test]
-fn a_watcher_stops_when_its_database_file_is_replaced() {
-    let program = Program::new();
-    program.import(&posts(5));
-    let path = program.path("topicmill.db").display().to_string();
-    let mut command = program.command("classify --watch");
-    let mut watcher = command.stderr(Stdio::piped()).spawn().unwrap();
-    wait_for_labels(&mut watcher, &program, 5);
-    // A complete file is renamed into place: the watcher may open it at any moment.
-    program.ok("--database sqlite:new.db db create");
-    for end in ["-wal", "-shm"] {
-        drop(std::fs::remove_file(format!("{path}{end}")));
-    }
-    std::fs::rename(program.path("new.db"), path).unwrap();
-    let ended = finished(watcher.wait_with_output().unwrap());
-    assert_ne!(ended.code, 0);
-    ended.expect_stderr("replaced since this command began");
-}
-
-#[test]
-fn an_interrupted_run_finishes_its_batch_and_the_next_run_continues() {
-    for (name, code) in [("-INT", 130), ("-TERM", 143)] {
-        let program = Program::new();
-        program.import(&posts(3_000));
-        let mut child = start_classify(&program);
-        signal(&child, name);
-        assert_eq!(child.wait().unwrap().code(), Some(code));
-
-        let labelled = program.count("classifications");
-        assert!(labelled > 0 && labelled < 3_000, "{labelled}");
-        assert_eq!(program.count("leases"), 0, "the posts were released");
-        assert_eq!(program.count("backlog WHERE attempts > 0"), 0);
-        program.ok("classify --limit 50");
-        assert_eq!(program.count("classifications"), labelled + 50);
-    }
 }
 
 #[test]

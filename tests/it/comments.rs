@@ -1,6 +1,8 @@
 //! Tests of comments: imported from each layout, labelled, exported and purged like posts, and shown by their own
 //! views.
 
+mod layouts;
+
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
@@ -141,8 +143,7 @@ fn an_export_has_the_columns_of_comments_or_of_posts() {
     assert_eq!(table.lines().count(), 2);
     assert!(!table.contains("parent"), "{table}");
     // Random samples contain posts only, whatever an imported file says.
-    program.write("gold.csv", "id,label\nt1_c1,food\n");
-    program.ok("labels gold import gold.csv --annotator ada");
+    program.imported_gold("id,label\nt1_c1,food\n", "--annotator ada");
     program.execute("UPDATE gold SET in_random_sample = TRUE");
     program.ok("export answers.jsonl --kind comments --answers");
     let answer = &program.read_lines("answers.jsonl")[0];
@@ -158,8 +159,7 @@ fn an_export_has_the_columns_of_comments_or_of_posts() {
 #[test]
 fn the_data_card_of_comments_speaks_of_comments() {
     let program = labelled();
-    program.write("gold.csv", "id,label\nt1_c1,food\np1,food\n");
-    program.ok("labels gold import gold.csv --annotator ada");
+    program.imported_gold("id,label\nt1_c1,food\np1,food\n", "--annotator ada");
     program.ok("export set --kind comments");
     let card = program.read("set/README.md");
     for part in [
@@ -181,8 +181,10 @@ fn the_data_card_of_comments_speaks_of_comments() {
 #[test]
 fn answers_about_comments_measure_only_the_labels_of_comments() {
     let program = labelled();
-    program.write("gold.csv", "id,label\nt1_c1,food\nt1_c2,food\np1,food\n");
-    program.ok("labels gold import gold.csv --annotator ada");
+    program.imported_gold(
+        "id,label\nt1_c1,food\nt1_c2,food\np1,food\n",
+        "--annotator ada",
+    );
     for (kind, answers) in [("posts", 1), ("comments", 2)] {
         let evaluated = program.json(&format!("labels evaluate --kind {kind}"));
         assert_eq!(evaluated["posts"], answers, "{kind}");
@@ -197,13 +199,9 @@ fn answers_about_comments_measure_only_the_labels_of_comments() {
 fn a_purge_takes_a_comment_and_leaves_its_replies() {
     for program in with_comments_on_each() {
         program.ok("classify");
-        program.write(
-            "ids.txt",
-            "t1_C1\nhttps://www.reddit.com/r/food/comments/p1/rye/c3/\n",
-        );
         program.write("bare.txt", "c3\n");
         program.run("purge --ids bare.txt").expect_exit(2, "t1_c3");
-        program.ok("purge --ids ids.txt");
+        program.purge("t1_C1\nhttps://www.reddit.com/r/food/comments/p1/rye/c3/\n");
         let left = "SELECT fullname FROM things ORDER BY fullname";
         let expected = ["t1_c2", "t1_c4", "t1_c5", "t3_p1"];
         assert_eq!(program.column(left), expected);
@@ -251,8 +249,7 @@ fn comments_are_read_with_the_title_of_their_post_until_it_is_purged() {
         assert_eq!(import("RC_2023-11.zst")["edited"], 0);
         program.ok("db check");
 
-        program.write("ids.txt", "p1\n");
-        program.ok("purge --ids ids.txt");
+        program.purge("p1\n");
         let purged = |c2: Value| json!([["t1_c1", "", 0, 1, 1], c2, ["t1_c3", "", 0, 1, 0]]);
         assert_eq!(states(), purged(json!(["t1_c2", "", 0, 1, 1])));
         // Reddit's permalinks of comments contain the post's title.
@@ -351,124 +348,4 @@ fn a_report_on_comments_counts_and_names_only_comments() {
     let (_, page) = report("posts");
     let (page, _) = page.split_once("id=\"closest\"").unwrap();
     assert!(page.contains("512 posts,") && !page.contains("comment"));
-}
-
-/// Files with the same two comments, and the names of what each adds.
-fn layouts() -> [(&'static str, String, Value); 7] {
-    let thing = |kind: &str, data: Value| json!({"kind": kind, "data": data});
-    let mut reply = comment("c2", "t1_c1", "I tried.");
-    reply["replies"] = json!("");
-    let mut top = comment("c1", "t3_p1", "Use rye.");
-    let more = thing("more", json!({"id": "m1", "count": 7}));
-    let children = json!([thing("t1", reply.clone()), more]);
-    top["replies"] = thing("Listing", json!({"children": children}));
-    let page = json!([
-        thing("Listing", json!({"children": [thing("t3", post())]})),
-        thing("Listing", json!({"children": [thing("t1", top)]})),
-    ]);
-    let bdfr = |id: &str, parent: &str, body: &str, replies: Value| {
-        json!({
-            "author": "ada", "id": id, "score": 1, "subreddit": "food", "submission": "p1", "stickied": false, "body": body,
-            "is_submitter": false, "distinguished": null, "created_utc": 1_700_000_100.0, "parent_id": parent,
-            "replies": replies,
-        })
-    };
-    let nested = bdfr("c2", "t1_c1", "I tried.", json!([]));
-    let mut thread = post();
-    for (name, value) in [
-        ("pinned", json!(false)),
-        ("locked", json!(false)),
-        ("distinguished", json!(null)),
-    ] {
-        thread[name] = value;
-    }
-    thread["comments"] = json!([bdfr("c1", "t3_p1", "Use rye.", json!([nested]))]);
-    let all = json!(["t1_c1", "t1_c2", "t3_p1"]);
-    let comments = json!(["t1_c1", "t1_c2"]);
-    [
-        ("page.json", page.to_string(), all.clone()),
-        ("bdfr.json", thread.to_string(), all.clone()),
-        (
-            "4cat.csv",
-            "thread_id,id,timestamp,body,subject,author,subreddit,parent,score\n\
-             p1,p1,1700000000,Dense.,My rye bread,baker,food,,9\np1,c1,1700000100,Use rye.,,ada,food,p1,1\n\
-             p1,c2,1700000200,I tried.,,ben,food,c1,1\n"
-                .to_owned(),
-            all.clone(),
-        ),
-        (
-            "urs.json",
-            json!({"scrape_settings": {"style": "raw"}, "data": {
-                "submission_metadata": {"title": "My rye bread", "is_original_content": false, "nsfw": false, "spoiler":
-                    false, "created_utc": "11-14-2023 22:13:20", "permalink": "https://www.reddit.com/r/food/comments/p1/rye/"},
-                "comments": [
-                    {"id": "c1", "body": "Use rye.", "link_id": "t3_p1", "parent_id": "t3_p1", "created_utc":
-                     "11-14-2023 22:15:00"},
-                    {"id": "c2", "body": "I tried.", "link_id": "t3_p1", "parent_id": "t1_c1", "created_utc":
-                     "11-14-2023 22:16:40"}]}})
-            .to_string(),
-            all,
-        ),
-        (
-            "apify.json",
-            json!([
-                {"id": "t1_c1", "parsedId": "c1", "postId": "t3_p1", "parentId": "t3_p1", "username": "ada", "body": "Use rye.",
-                 "url": "https://www.reddit.com/r/food/comments/p1/rye/c1/", "parsedCommunityName": "food",
-                 "communityName": "r/food", "createdAt": "2023-11-14T22:15:00.000Z", "upVotes": 1, "dataType": "comment"},
-                {"id": "t1_c2", "parsedId": "c2", "postId": "t3_p1", "parentId": "t1_c1", "username": "ben", "body": "I tried.",
-                 "url": "https://www.reddit.com/r/food/comments/p1/rye/c2/", "parsedCommunityName": "food",
-                 "communityName": "r/food", "createdAt": "2023-11-14T22:16:40.000Z", "upVotes": 1, "dataType": "comment"},
-            ])
-            .to_string(),
-            comments.clone(),
-        ),
-        (
-            "names.csv",
-            "kind,id,body,subreddit,created_utc,parent_id,link_id\nt1,c1,Use rye.,food,1700000100,t3_p1,t3_p1\n\
-             t1,c2,I tried.,food,1700000200,t1_c1,t3_p1\n"
-                .to_owned(),
-            comments.clone(),
-        ),
-        (
-            "addresses.tsv",
-            "title\tpermalink\tbody\tcreated_utc\tparent\nRe: Rye\t/r/food/comments/p1/rye/c1/\tUse rye.\t1700000100\tt3_p1\n\
-             Re: Rye\t/r/food/comments/p1/rye/c2/\tI tried.\t1700000200\tt1_c1\n"
-                .to_owned(),
-            comments,
-        ),
-    ]
-}
-
-#[test]
-fn every_layout_gives_the_same_comments() {
-    for (name, text, fullnames) in layouts() {
-        let program = Program::new();
-        program.write(name, text);
-        program.ok(&format!("import {name}"));
-        let names = program.column("SELECT fullname FROM things ORDER BY fullname");
-        assert_eq!(json!(names), fullnames, "{name}");
-        let stored = program
-            .rows("SELECT fullname, post, parent, subreddit, body FROM comments ORDER BY fullname");
-        let expected = json!([
-            ["t1_c1", "t3_p1", "t3_p1", "food", "Use rye."],
-            ["t1_c2", "t3_p1", "t1_c1", "food", "I tried."],
-        ]);
-        assert_eq!(stored, expected, "{name}");
-    }
-}
-
-#[test]
-fn an_import_of_posts_leaves_the_comments_of_any_layout_out() {
-    for (name, text, fullnames) in layouts() {
-        let program = Program::new();
-        program.write(name, text);
-        let ran = program.run(&format!("import {name} --kind posts"));
-        let posts = u64::from(fullnames.as_array().unwrap().contains(&json!("t3_p1")));
-        assert_eq!(
-            [program.count("posts"), program.count("comments")],
-            [posts, 0],
-            "{name}: {}",
-            ran.stderr
-        );
-    }
 }

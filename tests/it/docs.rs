@@ -1,31 +1,23 @@
 //! Tests that the README and the pages in docs/ name commands, settings and files that exist.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::CommandFactory;
 use topicmill::cli::Cli;
 
-use crate::support::engine::repository;
+use crate::support::engine::{files_below, repository};
 
-/// Returns the files with this extension in a folder, recursively.
-fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).unwrap();
-    let paths = entries.map(|entry| entry.unwrap().path());
-    let below = paths.flat_map(|path| {
-        if path.is_dir() {
-            files(&path, extension)
-        } else {
-            vec![path]
-        }
-    });
-    let has_extension = |path: &PathBuf| path.extension().is_some_and(|it| it == extension);
-    below.filter(has_extension).collect()
+/// Returns the files with this extension below a folder of the repository.
+fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
+    let mut files = files_below(&repository(folder));
+    files.retain(|path| path.extension().is_some_and(|it| it == extension));
+    files
 }
 
 /// Returns the README and the pages in docs/, each with its path.
 fn pages() -> Vec<(PathBuf, String)> {
-    let mut paths = files(&repository("docs"), "md");
+    let mut paths = files("docs", "md");
     paths.push(repository("README.md"));
     let text = |path: PathBuf| (path.clone(), std::fs::read_to_string(path).unwrap());
     paths.into_iter().map(text).collect()
@@ -33,10 +25,7 @@ fn pages() -> Vec<(PathBuf, String)> {
 
 #[test]
 fn every_module_has_a_description() {
-    for path in ["src", "crates"]
-        .map(|folder| files(&repository(folder), "rs"))
-        .concat()
-    {
+    for path in ["src", "crates"].map(|folder| files(folder, "rs")).concat() {
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("//! "), "{}", path.display());
     }
@@ -108,7 +97,7 @@ fn no_link_is_broken_and_the_readme_links_every_page() {
             }
         }
     }
-    for page in files(&repository("docs"), "md") {
+    for page in files("docs", "md") {
         assert!(
             linked.contains(&page.canonicalize().unwrap()),
             "{}",

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use topicmill_core::table;
 
 use crate::support::engine::{has_openvino, repository};
-use crate::support::program::Program;
+use crate::support::program::{Program, find_row};
 
 const POSTS: usize = 24;
 
@@ -167,11 +167,10 @@ fn doctor_says_what_limited_the_latest_labelling_run() {
     // This run has nothing to do.
     program.ok("classify --device cpu");
     let checks = program.json("doctor --source sample");
-    let mut checks = checks.as_array().unwrap().iter();
-    let database = checks.find(|row| row["check"] == "database").unwrap();
+    let database = find_row(&checks, "check", "database");
     let stored = format!(" {} posts and comments", program.count("posts"));
     assert!(database["detail"].as_str().unwrap().ends_with(&stored));
-    let speed = checks.find(|row| row["check"] == "classify speed").unwrap();
+    let speed = find_row(&checks, "check", "classify speed");
     let detail = speed["detail"].as_str().unwrap();
     assert!(
         detail.starts_with("run 2 ") && speed["state"] == "ok",

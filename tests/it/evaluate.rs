@@ -206,8 +206,7 @@ fn without_a_database_or_labels_nothing_is_evaluated() {
 fn purged_edited_and_unlabelled_posts_are_excluded() {
     for program in labelled_on_each() {
         let gold = program.gold_file("gold.csv", |_| None);
-        program.write("ids.txt", "t3_k00000\nt3_k00001\n");
-        program.ok("purge --ids ids.txt");
+        program.purge("t3_k00000\nt3_k00001\n");
         program.import(&builders::line(2, "another title"));
         program.execute(
             "UPDATE things SET title = '', selftext = '', text_purged_at = collected_at \

@@ -247,8 +247,7 @@ fn quality_without_answers_has_the_same_wording_everywhere() {
 /// answer from Ben, which is not random.
 fn answered() -> Program {
     let program = labelled_mixed();
-    program.write("ben.csv", "id,label,annotator\nk00070,sport,ben\n");
-    program.ok("labels gold import ben.csv");
+    program.imported_gold("id,label\nk00070,sport\n", "--annotator ben");
     assert_eq!(program.json("status")["quality"]["sample"], "selected");
     let outcomes = program.column("SELECT outcome FROM labeled_posts ORDER BY fullname LIMIT 60");
     let answers = outcomes.iter().enumerate().map(|(id, outcome)| {
@@ -257,11 +256,10 @@ fn answered() -> Program {
             "other" | "unsure" => "none",
             label => label,
         };
-        format!("k{id:05},{label},ada\n")
+        format!("k{id:05},{label}\n")
     });
-    let answers = format!("id,label,annotator\n{}", answers.collect::<String>());
-    program.write("ada.csv", answers);
-    program.ok("labels gold import ada.csv --random");
+    let answers = format!("id,label\n{}", answers.collect::<String>());
+    program.imported_gold(&answers, "--random --annotator ada");
     program
 }
 

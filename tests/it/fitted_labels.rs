@@ -4,7 +4,6 @@ mod edited;
 mod rejected;
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
 
 use serde_json::{Value, json};
 
@@ -41,50 +40,76 @@ fn learned(program: &Program) -> Value {
     }
 }
 
+const FIT: &str = "labels fit --gold answers.csv --make-current";
 const ALL_LABELS: &str = "SELECT fullname, label, score FROM labeled_posts ORDER BY fullname";
 const LABEL_OF: &str = "SELECT label, ROUND(CAST(score AS NUMERIC), 5) FROM labeled_posts WHERE fullname = 't3_k00025'";
 
+/// Returns a program for each backend whose labels are fitted to 24 answers, which are in `answers.csv`.
+fn fitted_on_each() -> impl Iterator<Item = Program> {
+    labelled_on_each().inspect(|program| {
+        first_answers(program, "answers.csv", 24);
+        program.ok(FIT);
+    })
+}
+
 #[test]
-fn a_fit_to_gold_answers_applies_to_stored_and_new_posts() {
+fn a_fit_corrects_posts_with_and_without_an_answer() {
     for program in labelled_on_each() {
         first_answers(&program, "answers.csv", 24);
         let all = program.gold_file("all.csv", not_games);
         // By the label texts alone.
         assert_eq!(correct(&program, &all), [20, 30]);
-        // An answer about a comment is none about posts.
-        let comment = json!({
-            "name": "t1_c1", "link_id": "t3_k00001", "body": "a tasty soup", "created_utc": 1_700_000_000,
-            "subreddit": "x",
-        });
-        program.import(&comment.to_string());
-        program.ok("classify --pipeline first.toml");
-        let with_comment = format!("{}\nt1_c1,food\n", program.read("answers.csv").trim_end());
-        program.write("answers.csv", with_comment);
-
-        let fit = "labels fit --gold answers.csv --make-current";
-        let found = program.json(fit);
+        let found = program.json(FIT);
         assert_eq!([&found["answers"], &found["none"]], [24, 8]);
         assert!(found["gain"][0].as_f64().unwrap() > 0.1, "{found}");
-        // Also the six posts without an answer.
         assert_eq!(correct(&program, &all), [30, 30]);
-        // `classify` continues the fit of the file's labels, so the file does not differ.
-        let settings = [("pipeline", "first.toml")];
-        let status = program.run_with(&settings, "status --format json");
-        let status = status.json();
-        assert_eq!(status["next"]["command"], Value::Null, "{status}");
-
         // The stored fit reads back as the same version; otherwise later posts would get a different label set.
         let read = program.evaluate(&all);
         assert_eq!(read["label_set"]["hash"], found["hash"]);
+        // A fit always starts from the label texts, so a fit to the same answers produces the same version.
+        let again = program.json(FIT);
+        assert_eq!(again["hash"], found["hash"]);
+        assert_eq!(again["before"], found["before"]);
+    }
+}
 
-        // A new post gets a fitted label from the same pipeline file.
+#[test]
+fn an_answer_about_a_comment_is_none_about_posts() {
+    let program = labelled();
+    first_answers(&program, "answers.csv", 24);
+    let comment = json!({
+        "name": "t1_c1", "link_id": "t3_k00001", "body": "a tasty soup", "created_utc": 1_700_000_000,
+        "subreddit": "x",
+    });
+    program.import(&comment.to_string());
+    program.ok("classify --pipeline first.toml");
+    let with_comment = format!("{}\nt1_c1,food\n", program.read("answers.csv").trim_end());
+    program.write("answers.csv", with_comment);
+    assert_eq!(program.json(FIT)["answers"], 24);
+}
+
+#[test]
+fn classify_continues_the_fit_of_the_labels_in_its_file_until_they_change() {
+    for program in fitted_on_each() {
+        // The fit does not count as a difference from the file.
+        let settings = [("pipeline", "first.toml")];
+        let status = program.run_with(&settings, "status --format json").json();
+        assert_eq!(status["next"]["command"], Value::Null, "{status}");
         program.import(&line(30, "a new boss fight in this game 30"));
         let ran = program.ok("classify --pipeline first.toml");
         ran.expect_stderr("labelling with `first-fit24`");
         let outcome = "SELECT outcome FROM labeled_posts WHERE fullname = 't3_k00030'";
         assert_eq!(program.scalar(outcome), "other");
+        let changed = pipeline("first", "", &[LABELS[0], LABELS[1], ("music", "songs")]);
+        program.write("first.toml", changed);
+        let ran = program.ok("classify --pipeline first.toml");
+        ran.expect_stderr("the labels of `first` have changed since they were fitted");
+    }
+}
 
-        // The engine and the stored vector yield the same score.
+#[test]
+fn the_engine_and_a_stored_vector_give_the_same_fitted_score() {
+    for program in fitted_on_each() {
         let stored = program.query(LABEL_OF);
         program.execute(
             "DELETE FROM classifications WHERE fullname = 't3_k00025'; DELETE FROM text_vectors \
@@ -93,17 +118,6 @@ fn a_fit_to_gold_answers_applies_to_stored_and_new_posts() {
         let counts = program.run_counts("classify --pipeline first.toml");
         assert_eq!(counts["posts"], 1, "{counts}");
         assert_eq!(program.query(LABEL_OF), stored);
-
-        // A fit always starts from the label texts, so a fit to the same answers produces the same version.
-        let again = program.json(fit);
-        assert_eq!(again["hash"], found["hash"]);
-        assert_eq!(again["before"], found["before"]);
-
-        // Once the labels in the file change, the fit no longer applies.
-        let changed = pipeline("first", "", &[LABELS[0], LABELS[1], ("music", "songs")]);
-        program.write("first.toml", changed);
-        let ran = program.ok("classify --pipeline first.toml");
-        ran.expect_stderr("the labels of `first` have changed since they were fitted");
     }
 }
 
@@ -132,13 +146,11 @@ fn a_purged_post_leaves_the_labels_of_others_and_no_id_in_the_fit() {
     let version = &fitted["hash"].as_str().unwrap()[..12];
     let mut before = program.query(ALL_LABELS);
     before.retain(|row| row["fullname"] != "t3_k00001");
-    let purge = |id: &str| {
-        program.write("ids.txt", id);
-        program.ok("purge --ids ids.txt")
-    };
     let drop = format!("topicmill labels drop {version}");
     let kept = "`first-fit24` keeps what it learned";
-    purge("t3_k00001\n").expect_stderr_all(&[kept, "gold=1", &drop]);
+    program
+        .purge("t3_k00001\n")
+        .expect_stderr_all(&[kept, "gold=1", &drop]);
     let counts = program.run_counts("classify --pipeline first.toml");
     assert_eq!(counts["posts"], 0, "{counts}");
     assert_eq!(program.query(ALL_LABELS), before);
@@ -151,7 +163,7 @@ fn a_purged_post_leaves_the_labels_of_others_and_no_id_in_the_fit() {
     let again = program.json("labels fit --make-current");
     assert_eq!(again["answers"], 23);
     // A purge without gold labels does not mention fits.
-    let purged = purge("t3_k00029\n");
+    let purged = program.purge("t3_k00029\n");
     assert!(!purged.stderr.contains("keeps what"), "{}", purged.stderr);
 }
 
@@ -160,8 +172,7 @@ fn removing_an_annotators_answers_removes_the_name_from_fits_and_reports_what_th
     for program in labelled_on_each() {
         first_answers(&program, "answers.csv", 24);
         program.ok("labels gold import answers.csv --annotator ada");
-        program.write("one.csv", "id,label\nk00028,food\n");
-        program.ok("labels gold import one.csv --annotator ben");
+        program.imported_gold("id,label\nk00028,food\n", "--annotator ben");
         let found = program.json("labels fit --make-current");
         let version = found["hash"].as_str().unwrap();
         let names = || learned(&program)["provenance"]["by"].clone();
@@ -184,60 +195,83 @@ fn removing_an_annotators_answers_removes_the_name_from_fits_and_reports_what_th
     }
 }
 
+const MEASURE: &str = "labels evaluate --gold db";
+
+/// Imports a random sample of 24 answers, and fits the labels to them; returns what the fit printed.
+fn fitted_to_sample(program: &Program) -> Value {
+    first_answers(program, "some.csv", 24);
+    program.ok("labels gold import some.csv --random --annotator ada");
+    program.json("labels fit --make-current")
+}
+
 #[test]
-fn a_fit_is_not_measured_with_the_answers_that_it_learned() {
+fn answers_that_a_fit_learned_measure_fits_without_them() {
     for program in labelled_on_each() {
-        first_answers(&program, "some.csv", 24);
-        program.ok("labels gold import some.csv --random --annotator ada");
-        let few = "only 24 of 24 gold posts can be used";
-        program.run("labels calibrate").expect_exit(2, few);
-        let fit = program.json("labels fit --make-current");
-        program.ok("export data-set");
-        let card = program.read("data-set/README.md");
-        assert!(card.contains("24 gold labels"), "{card}");
-        let evaluate = "labels evaluate --gold db";
-        // Labels by fits to the other answers can be measured; they are those of the fit's held-out figures.
-        let crossed = program.json(evaluate);
+        let fit = fitted_to_sample(&program);
+        let crossed = program.json(MEASURE);
         assert_eq!([&crossed["posts"], &crossed["cross_fitted"]], [24, 24]);
         let accuracy = &crossed["evaluation"]["outcome"];
         assert_eq!(accuracy["of"], fit["held_out"]["accuracy"]["of"]);
         assert_eq!(accuracy["all"], 24);
-        // The same answers in a file do not measure the fit.
+        // The label set without the fit learned from no answers, so all answers can measure it.
+        let before = program.json(&format!("{MEASURE} --label-set first"));
+        assert_eq!(before["posts"], 24);
+        program.ok("export data-set");
+        let card = program.read("data-set/README.md");
+        assert!(card.contains("24 gold labels"), "{card}");
+    }
+}
+
+#[test]
+fn answers_in_a_file_do_not_measure_a_fit_that_learned_them() {
+    for program in labelled_on_each() {
+        fitted_to_sample(&program);
         program
             .run("labels evaluate --gold some.csv")
             .expect_exit(2, "`first-fit24` was fitted to all 24 gold posts");
         let measured = program.ok("labels evaluate --gold topic --others-out-of-scope");
         measured.expect_stderr("gold posts that `first-fit24` was fitted to are left out");
-        // The label set without the fit learned from no answers, so all answers can measure it.
-        let before = program.json(&format!("{evaluate} --label-set first"));
-        assert_eq!(before["posts"], 24);
+    }
+    // If the answers are not in the database, it is unknown which of them the fit learned.
+    let program = labelled();
+    first_answers(&program, "answers.csv", 24);
+    program.ok(FIT);
+    let ran = program.ok("labels evaluate --gold answers.csv");
+    ran.expect_stderr("not in the database");
+}
 
+#[test]
+fn added_repeated_and_removed_answers_are_measured_alike_by_all_commands() {
+    for program in labelled_on_each() {
+        fitted_to_sample(&program);
         let later: String = (24..30).map(|i| format!("k{i:05},none\n")).collect();
-        program.write("later.csv", format!("id,label\n{later}"));
-        program.ok("labels gold import later.csv --random --annotator ada");
-        assert_eq!(program.json(evaluate)["posts"], 30);
+        let later = format!("id,label\n{later}");
+        program.imported_gold(&later, "--random --annotator ada");
+        assert_eq!(program.json(MEASURE)["posts"], 30);
         // The same answers, imported again, are still those that the fit learned from.
         program.ok("labels gold import some.csv --random --annotator ada");
-        assert_eq!(program.json(evaluate)["cross_fitted"], 24);
-        // The other views measure the same, also after a change.
+        assert_eq!(program.json(MEASURE)["cross_fitted"], 24);
         program.ok("labels gold remove --annotator ada --post k00000 --yes");
-        let crossed = program.json(evaluate);
+        let crossed = program.json(MEASURE);
         assert_eq!([&crossed["posts"], &crossed["cross_fitted"]], [29, 23]);
-        let both = format!("{evaluate} --label-set first --label-set first-fit24");
+        let both = format!("{MEASURE} --label-set first --label-set first-fit24");
         let both = program.json(&both);
         assert_eq!(both["posts"], 29, "{both}");
+        let quality = program.json("status")["quality"].take();
+        assert_eq!(quality["cross_fitted"], 23);
         for evaluation in [&both["b"]["evaluation"], &crossed["evaluation"]] {
-            let quality = program.json("status")["quality"].clone();
             assert_eq!(evaluation["outcome"], quality["outcome"]);
-            assert_eq!(quality["cross_fitted"], 23);
         }
     }
-    // A fit to a file whose answers are not in the database.
+}
+
+#[test]
+fn too_few_answers_for_a_calibration_are_counted() {
     let program = labelled();
-    first_answers(&program, "file.csv", 24);
-    program.ok("labels fit --gold file.csv --make-current");
-    let ran = program.ok("labels evaluate --gold file.csv");
-    ran.expect_stderr("not in the database");
+    first_answers(&program, "some.csv", 24);
+    program.ok("labels gold import some.csv --random --annotator ada");
+    let few = "only 24 of 24 gold posts can be used";
+    program.run("labels calibrate").expect_exit(2, few);
 }
 
 #[test]
@@ -257,24 +291,25 @@ fn fits_to_equally_many_answers_have_different_names() {
     assert_eq!(fit("some.csv"), "first-fit24", "the same fit");
 }
 
+/// Fits the labels with these flags; returns the target of the threshold.
+fn target_of_fit(program: &Program, flags: &str) -> Value {
+    program.ok(&format!("labels fit --make-current --gold {flags}"));
+    let sql = "SELECT fitted FROM label_sets JOIN current_target ON id = label_set_id";
+    let fitted = program.scalar(sql);
+    let fitted: Value = serde_json::from_str(fitted.as_str().unwrap()).unwrap();
+    fitted["provenance"]["target"].clone()
+}
+
 #[test]
 fn a_later_fit_keeps_the_target_of_the_threshold() {
     let program = labelled();
-    let some = first_answers(&program, "some.csv", 24);
-    let all = program.gold_file("all.csv", not_games);
-    let target_of = |gold: &str, more: &str| {
-        let fit = format!("labels fit --gold {gold} --make-current{more}");
-        program.ok(&fit);
-        let sql = "SELECT fitted FROM label_sets JOIN current_target ON id = label_set_id";
-        let fitted = program.scalar(sql);
-        let fitted: Value = serde_json::from_str(fitted.as_str().unwrap()).unwrap();
-        fitted["provenance"]["target"].clone()
-    };
+    first_answers(&program, "some.csv", 24);
+    program.gold_file("all.csv", not_games);
+    let target_of = |flags: &str| target_of_fit(&program, flags);
     let (precision, recall) = (json!({"precision": 0.9}), json!({"recall": 0.8}));
-    assert_eq!(target_of(&some, " --target-precision 0.9"), precision);
-    // A later fit, without a flag and with more answers.
-    assert_eq!(target_of(&all, ""), precision);
-    assert_eq!(target_of(&all, " --target-recall 0.8"), recall);
+    assert_eq!(target_of("some.csv --target-precision 0.9"), precision);
+    assert_eq!(target_of("all.csv"), precision);
+    assert_eq!(target_of("all.csv --target-recall 0.8"), recall);
     // A change to the labels keeps the target: in the printed command, and for the current label set.
     let changed = pipeline("first", "", &[LABELS[0], LABELS[1], ("music", "songs")]);
     program.write("changed.toml", changed);
@@ -284,24 +319,32 @@ fn a_later_fit_keeps_the_target_of_the_threshold() {
     let (version, flags) = command.split_once(' ').unwrap();
     let target = "--target-recall 0.8 --make-current`";
     assert!(flags.starts_with(target), "{flags}");
-    assert_eq!(target_of(&all, ""), recall);
-    let printed = format!(" --label-set {version} --target-recall 0.8");
-    assert_eq!(target_of(&all, &printed), recall);
+    assert_eq!(target_of("all.csv"), recall);
+    let printed = format!("all.csv --label-set {version} --target-recall 0.8");
+    assert_eq!(target_of(&printed), recall);
+}
+
+#[test]
+fn a_target_ends_with_its_label_set_or_on_request() {
+    let program = labelled();
+    first_answers(&program, "some.csv", 24);
+    program.gold_file("all.csv", not_games);
+    let target_of = |flags: &str| target_of_fit(&program, flags);
+    let recall = json!({"recall": 0.8});
+    assert_eq!(target_of("all.csv --target-recall 0.8"), recall);
     // A label set that is named without its fit has no target.
-    assert_eq!(target_of(&all, " --label-set first.toml"), Value::Null);
-    // A target ends with --no-target, also for later fits.
-    assert_eq!(target_of(&all, " --target-recall 0.8"), recall);
-    assert_eq!(target_of(&all, " --no-target"), Value::Null);
-    assert_eq!(target_of(&some, ""), Value::Null);
-    let both = format!("labels fit --gold {all} --no-target --target-recall 0.8");
-    program.run(&both).expect_exit(2, "--no-target");
+    assert_eq!(target_of("all.csv --label-set first.toml"), Value::Null);
+    assert_eq!(target_of("all.csv --target-recall 0.8"), recall);
+    // Also for later fits.
+    assert_eq!(target_of("all.csv --no-target"), Value::Null);
+    assert_eq!(target_of("some.csv"), Value::Null);
+    let both = "labels fit --gold all.csv --no-target --target-recall 0.8";
+    program.run(both).expect_exit(2, "--no-target");
 }
 
 #[test]
 fn diff_separates_the_loss_of_a_fit_from_the_change_of_labels() {
-    for program in labelled_on_each() {
-        first_answers(&program, "answers.csv", 24);
-        program.json("labels fit --gold answers.csv --make-current");
+    for program in fitted_on_each() {
         let moved = |args: &str| program.json(args)["moved"].clone();
         let lost = moved("labels diff current first");
         assert!(lost["moved"].as_u64().unwrap() > 0, "{lost}");
@@ -401,9 +444,7 @@ async fn a_fit_does_not_replace_a_label_set_that_became_current_during_the_fit()
         .await
         .unwrap();
     holder.execute("BEGIN IMMEDIATE").await.unwrap();
-    let mut command = program.command("labels fit --gold answers.csv --make-current");
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut fitting = command.spawn().unwrap();
+    let mut fitting = program.spawn(FIT);
     let mut output = String::new();
     let mut stdout = BufReader::new(fitting.stdout.take().unwrap());
     while !output.contains("calibration error") {
@@ -427,12 +468,7 @@ async fn a_fit_does_not_replace_a_label_set_that_became_current_during_the_fit()
 fn two_concurrent_fits_make_one_label_set() {
     for program in labelled_on_each() {
         first_answers(&program, "answers.csv", 24);
-        let fit = || {
-            let args = "labels fit --gold answers.csv --make-current";
-            let mut command = program.command(args);
-            command.stdout(Stdio::piped()).stderr(Stdio::piped());
-            command.spawn().unwrap()
-        };
+        let fit = || program.spawn(FIT);
         let both = [fit(), fit()];
         for fitting in both {
             let ran = finished(fitting.wait_with_output().unwrap());

@@ -12,7 +12,7 @@ use topicmill_score::{Labeler, OpenedEngine};
 use crate::models::change_config;
 use crate::support::builders::{self, LABELS, lines};
 use crate::support::engine::{copy_files, one_thread, repository};
-use crate::support::program::Program;
+use crate::support::program::{Program, find_row};
 
 const BERT: &str = "tiny-gliclass-bert";
 const TASK: &str = "tiny-gliclass-task";
@@ -148,9 +148,8 @@ fn a_logit_is_stored_for_its_whole_label_set() {
     let dry = program.json(&format!(
         "classify --model {model} --dry-run --pipeline mine.toml"
     ));
-    let mut rows = dry.as_array().unwrap().iter();
-    let row = rows.find(|row| row["dry run"] == "texts to compute");
-    assert_eq!(row.unwrap()["value"], TEXTS, "{dry}");
+    let row = find_row(&dry, "dry run", "texts to compute");
+    assert_eq!(row["value"], TEXTS, "{dry}");
     assert_eq!(scene.classify("", &LABELS), (posts, 3 * TEXTS));
     assert_eq!(scene.classify("", &LABELS), (0, 0));
     // Settings that only turn logits into labels cost no inference.
@@ -178,8 +177,7 @@ fn a_logit_is_stored_for_its_whole_label_set() {
     let hash = program.scalar(with_travel);
     program.ok(&format!("labels drop {} --yes", hash.as_str().unwrap()));
     assert_eq!(pair_logits(), (3 + 3 + 4) * TEXTS);
-    program.write("ids.txt", "t3_k00000\nt3_k00020\n");
-    program.ok("purge --ids ids.txt");
+    program.purge("t3_k00000\nt3_k00020\n");
     assert_eq!(pair_logits(), (3 + 3 + 4) * (TEXTS - 1));
 }
 

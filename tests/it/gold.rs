@@ -9,22 +9,9 @@ use topicmill_core::table;
 
 use crate::support::builders::{self, LABELS};
 use crate::support::postgres::sqlite;
-use crate::support::program::{Program, RunOutput};
+use crate::support::program::Program;
 
 impl Program {
-    fn import_gold(&self, text: &str, flags: &str) -> RunOutput {
-        self.write("gold.csv", text);
-        self.run(&format!("labels gold import gold.csv {flags}"))
-    }
-
-    /// Imports gold labels, and returns the counts.
-    #[track_caller]
-    fn imported_gold(&self, text: &str, flags: &str) -> Value {
-        let ran = self.import_gold(text, &format!("{flags} --format json"));
-        ran.expect_code(0);
-        ran.json()
-    }
-
     fn listed_gold(&self) -> Value {
         self.json("labels gold list")
     }
@@ -152,8 +139,7 @@ fn answers_of_an_annotator_are_removed_one_by_one_or_all_at_once_if_confirmed() 
 #[test]
 fn all_errors_in_a_gold_file_are_reported_together_and_nothing_is_stored() {
     let program = labelled(12);
-    program.write("ids.txt", "t3_k00007\n");
-    program.ok("purge --ids ids.txt");
+    program.purge("t3_k00007\n");
     let csv = "id,label\nk00000,gaming\nzz1,food\nk00001,sailing\nk00002,sailing\nk00007,food\nk00003,rowing\n";
     let ran = program.import_gold(csv, "");
     ran.expect_exit(2, "`rowing` (line 7), `sailing` (lines 4, 5)");
@@ -189,8 +175,7 @@ fn a_purge_deletes_gold_retention_keeps_it_and_an_edit_invalidates_it() {
     for program in labelled_on_each(12) {
         let csv = gold_file("", (0..4).map(|post| (post, "food")), "");
         program.imported_gold(&csv, "--annotator ada");
-        program.write("ids.txt", "t3_k00000\n");
-        program.ok("purge --ids ids.txt");
+        program.purge("t3_k00000\n");
         let out = program.ok("labels gold export").stdout;
         assert!(!out.contains("k00000") && out.contains("k00001"), "{out}");
         program.write("edited.ndjson", builders::line(1, "another title"));

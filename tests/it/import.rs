@@ -1,16 +1,11 @@
 //! Tests imports of dumps and tables: filtered, resumed, and damaged in many ways.
 
 mod formats;
+mod other_tools;
 mod tables;
 
 use std::io::Write as _;
-use std::sync::Arc;
 
-use parquet::column::writer::ColumnWriter;
-use parquet::data_type::ByteArrayType;
-use parquet::file::properties::WriterProperties;
-use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::parser::parse_message_type;
 use serde_json::{Value, json};
 
 use crate::support::program::{Program, RunOutput, run_limited};
@@ -225,29 +220,4 @@ fn a_file_that_is_not_a_dump_is_rejected_before_anything_is_stored() {
         0,
         &["none matched", "--all-subreddits"],
     );
-}
-
-/// Writes a Parquet file of binary values: a column for each field of the schema, a value for each row.
-pub fn parquet(schema: &str, columns: &[&[&[u8]]]) -> Vec<u8> {
-    let schema = Arc::new(parse_message_type(schema).unwrap());
-    let written = Arc::new(WriterProperties::builder().build());
-    let mut bytes = Vec::new();
-    let mut file = SerializedFileWriter::new(&mut bytes, schema, written).unwrap();
-    let mut group = file.next_row_group().unwrap();
-    for column_values in columns {
-        let mut column = group.next_column().unwrap().unwrap();
-        let values = column_values.iter().map(|value| value.to_vec());
-        if let ColumnWriter::FixedLenByteArrayColumnWriter(typed) = column.untyped() {
-            let values: Vec<_> = values.map(Into::into).collect();
-            typed.write_batch(&values, None, None).unwrap();
-        } else {
-            let values: Vec<_> = values.map(Into::into).collect();
-            let typed = column.typed::<ByteArrayType>();
-            typed.write_batch(&values, None, None).unwrap();
-        }
-        column.close().unwrap();
-    }
-    group.close().unwrap();
-    file.close().unwrap();
-    bytes
 }

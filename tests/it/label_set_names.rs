@@ -1,7 +1,5 @@
 //! Tests that names of label sets are unambiguous, and that the current label set changes only on request.
 
-use std::process::Stdio;
-
 use serde_json::{Value, json};
 
 use crate::labels::{FOOD, GAMING, MUSIC, labelled};
@@ -191,9 +189,7 @@ fn of_two_concurrent_first_runs_one_becomes_current_and_the_other_reports_it() {
         program.import(&builders::line(1, "roast chicken"));
         let start = |name: &str, labels| {
             let file = program.pipeline(name, "", labels);
-            let mut command = program.command(&format!("classify --pipeline {file}"));
-            command.stderr(Stdio::piped()).stdout(Stdio::null());
-            command.spawn().unwrap()
+            program.spawn(&format!("classify --pipeline {file}"))
         };
         let both = [start("one", &[GAMING, FOOD]), start("two", &[MUSIC, FOOD])];
         let logs = both.map(|child| {

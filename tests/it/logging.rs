@@ -1,14 +1,13 @@
-//! Tests run records, a run's summary line, and what `doctor` reports about credentials, and that no log line contains
-//! a secret or a post's text.
+//! Tests the log and the records of runs: the summary line, `-q`, JSON, and that no line contains a secret or a post's
+//! text.
 
 use serde_json::{Value, json};
-use topicmill_core::table;
 use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use crate::collect::child;
-use crate::support::program::{Program, finished, on_reddit};
-use crate::support::reddit::{page, requests, server};
+use crate::support::program::{Program, RunOutput, finished, on_reddit};
+use crate::support::reddit::{page, server};
 
 const TWO_TOPICS: &str = r#"
 name = "two"
@@ -23,37 +22,40 @@ label = "secrets"
 subreddits = ["hidden"]
 "#;
 
-fn with_quota(answer: ResponseTemplate, remaining: &str) -> ResponseTemplate {
+/// Adds the headers of Reddit's quota to a response.
+pub fn with_quota(answer: ResponseTemplate, remaining: &str) -> ResponseTemplate {
     answer
         .insert_header("x-ratelimit-remaining", remaining)
         .insert_header("x-ratelimit-used", "30")
         .insert_header("x-ratelimit-reset", "300")
 }
 
-/// Serves a subreddit whose first response is 429, and a private subreddit.
-async fn busy_once() -> MockServer {
+/// Serves the subreddits of [`TWO_TOPICS`], of which the second is private.
+async fn half_private() -> MockServer {
     let server = server().await;
-    let busy = ResponseTemplate::new(429).insert_header("retry-after", "0");
-    Mock::given(path("/r/climate/hot"))
-        .respond_with(busy)
-        .up_to_n_times(1)
-        .mount(&server)
-        .await;
-    Mock::given(path("/r/climate/hot"))
-        .respond_with(with_quota(page(&["a1", "a2"]), "967.0"))
-        .mount(&server)
-        .await;
     let private = ResponseTemplate::new(403).set_body_json(json!({"reason": "private"}));
-    Mock::given(path("/r/hidden/hot"))
-        .respond_with(with_quota(private, "966.0"))
-        .mount(&server)
-        .await;
+    for (subreddit, answer, remaining) in [
+        ("climate", page(&["a1", "a2"]), "967.0"),
+        ("hidden", private, "966.0"),
+    ] {
+        Mock::given(path(format!("/r/{subreddit}/hot")))
+            .respond_with(with_quota(answer, remaining))
+            .mount(&server)
+            .await;
+    }
     server
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_logs_one_summary_line_and_records_its_counts() {
-    let server = busy_once().await;
+    let server = half_private().await;
+    let busy = ResponseTemplate::new(429).insert_header("retry-after", "0");
+    Mock::given(path("/r/climate/hot"))
+        .respond_with(busy)
+        .up_to_n_times(1)
+        .with_priority(1)
+        .mount(&server)
+        .await;
     let program = Program::new();
     program.write("two.toml", TWO_TOPICS);
     let mut command = program.command("collect --pipeline two.toml --run-json run.json");
@@ -86,6 +88,63 @@ async fn a_run_logs_one_summary_line_and_records_its_counts() {
     let stored = program.scalar("SELECT counts FROM runs");
     let stored: Value = serde_json::from_str(stored.as_str().unwrap()).unwrap();
     assert_eq!(stored, *counts);
+}
+
+/// Collects the topics of [`TWO_TOPICS`].
+fn collect(program: &Program, reddit: &MockServer, flags: &str) -> RunOutput {
+    program.write("two.toml", TWO_TOPICS);
+    let mut command = program.command(&format!("collect --pipeline two.toml {flags}"));
+    finished(on_reddit(&mut command, &reddit.uri()).output().unwrap())
+}
+
+/// Returns the lines of a log in JSON.
+fn lines(ran: &RunOutput) -> Vec<Value> {
+    let line = |line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+    ran.stderr.lines().map(line).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn quiet_mode_still_names_a_failed_topic() {
+    let reddit = half_private().await;
+    let ran = collect(&Program::new(), &reddit, "-q");
+    ran.expect_code(1);
+    assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+    ran.expect_stderr_all(&["ERROR", "topic=secret", "private"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_line_of_a_json_log_is_json_and_those_about_topics_name_the_run() {
+    let reddit = half_private().await;
+    let program = Program::new();
+    for run in 1..=2 {
+        let output = lines(&collect(&program, &reddit, "--log-format json"));
+        let mut of_topics = output.iter().filter(|line| line["topic"].is_string());
+        assert!(of_topics.clone().count() >= 2, "{output:?}");
+        assert!(of_topics.all(|line| line["run"] == run), "{output:?}");
+        assert_eq!(output.last().unwrap()["run"], run, "the summary line");
+    }
+}
+
+#[test]
+fn a_fatal_error_is_json_even_if_the_settings_are_unreadable() {
+    let program = Program::new();
+    program.ok("db create");
+    for (line, words) in [
+        ("--database sqlite:no/such.db status", "no/such.db"),
+        ("--config no-such.toml status", "no-such.toml"),
+        ("sql 'SELEC 1'", "SELEC"),
+    ] {
+        let by_flag = program.run(&format!("--log-format json {line}"));
+        let by_variable = program.run_with(&[("log.format", "json")], line);
+        for ran in [by_flag, by_variable] {
+            assert_ne!(ran.code, 0);
+            let output = lines(&ran);
+            let last = output.last().expect("the error is logged");
+            assert_eq!(last["level"], "ERROR", "{last}");
+            assert!(last["timestamp"].as_str().unwrap().starts_with("20"));
+            assert!(last["message"].as_str().unwrap().contains(words), "{last}");
+        }
+    }
 }
 
 /// Strings that must not be logged: credentials, the token, and every word of a post.
@@ -164,50 +223,4 @@ async fn log_lines_contain_no_secret_and_no_post_text() {
             assert_eq!(line, None, "{word} is logged");
         }
     }
-}
-
-/// Returns `doctor`'s row for the credentials: state and detail.
-fn doctor(url: &str) -> (String, String) {
-    let program = Program::new();
-    let mut command = program.command("doctor --format json");
-    let ran = finished(on_reddit(&mut command, url).output().unwrap());
-    let rows = ran.json();
-    let mut rows = rows.as_array().unwrap().iter();
-    let row = rows.find(|row| row["check"] == "Reddit credentials");
-    let row = row.unwrap();
-    let text = |name: &str| row[name].as_str().unwrap().to_owned();
-    (text("state"), text("detail"))
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn doctor_distinguishes_rejected_credentials_from_a_forbidden_subreddit() {
-    let scope = ResponseTemplate::new(403)
-        .insert_header("www-authenticate", "Bearer error=\"insufficient_scope\"")
-        .set_body_json(json!({"error": 403}));
-    let private = ResponseTemplate::new(403).set_body_json(json!({"reason": "private"}));
-    for (answer, state, output, tokens) in table! {
-        ResponseTemplate::new(401), "wrong", "two tokens in a row", 2;
-        scope, "wrong", "`read` scope", 1;
-        with_quota(private, "966"), "ok", "quota: 966 of 996", 1;
-        page(&["a1"]), "ok", "reports no quota", 1;
-    } {
-        let server = server().await;
-        Mock::given(method("GET"))
-            .respond_with(answer)
-            .mount(&server)
-            .await;
-        let (found, detail) = doctor(&server.uri());
-        assert_eq!(found, state, "{detail}");
-        assert!(detail.contains(output), "{detail}");
-        assert_eq!(requests(&server, "POST").await, tokens);
-    }
-    let server = MockServer::start().await;
-    Mock::given(method("POST"))
-        .respond_with(ResponseTemplate::new(401))
-        .mount(&server)
-        .await;
-    let (found, detail) = doctor(&server.uri());
-    assert_eq!(found, "wrong");
-    assert!(detail.contains("reddit.client_secret"), "{detail}");
-    assert_eq!(requests(&server, "GET").await, 0);
 }

@@ -11,7 +11,7 @@ use topicmill_core::table;
 use crate::attacks::models::field;
 use crate::support::engine::{copy_files, repository};
 use crate::support::hub::{Fault, Hub};
-use crate::support::program::{Program, RunOutput, finished};
+use crate::support::program::{Program, RunOutput, find_row, finished};
 
 const MADE: &str = "tests/it/fixtures/models/tiny-bart-made";
 const EXPORTED: &str = "tests/it/fixtures/models/tiny-bart-mnli";
@@ -249,8 +249,8 @@ fn verify_reports_every_file_and_graph() {
     assert_eq!(states.collect::<Vec<_>>(), ["ok"; 7]);
     let error = |row: &Value| row["logits off"].as_str().unwrap().parse::<f64>().unwrap();
     let (fp32, int8) = (
-        row(&table, "graph", "cpu-fp32"),
-        row(&table, "graph", "cpu-int8"),
+        find_row(&table, "graph", "cpu-fp32"),
+        find_row(&table, "graph", "cpu-int8"),
     );
     assert!(error(fp32) < 1e-5 && error(int8) > 1e-3, "{table}");
     assert_eq!(fp32["allowed"], "1.0e-4");
@@ -259,19 +259,13 @@ fn verify_reports_every_file_and_graph() {
     change_with_hash(dir.path(), "cpu-fp32.onnx", |_| wrong.clone());
     change(dir.path(), "cpu-int8.onnx", |bytes| bytes[1..].to_vec());
     let table = verify(dir.path(), 5);
-    let fp32 = row(&table, "graph", "cpu-fp32");
+    let fp32 = find_row(&table, "graph", "cpu-fp32");
     let state = fp32["state"].as_str().unwrap();
     assert!(error(fp32) > 0.5 && state.starts_with("wrong"), "{fp32}");
-    assert_eq!(row(&table, "file", "cpu-int8.onnx")["hash"], "other");
+    assert_eq!(find_row(&table, "file", "cpu-int8.onnx")["hash"], "other");
 
     let plain = verify(&repository(EXPORTED), 0);
     assert_eq!(plain[0]["hash"], "not known");
-}
-
-/// Returns the first row with this value.
-fn row<'r>(table: &'r Value, column: &str, value: &str) -> &'r Value {
-    let mut rows = table.as_array().unwrap().iter();
-    rows.find(|row| row[column] == value).unwrap()
 }
 
 #[test]
@@ -282,7 +276,7 @@ fn list_shows_available_models_and_the_one_in_use() {
     std::os::unix::fs::symlink(repository(MADE), models.join("made")).unwrap();
     fs::create_dir(models.join("empty")).unwrap();
     let table = program.json("model list");
-    let of = |name: &str| row(&table, "model", name);
+    let of = |name: &str| find_row(&table, "model", name);
     assert_eq!(of("tiny-bart-made")["graph"], "cpu-fp32");
     assert_eq!(of("tiny-bart-made")["of"], "cpu-fp32, cpu-int8");
     assert_eq!(of("tiny-bart-mnli")["state"], "in use");
@@ -356,7 +350,7 @@ async fn a_prepared_model_is_downloaded_with_the_requested_graphs() {
     );
     assert!(!program.path("one/cpu-int8.onnx").exists());
     let table = program.json("model verify one");
-    assert_eq!(row(&table, "file", "cpu-int8.onnx")["hash"], "absent");
+    assert_eq!(find_row(&table, "file", "cpu-int8.onnx")["hash"], "absent");
     pulled(&program, &hub, "someone/made --to all --precision all").await;
     same_files(
         &program.path("all"),

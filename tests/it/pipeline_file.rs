@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use topicmill_core::table;
 
 use crate::support::engine::repository;
-use crate::support::program::{Program, RunOutput};
+use crate::support::program::{Program, RunOutput, find_row};
 
 fn posts() -> String {
     let titles = [
@@ -305,8 +305,7 @@ fn the_pipeline_file_of_the_settings_is_overridden_by_the_environment_and_that_b
 fn commands_show_the_pipeline_file_of_the_settings_and_its_origin() {
     let program = configured();
     let shown = program.json(&format!("{CONFIGURED} config show --origin"));
-    let mut rows = shown.as_array().unwrap().iter();
-    let row = rows.find(|row| row["setting"] == "pipeline").unwrap();
+    let row = find_row(&shown, "setting", "pipeline");
     for (column, path) in [
         ("value", "conf/mine.toml"),
         ("origin", "conf/topicmill.toml"),

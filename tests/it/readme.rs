@@ -14,6 +14,7 @@ use serde_json::json;
 use topicmill::pipeline_file::Pipeline;
 use topicmill_core::Listing;
 use topicmill_core::clock::SystemClock;
+use topicmill_core::table;
 use topicmill_sources::sample::SampleReddit;
 
 use crate::support::arctic_shift::{Archive, Bounds, row_with};
@@ -23,56 +24,34 @@ use crate::support::postgres::postgres;
 use crate::support::program::{RunOutput, finished};
 
 /// Lines of the pages, and their replacements.
-const INSTEAD: &[(&str, &str)] = &[
-    ("make demo", "topicmill demo"),
-    ("make test", "true # this is part of it"),
-    (
-        "export PATH=\"$PWD/target/release:$PATH\"",
-        "true # the test's own PATH has it",
-    ),
-    (
-        "export DATABASE_URL=postgres://me:secret@localhost/topicmill",
-        "export DATABASE_URL=\"$TEST_URL\"",
-    ),
-    (
-        "topicmill run",
-        "topicmill --database sqlite:archive.db run --source arctic-shift # the sample Reddit knows none of these",
-    ),
-    (
-        "topicmill collect --since 2026-11-20 --until 2026-11-21",
+const INSTEAD: &[(&str, &str)] = &table! {
+    "make demo", "topicmill demo";
+    "make test", "true # this is part of it";
+    "export PATH=\"$PWD/target/release:$PATH\"",
+        "true # the test's own PATH has it";
+    "export DATABASE_URL=postgres://me:secret@localhost/topicmill",
+        "export DATABASE_URL=\"$TEST_URL\"";
+    "topicmill run",
+        "topicmill --database sqlite:archive.db run --source arctic-shift # the sample Reddit knows none of these";
+    "topicmill collect --since 2026-11-20 --until 2026-11-21",
         "topicmill --database sqlite:archive.db collect --source arctic-shift --since 2026-11-20 --until 2026-11-21 # \
-            the same",
-    ),
-    (
-        "topicmill --database sqlite:demo.db serve",
-        "topicmill --database sqlite:demo.db serve --listen 127.0.0.1:0 & sleep 2; kill $!; wait $! || test $? = 143",
-    ),
-    (
-        "topicmill --database sqlite:demo.db serve --review",
+            the same";
+    "topicmill --database sqlite:demo.db serve",
+        "topicmill --database sqlite:demo.db serve --listen 127.0.0.1:0 & sleep 2; kill $!; wait $! || test $? = 143";
+    "topicmill --database sqlite:demo.db serve --review",
         "topicmill --database sqlite:demo.db serve --review --listen 127.0.0.1:0 & sleep 2; kill $!; wait $! || test \
-            $? = 143",
-    ),
-    (
-        "topicmill serve --listen 0.0.0.0:8765 --token-file token.txt",
-        "topicmill serve --listen 0.0.0.0:0 --token-file token.txt & sleep 2; kill $!; wait $! || test $? = 143",
-    ),
-    (
-        "topicmill classify --watch --metrics-listen 127.0.0.1:9187",
-        "topicmill classify --watch --metrics-listen 127.0.0.1:0 & sleep 2; kill $!; wait $! || test $? = 143",
-    ),
-    (
-        "pip install --target .venv/cuda \"onnxruntime-gpu[cuda,cudnn]==1.31.1\"",
-        "true # half a gigabyte",
-    ),
-    (
-        "export TOPICMILL__ONNXRUNTIME__LIBRARY=.venv/cuda/onnxruntime/capi/libonnxruntime.so.1.31.1",
-        "true # the CPU's library, which has no CUDA",
-    ),
-    (
-        "topicmill classify --device cuda",
-        "topicmill classify --device cuda || test $? = 5",
-    ),
-];
+            $? = 143";
+    "topicmill serve --listen 0.0.0.0:8765 --token-file token.txt",
+        "topicmill serve --listen 0.0.0.0:0 --token-file token.txt & sleep 2; kill $!; wait $! || test $? = 143";
+    "topicmill classify --watch --metrics-listen 127.0.0.1:9187",
+        "topicmill classify --watch --metrics-listen 127.0.0.1:0 & sleep 2; kill $!; wait $! || test $? = 143";
+    "pip install --target .venv/cuda \"onnxruntime-gpu[cuda,cudnn]==1.31.1\"",
+        "true # half a gigabyte";
+    "export TOPICMILL__ONNXRUNTIME__LIBRARY=.venv/cuda/onnxruntime/capi/libonnxruntime.so.1.31.1",
+        "true # the CPU's library, which has no CUDA";
+    "topicmill classify --device cuda",
+        "topicmill classify --device cuda || test $? = 5";
+};
 
 /// Commands in the README that a reader of docs/ has already run.
 const BEFORE: &str = "\

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::browser::{Browser, Scheme, VIEWS};
 use crate::support::postgres::sqlite;
-use crate::support::program::{Program, run_limited};
+use crate::support::program::{Program, find_row, run_limited};
 
 fn post(id: usize, topic: &str, title: &str, day: usize) -> String {
     let post = json!({
@@ -212,8 +212,7 @@ fn report_without_change(program: Program, posts: &str) -> (String, f64, Value) 
     program.pipeline("two", "", &labels);
     program.ok("classify --pipeline two.toml");
     let (page, output) = report(&program, "");
-    let mut shares = output["shares"].as_array().unwrap().iter();
-    let food = shares.find(|share| share["label"] == "food").unwrap();
+    let food = find_row(&output["shares"], "label", "food");
     assert!(food["posts"].as_u64().unwrap() >= 95, "{food}");
     let change = |of: &str, to: &str| {
         food["change"][to].as_f64().unwrap() - food["change"][of].as_f64().unwrap()

@@ -23,8 +23,7 @@ fn study(program: Program, background: &str) -> Program {
         format!("{},{label}\n", post["fullname"].as_str().unwrap())
     };
     let answers: String = posts.iter().enumerate().map(answer).collect();
-    study.write("gold.csv", format!("id,label\n{answers}"));
-    study.ok("labels gold import gold.csv --annotator ada --random");
+    study.imported_gold(&format!("id,label\n{answers}"), "--annotator ada --random");
     study
         .execute("UPDATE things SET source = 'reddit', collected_at = '2020-01-01T00:00:00+00:00'");
     study
@@ -168,8 +167,7 @@ fn kept_vectors_serve_a_fit_and_files_are_exempt() {
     assert_eq!(study.count("text_vectors"), POSTS as u64);
     study.ok("labels fit");
     study.ok("db check");
-    study.write("ids", "t3_k00000");
-    study.ok("purge --ids ids");
+    study.purge("t3_k00000");
     assert_eq!(study.count("text_vectors"), POSTS as u64 - 1);
     study.execute("DELETE FROM meta WHERE key = 'vectors_kept'");
     let checked = study.run("db check");

@@ -228,14 +228,9 @@ fn a_corrected_answer_from_a_random_file_does_not_make_others_random() {
     let close: String = (0..8)
         .map(|i| format!("k{i:05},food,ada,closest,review\n"))
         .collect();
-    program.write(
-        "close.csv",
-        format!("id,label,annotator,chosen,source\n{close}"),
-    );
-    program.ok("labels gold import close.csv");
-    let random: String = (8..16).map(|i| format!("k{i:05},food,ben\n")).collect();
-    program.write("random.csv", format!("id,label,annotator\n{random}"));
-    program.ok("labels gold import random.csv --random");
+    program.imported_gold(&format!("id,label,annotator,chosen,source\n{close}"), "");
+    let random: String = (8..16).map(|i| format!("k{i:05},food\n")).collect();
+    program.imported_gold(&format!("id,label\n{random}"), "--random --annotator ben");
     let in_sample = || program.json("labels gold list")["random"].clone();
     assert_eq!(in_sample(), 8);
     let served = Served::review(&program, &["--random-share", "0"]);
@@ -283,9 +278,8 @@ fn the_page_shows_the_prediction_after_the_answer_and_annotator_agreement() {
     }
     assert!(!page.contains("Agreement"), "{page}");
     // Ben gives the same answer to two posts and a different one to the post with a note.
-    let ben = "id,label,annotator\nk00000,gaming,ben\nk00001,food,ben\nk00002,none,ben\nk00007,food,ben\n";
-    program.write("ben.csv", ben);
-    program.ok("labels gold import ben.csv");
+    let ben = "id,label\nk00000,gaming\nk00001,food\nk00002,none\nk00007,food\n";
+    program.imported_gold(ben, "--annotator ben");
     let page = served.page("/review");
     assert_golden("review.html", &page, &[("name=\"token\" value=\"", "\"")]);
     // Observed 2 of 3; by chance 1/3 · 1/3 (gaming) + 2/3 · 1/3 (none) = 1/3.

@@ -175,15 +175,10 @@ async fn a_command_logs_once_who_holds_the_lock_that_it_waits_for() {
         } else {
             &commands
         };
-        let start = |line: &&str| {
-            let mut command = program.command(*line);
-            command.stdout(Stdio::null()).stderr(Stdio::piped());
-            command.spawn().unwrap()
-        };
+        let start = |line: &&str| program.spawn(*line);
         let waiting: Vec<Child> = commands.iter().map(start).collect();
         program.pipe("pipe.ndjson");
-        let mut idle = program.command("labels gold import pipe.ndjson");
-        let idle = idle.stderr(Stdio::piped()).spawn().unwrap();
+        let idle = program.spawn("labels gold import pipe.ndjson");
         SystemClock::shared().sleep(Duration::from_secs(12)).await;
         signal(&idle, "-TERM");
         // A command without log lines logs after ten seconds that it is working.

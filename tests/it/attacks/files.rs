@@ -9,6 +9,7 @@ use topicmill_core::{Post, SourceKind};
 use topicmill_store::Rewritten;
 
 use crate::purge::{Scene, holds, post, some, to_purge};
+use crate::support::notice::not_tested;
 use crate::support::postgres::{TestDatabase, number, postgres, sqlite};
 use crate::support::program::{Program, finished, run_limited};
 
@@ -136,9 +137,10 @@ async fn vacuum_leaves_no_purged_bytes_in_postgres_files() {
     let scene = Scene::of(&database).await;
     let folder = database.server_folder().await;
     if std::fs::read_dir(&folder).is_err() {
-        // Not `eprintln`: the test harness hides that output if the test passes.
-        let output = format!("*** NOT TESTED: cannot read {} ***\n", folder.display());
-        std::io::Write::write_all(&mut std::io::stderr(), output.as_bytes()).unwrap();
+        not_tested(&format!(
+            "on files of PostgreSQL: cannot read {}",
+            folder.display()
+        ));
         return;
     }
     // Long texts go to the TOAST table, uncompressed so that they can be found there.

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
 use serde_json::json;
 
-use crate::support::engine::repository;
+use crate::support::engine::{files_below, repository};
 use crate::support::hub::{COMMIT, git_blob_id};
 use crate::support::program::{Program, RunOutput, finished};
 
@@ -129,21 +129,11 @@ async fn pulled(program: &Program, endpoint: &str, token: Option<&str>) -> RunOu
 
 /// Returns every file below a folder, with its content.
 fn everything(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(next) = folders.pop() {
-        for entry in fs::read_dir(next).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() && !path.is_symlink() {
-                folders.push(path);
-            } else {
-                let bytes = fs::read(&path).unwrap_or_default();
-                found.push((path, bytes));
-            }
-        }
-    }
-    found.sort();
-    found
+    let with_content = |path: PathBuf| {
+        let bytes = fs::read(&path).unwrap_or_default();
+        (path, bytes)
+    };
+    files_below(folder).into_iter().map(with_content).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,6 +7,7 @@ mod clocks;
 mod credentials;
 mod files;
 mod hub;
+mod libraries;
 pub mod models;
 mod operations;
 mod poolers;

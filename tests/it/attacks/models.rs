@@ -1,16 +1,15 @@
-//! Attacks on what the program loads: libraries, model folders, tokenizers.
+//! Attacks through model folders: tokenizers, graphs, weights and manifests.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use topicmill_core::table;
 
-use crate::support::engine::{copy_files, library, repository};
-use crate::support::program::{Program, RunOutput, finished, run_limited, wrapped};
+use crate::support::engine::{copy_files, repository};
+use crate::support::program::{Program, RunOutput, finished, run_limited};
 
 const EXPORTED: &str = "tests/it/fixtures/models/tiny-bart-mnli";
 const MADE: &str = "tests/it/fixtures/models/tiny-bart-made";
@@ -26,7 +25,8 @@ fn copy(model: &str) -> TempDir {
     dir
 }
 
-fn scoring(program: &Program, model: &Path) -> Command {
+/// Returns a command that scores a text with a model.
+pub fn scoring(program: &Program, model: &Path) -> Command {
     program.write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
     let line = "score texts.ndjson scores.ndjson --overwrite --label food --label sports";
     program.command(&format!("{line} --model {}", model.display()))
@@ -241,196 +241,5 @@ fn a_manifest_can_set_only_graph_optimisation() {
         assert_ne!(text, changed);
         fs::write(&path, changed).unwrap();
         score(&program, dir.path()).expect_exit(5, key);
-    }
-}
-
-const DOCTOR: &str = "doctor --offline --format json";
-
-/// Runs `doctor` in a folder, without a setting for the library's path; returns what it says of ONNX Runtime, and
-/// stderr.
-fn doctor(mut command: Command, here: &Path) -> (String, String) {
-    command.env_remove("ORT_DYLIB_PATH").current_dir(here);
-    let ran = finished(command.output().unwrap());
-    let detail = ran.json()[0]["detail"].as_str().unwrap().to_owned();
-    (detail, ran.stderr)
-}
-
-/// A copy of the program without a `.venv` nearby, and a current folder with a `.venv` in which a library was planted.
-struct Away {
-    top: TempDir,
-    here: PathBuf,
-    planted: PathBuf,
-}
-
-impl Away {
-    fn new() -> Self {
-        let top = tempfile::tempdir().unwrap();
-        let here = top.path().join("above/here");
-        let capi = here.join(".venv/native/onnxruntime/capi");
-        fs::create_dir_all(&capi).unwrap();
-        let planted = capi.join("libonnxruntime.so.1.99");
-        fs::copy(library(), &planted).unwrap();
-        let (built, copy) = (
-            env!("CARGO_BIN_EXE_topicmill"),
-            top.path().join("topicmill"),
-        );
-        fs::hard_link(built, &copy)
-            .or_else(|_| fs::copy(built, &copy).map(drop))
-            .unwrap();
-        Self { top, here, planted }
-    }
-
-    /// Runs the copied `doctor` in a folder.
-    fn doctor(&self, folder: &Path) -> (String, String) {
-        let mut command = Command::new(self.top.path().join("topicmill"));
-        command
-            .args(DOCTOR.split(' '))
-            .env("ORT_DISABLE_TELEMETRY", "1");
-        doctor(command, folder)
-    }
-
-    /// Runs `doctor` in the current folder while a file or folder has these permissions.
-    fn doctor_with_mode(&self, path: &Path, mode: u32) -> (String, String) {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-        let answer = self.doctor(&self.here);
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-        answer
-    }
-}
-
-#[test]
-fn the_library_is_searched_near_the_program_and_then_in_the_current_folder() {
-    let away = Away::new();
-    // The `.venv` of the repository in which the program was built comes first. A program that cargo built outside the
-    // repository does not find it.
-    if Path::new(env!("CARGO_BIN_EXE_topicmill")).starts_with(env!("CARGO_MANIFEST_DIR")) {
-        let (found, _) = doctor(Program::new().command(DOCTOR), &away.here);
-        assert!(found.contains(&library().display().to_string()), "{found}");
-        assert!(found.contains("in the program's folders"), "{found}");
-    }
-    let (found, _) = away.doctor(&away.here);
-    assert!(found.contains("libonnxruntime.so.1.99"), "{found}");
-    assert!(found.contains("of the current folder"), "{found}");
-    // A `.venv` above the current folder is not searched.
-    let below = away.here.join("below");
-    fs::create_dir(&below).unwrap();
-    let (found, _) = away.doctor(&below);
-    assert!(!found.contains("1.99"), "{found}");
-    assert!(found.contains("topicmill setup"), "{found}");
-}
-
-#[test]
-fn a_library_that_another_user_can_replace_is_not_loaded() {
-    let away = Away::new();
-    let (here, planted) = (&away.here, &away.planted);
-    let (above, capi) = (here.parent().unwrap(), planted.parent().unwrap());
-    for path in [here, above, capi, planted] {
-        let (found, message) = away.doctor_with_mode(path, 0o757);
-        assert!(found.contains("is writable by others"), "{path:?}: {found}");
-        assert!(message.contains("was not loaded"), "{message}");
-    }
-    // In a sticky folder, others can add files but cannot replace this one.
-    let (found, _) = away.doctor_with_mode(above, 0o1777);
-    assert!(found.contains("of the current folder"), "{found}");
-    if can_chown() {
-        for path in [&here.join(".venv"), planted, here] {
-            chown(path, Some(4_242), None).unwrap();
-            let (found, message) = away.doctor(here);
-            let owned = found.contains("belongs to another user");
-            assert!(owned, "{path:?}: {found}{message}");
-            chown(path, Some(0), None).unwrap();
-        }
-    }
-}
-
-/// Returns true if the test may change the owners of files.
-fn can_chown() -> bool {
-    let dir = tempfile::tempdir().unwrap();
-    chown(dir.path(), Some(4_242), None).is_ok()
-}
-
-#[test]
-fn a_settings_file_writable_by_others_cannot_name_a_library() {
-    let program = Program::new();
-    program.write("topicmill.toml", "[onnxruntime]\nlibrary = \"evil.so\"\n");
-    let file = program.path("topicmill.toml");
-    let show = || program.run("config show");
-    assert_eq!(show().code, 0);
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-    show().expect_exit(2, "is writable by others");
-    program.ok("config show --config topicmill.toml");
-    fs::write(&file, "[openvino]\nlibrary = \"evil.so\"\n").unwrap();
-    show().expect_exit(2, "`openvino.library`");
-    // A file that names no library works as before.
-    fs::write(&file, "[collect]\nlimit = 7\n").unwrap();
-    assert_eq!(show().code, 0);
-}
-
-/// Returns the files below a folder.
-fn files_below(folder: &Path) -> Vec<PathBuf> {
-    let paths = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
-    let below = paths.flat_map(|path| {
-        if path.is_dir() {
-            files_below(&path)
-        } else {
-            vec![path]
-        }
-    });
-    below.collect()
-}
-
-#[test]
-fn onnx_runtime_telemetry_is_off() {
-    let program = Program::new();
-    let home = tempfile::tempdir().unwrap();
-    let trace = program.path("trace");
-    let model = repository("models/minilm-reddit-topics");
-    let quiet = |command: &mut Command| {
-        command
-            .env("HOME", home.path())
-            .env("XDG_CACHE_HOME", home.path().join(".cache"))
-            .env_remove("ORT_DISABLE_TELEMETRY");
-        let ran = finished(command.output().unwrap());
-        ran.expect_code(0);
-        let mut found = files_below(home.path());
-        found.retain(|path| !path.starts_with(home.path().join(".cache/topicmill")));
-        assert_eq!(found, Vec::<PathBuf>::new());
-    };
-    quiet(&mut scoring(&program, &model));
-    // Run again under strace, which records every system call.
-    let plain = scoring(&program, &model);
-    let trace_of = trace.to_str().unwrap();
-    let strace = [
-        "strace",
-        "-f",
-        "-qq",
-        "-e",
-        "trace=network,openat",
-        "-o",
-        trace_of,
-    ];
-    let mut traced = wrapped(&strace, &plain);
-    if Command::new("strace")
-        .args(["-o", "/dev/null", "true"])
-        .output()
-        .is_ok_and(|ran| ran.status.success())
-    {
-        quiet(&mut traced);
-        let trace = fs::read_to_string(trace).unwrap();
-        assert!(
-            trace.contains("libonnxruntime"),
-            "the trace does not show ONNX Runtime"
-        );
-        for call in "connect( sendto( sendmsg( AF_INET Microsoft resolv.conf".split(' ') {
-            let line = trace.lines().find(|line| line.contains(call));
-            assert_eq!(line, None, "{call}");
-        }
-    } else {
-        use std::io::Write;
-        let message =
-            "*** NOT RUN: telemetry under strace: strace is not installed, or may not trace";
-        writeln!(std::io::stderr(), "{message}").unwrap();
     }
 }

@@ -1,9 +1,9 @@
-//! Failures in operation: migrations, copies, exit codes, logs, settings.
+//! Failures in operation: damaged files, commits and stages that fail, lost output, and lost databases.
 
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use sqlx::{Connection, Executor, SqliteConnection};
 use tokio_util::sync::CancellationToken;
 use topicmill::cli::Exit;
@@ -14,6 +14,7 @@ use wiremock::matchers::method;
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use crate::collect::topic;
+use crate::doctor::doctor;
 use crate::signals::has_open;
 use crate::support::builders::lines;
 use crate::support::postgres::{TestDatabase, databases, postgres, sqlite};
@@ -48,15 +49,6 @@ async fn a_run_without_a_token_requests_no_listing() {
     }
 }
 
-/// Runs `doctor`; returns its exit code, and its row about a check.
-fn doctor(program: &Program, flags: &str, check: &str) -> (i32, Value) {
-    let ran = program.run(&format!("doctor --offline --format json {flags}"));
-    let rows = ran.json();
-    let mut rows = rows.as_array().unwrap().iter();
-    let row = rows.find(|row| row["check"] == check);
-    (ran.code, row.expect(check).clone())
-}
-
 #[test]
 fn a_damaged_file_is_reported_as_damaged_not_missing() {
     let program = Program::new();
@@ -85,25 +77,6 @@ fn a_damaged_file_is_reported_as_damaged_not_missing() {
     program
         .run("--database sqlite:gone.db status")
         .expect_exit(4, "no such file");
-}
-
-#[tokio::test]
-async fn doctor_exits_with_the_code_of_the_first_command_that_would_fail() {
-    let program = Program::new();
-    // A missing database is not an error. Missing credentials are an error for Reddit, but not for an archive.
-    assert_eq!(doctor(&program, "", "Arctic Shift").0, 0);
-    let (code, row) = doctor(&program, "--source reddit", "Reddit credentials");
-    assert_eq!((code, &row["state"]), (3, &json!("missing")), "{row}");
-    program.run("collect --source reddit").expect_code(3);
-    for database in databases() {
-        drop(database.open().await);
-        database.run("DELETE FROM _sqlx_migrations").await;
-        let program = Program::on(database);
-        let (code, row) = doctor(&program, "--source sample", "database");
-        assert_eq!(code, 4, "{row}");
-        let detail = row["detail"].as_str().unwrap();
-        assert!(detail.contains("db create"), "{detail}");
-    }
 }
 
 #[test]
@@ -162,86 +135,6 @@ async fn a_stage_that_panics_is_recorded_as_failed() {
         let error = run.error.unwrap();
         assert!(error.contains("panicked"), "{error}");
         assert_eq!(run.counts["posts"], 1, "the run records its counts");
-    }
-}
-
-/// Tests of logs: `-q`, and JSON for a log collector.
-mod logs {
-    use serde_json::{Value, json};
-    use wiremock::matchers::path;
-    use wiremock::{Mock, MockServer, ResponseTemplate};
-
-    use crate::support::program::{Program, RunOutput, finished, on_reddit};
-    use crate::support::reddit::{page, server};
-
-    const TWO: &str = "name = \"two\"\nmode = \"single\"\n\
-        [[topic]]\nslug = \"climate\"\nlabel = \"climate change\"\nsubreddits = [\"climate\"]\n\
-        [[topic]]\nslug = \"secret\"\nlabel = \"secrets\"\nsubreddits = [\"hidden\"]\n";
-
-    /// Serves a fake Reddit with one private subreddit.
-    async fn half_private() -> MockServer {
-        let reddit = server().await;
-        let private = ResponseTemplate::new(403).set_body_json(json!({"reason": "private"}));
-        for (subreddit, answer) in [("climate", page(&["a1", "a2"])), ("hidden", private)] {
-            let at = path(format!("/r/{subreddit}/hot"));
-            Mock::given(at).respond_with(answer).mount(&reddit).await;
-        }
-        reddit
-    }
-
-    fn collect(program: &Program, reddit: &MockServer, flags: &str) -> RunOutput {
-        program.write("two.toml", TWO);
-        let mut command = program.command(&format!("collect --pipeline two.toml {flags}"));
-        finished(on_reddit(&mut command, &reddit.uri()).output().unwrap())
-    }
-
-    fn lines(ran: &RunOutput) -> Vec<Value> {
-        let line = |line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
-        ran.stderr.lines().map(line).collect()
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn quiet_mode_still_names_a_failed_topic() {
-        let reddit = half_private().await;
-        let ran = collect(&Program::new(), &reddit, "-q");
-        ran.expect_code(1);
-        assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
-        ran.expect_stderr_all(&["ERROR", "topic=secret", "private"]);
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn every_line_of_a_json_log_is_json_and_those_about_topics_name_the_run() {
-        let reddit = half_private().await;
-        let program = Program::new();
-        for run in 1..=2 {
-            let output = lines(&collect(&program, &reddit, "--log-format json"));
-            let mut of_topics = output.iter().filter(|line| line["topic"].is_string());
-            assert!(of_topics.clone().count() >= 2, "{output:?}");
-            assert!(of_topics.all(|line| line["run"] == run), "{output:?}");
-            assert_eq!(output.last().unwrap()["run"], run, "the summary line");
-        }
-    }
-
-    #[test]
-    fn a_fatal_error_is_json_even_if_the_settings_are_unreadable() {
-        let program = Program::new();
-        program.ok("db create");
-        for (line, words) in [
-            ("--database sqlite:no/such.db status", "no/such.db"),
-            ("--config no-such.toml status", "no-such.toml"),
-            ("sql 'SELEC 1'", "SELEC"),
-        ] {
-            let by_flag = program.run(&format!("--log-format json {line}"));
-            let by_variable = program.run_with(&[("log.format", "json")], line);
-            for ran in [by_flag, by_variable] {
-                assert_ne!(ran.code, 0);
-                let output = lines(&ran);
-                let last = output.last().expect("the error is logged");
-                assert_eq!(last["level"], "ERROR", "{last}");
-                assert!(last["timestamp"].as_str().unwrap().starts_with("20"));
-                assert!(last["message"].as_str().unwrap().contains(words), "{last}");
-            }
-        }
     }
 }
 
@@ -344,12 +237,6 @@ fn with_files(database: TestDatabase) -> Program {
     program
 }
 
-fn spawn(program: &Program, line: &str) -> Child {
-    let mut command = program.command(line);
-    command.stdout(Stdio::null()).stderr(Stdio::piped());
-    command.spawn().unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_whose_sqlite_file_is_moved_or_replaced_midway_does_not_succeed() {
     let program = with_files(sqlite());
@@ -362,7 +249,7 @@ async fn a_command_whose_sqlite_file_is_moved_or_replaced_midway_does_not_succee
         let mut holder = SqliteConnection::connect(&url).await.unwrap();
         let lock = "PRAGMA locking_mode = EXCLUSIVE; BEGIN IMMEDIATE; COMMIT";
         holder.execute(lock).await.unwrap();
-        let mut child = spawn(&program, line);
+        let mut child = program.spawn(*line);
         let is_waiting = reaches(&mut child, |child| has_open(child, file)).await;
         assert!(is_waiting, "{line}");
         std::fs::rename(file, &old).unwrap();
@@ -393,7 +280,7 @@ async fn a_command_that_loses_its_connections_to_postgres_midway_does_not_succee
     let loses_at = async |line: &str, statement: usize| {
         program.execute("DELETE FROM scheduled_runs");
         proxy.gate.pause_after(statement);
-        let mut child = spawn(&through, line);
+        let mut child = through.spawn(line);
         let is_lost = reaches(&mut child, |_| proxy.gate.paused_statement().is_some()).await;
         if is_lost {
             proxy.cut();

@@ -1,10 +1,10 @@
 //! `PgBouncer` in front of PostgreSQL, and servers with unusual defaults.
 
-use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command};
 
+use crate::support::notice::not_tested;
 use crate::support::postgres::{TestDatabase, postgres};
 use crate::support::program::Program;
 use crate::support::wait::until;
@@ -28,11 +28,7 @@ impl Bouncer {
         let paths = std::env::var("PATH").unwrap() + ":/usr/sbin";
         let mut programs = std::env::split_paths(&paths).map(|folder| folder.join("pgbouncer"));
         let Some(program) = programs.find(|path| path.exists()) else {
-            // Not `eprintln`: the test harness hides that output if the test passes.
-            let output = "*** NOT TESTED: this machine has no pgbouncer (Debian: apt install pgbouncer) ***\n";
-            std::io::stderr()
-                .write_all(output.as_bytes())
-                .expect("stderr is open");
+            not_tested("with PgBouncer: it is not installed (Debian: apt install pgbouncer)");
             return None;
         };
         let mut url: reqwest::Url = database.url.parse().unwrap();

@@ -1,13 +1,9 @@
 //! Hostile input: dumps, tables, ids, timestamps.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use parquet::basic::{Compression, ZstdLevel};
-use parquet::data_type::{ByteArrayType, DoubleType, Int64Type};
-use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
-use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::parser::parse_message_type;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use serde_json::{Value, json};
 use topicmill::collect::ReadOptions;
 use topicmill::pipeline::Context;
@@ -16,6 +12,7 @@ use topicmill_sources::arctic_shift::ArcticShift;
 
 use crate::collect::{Scene, child, climate, new_climate, posted};
 use crate::support::arctic_shift::{Archive, START, row, row_with};
+use crate::support::parquet_files::parquet_with;
 use crate::support::postgres::sqlite;
 use crate::support::program::Program;
 use crate::support::scene::{self, READ_OPTIONS};
@@ -140,53 +137,19 @@ async fn a_post_from_the_future_does_not_end_the_archive_scan() {
     assert_eq!(collect(Duration::MAX).await, 1);
 }
 
-/// Writes a Parquet file of posts with these titles.
-pub fn parquet(titles: &[&str], written: WriterPropertiesBuilder) -> Vec<u8> {
-    let schema = "message posts { required binary id (UTF8); required binary subreddit (UTF8); \
-                  required binary title (UTF8); required int64 created_utc; optional double upvote_ratio; }";
-    let schema = Arc::new(parse_message_type(schema).unwrap());
-    let written = written
-        .set_statistics_enabled(EnabledStatistics::None)
-        .build();
-    let mut bytes = Vec::new();
-    let mut file = SerializedFileWriter::new(&mut bytes, schema, Arc::new(written)).unwrap();
-    let mut group = file.next_row_group().unwrap();
-    let ids: Vec<String> = (0..titles.len()).map(|i| format!("a{i}")).collect();
-    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-    for texts in [&ids, &vec!["food"; titles.len()], &titles.to_vec()] {
-        let mut column = group.next_column().unwrap().unwrap();
-        let values: Vec<_> = texts
-            .iter()
-            .map(|text| text.as_bytes().to_vec().into())
-            .collect();
-        let typed = column.typed::<ByteArrayType>();
-        typed.write_batch(&values, None, None).unwrap();
-        column.close().unwrap();
-    }
-    let mut column = group.next_column().unwrap().unwrap();
-    let values: Vec<i64> = (1_700_000_000..).take(titles.len()).collect();
-    let typed = column.typed::<Int64Type>();
-    typed.write_batch(&values, None, None).unwrap();
-    column.close().unwrap();
-    let mut column = group.next_column().unwrap().unwrap();
-    let typed = column.typed::<DoubleType>();
-    let levels: Vec<i16> = [0, 1, 1].into_iter().cycle().take(titles.len()).collect();
-    let values = vec![0.5; levels.iter().filter(|level| **level == 1).count()];
-    typed.write_batch(&values, Some(&levels), None).unwrap();
-    column.close().unwrap();
-    group.close().unwrap();
-    file.close().unwrap();
-    bytes
-}
-
 #[test]
 fn a_table_cell_is_limited_before_it_is_decompressed() {
     let program = Program::new();
+    let schema = "message posts { required binary id (UTF8); required binary subreddit (UTF8); \
+                  required binary title (UTF8); required binary created_utc (UTF8); }";
+    let packed = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_dictionary_enabled(false)
+        .set_statistics_enabled(EnabledStatistics::None)
+        .build();
     let import = |name: &str, title: &str| {
-        let packed = WriterProperties::builder()
-            .set_compression(Compression::ZSTD(ZstdLevel::default()))
-            .set_dictionary_enabled(false);
-        let bytes = parquet(&[title], packed);
+        let columns: [&[&[u8]]; 4] = [&[b"a0"], &[b"food"], &[title.as_bytes()], &[b"1700000000"]];
+        let bytes = parquet_with(packed.clone(), schema, &columns);
         assert!(bytes.len() < 100_000, "{}", bytes.len());
         program.write(name, bytes);
         program.run(&format!("import --format parquet {name}"))
@@ -220,8 +183,7 @@ fn no_spelling_of_an_id_bypasses_its_tombstone() {
     let program = Program::new();
     let lines = |ids: &[&str]| -> String { ids.iter().map(|id| line_of(id)).collect() };
     program.import(&lines(&["aa1", "0bb2"]));
-    program.write("ids.txt", " T3_00AA1 \nt3_bb2\n");
-    program.ok("purge --ids ids.txt");
+    program.purge(" T3_00AA1 \nt3_bb2\n");
     let spellings = [
         "aa1", "0aa1", "AA1", "t3_aa1", "T3_0AA1", " aa1", "BB2", "00bb2",
     ];

@@ -1,7 +1,6 @@
 //! Database servers that reject, cancel or cannot store something, and the resulting messages.
 
 use std::path::PathBuf;
-use std::process::Stdio;
 
 use serde_json::json;
 use topicmill_core::table;
@@ -13,9 +12,7 @@ use crate::support::wait::{sessions, until};
 /// Runs a long query and ends it on the server with a function such as `pg_cancel_backend`, as soon as it is active.
 async fn query_ended_by(url: &str, function: &str) -> RunOutput {
     let program = Program::with_database(url);
-    let mut command = program.command("sql 'SELECT pg_sleep(60)'");
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
+    let child = program.spawn("sql 'SELECT pg_sleep(60)'");
     until("the query is ended", async || {
         // CASE keeps PostgreSQL from calling the function for other sessions.
         let is_running = "state = 'active' AND query LIKE 'SELECT pg_sleep%'";

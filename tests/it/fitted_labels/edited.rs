@@ -6,7 +6,7 @@ use topicmill_core::table;
 /// Fits the labels, and exports the fit to `exported.toml`. Returns what `labels fit` prints, and the file's text.
 fn exported(program: &Program) -> (Value, String) {
     first_answers(program, "answers.csv", 24);
-    let fitted = program.json("labels fit --gold answers.csv --make-current");
+    let fitted = program.json(FIT);
     let text = program.ok("labels export").stdout;
     program.write("exported.toml", &text);
     (fitted, text)

@@ -6,7 +6,6 @@ use super::*;
 fn a_damaged_fit_can_be_listed_dropped_and_replaced() {
     for program in labelled_on_each() {
         first_answers(&program, "answers.csv", 24);
-        let fit = "labels fit --gold answers.csv --make-current";
         let damage = if program.url().starts_with("sqlite") {
             "UPDATE label_sets SET fitted = json_remove(fitted, '$.labels[0].weights[0]') WHERE fitted IS NOT NULL"
         } else {
@@ -15,7 +14,7 @@ fn a_damaged_fit_can_be_listed_dropped_and_replaced() {
         let names = || program.column("SELECT name FROM label_sets ORDER BY name");
         let sql = "SELECT name FROM label_sets s JOIN current_target t ON t.label_set_id = s.id";
         let current = || program.column(sql);
-        let version = program.json(fit)["hash"].as_str().unwrap()[..12].to_owned();
+        let version = program.json(FIT)["hash"].as_str().unwrap()[..12].to_owned();
         program.execute(damage);
 
         let remedy = format!("`topicmill labels drop {version}`");
@@ -47,9 +46,9 @@ fn a_damaged_fit_can_be_listed_dropped_and_replaced() {
         assert_eq!(names(), ["first"]);
 
         // A damaged fit can be replaced by the same fit or by the labels in the file, and dropped while it is current.
-        program.ok(fit);
+        program.ok(FIT);
         program.execute(damage);
-        program.ok(&format!("{fit} --label-set first"));
+        program.ok(&format!("{FIT} --label-set first"));
         assert_eq!(current(), ["first-fit24"]);
         program.ok("report out.html");
         program.execute(damage);
@@ -112,8 +111,7 @@ fn answers_that_cannot_be_learned_are_left_out_or_stop_the_fit() {
 
     // In the database: posts on which annotators disagree, and answers about an earlier text.
     program.ok("labels gold import answers.csv --annotator ada");
-    program.write("other.csv", "id,label\nk00001,music\n");
-    program.ok("labels gold import other.csv --annotator ben");
+    program.imported_gold("id,label\nk00001,music\n", "--annotator ben");
     program.import(&line(2, "a new text"));
     program.ok("classify --pipeline first.toml");
     let ran = program.ok("labels fit --make-current --format json");
@@ -136,7 +134,7 @@ fn a_vector_that_is_not_a_number_stops_the_fit() {
         "UPDATE text_vectors SET vector = CAST(X'0000C07F' || substr(vector, 5) AS BLOB) \
               WHERE text_hash = (SELECT text_hash FROM things WHERE fullname = 't3_k00004')",
     );
-    let ran = program.run("labels fit --gold answers.csv --make-current");
+    let ran = program.run(FIT);
     ran.expect_exit(4, "text_vectors");
     assert_eq!(program.count("label_sets"), 1);
 }

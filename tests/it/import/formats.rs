@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::support::program::{finished, wrapped};
+use topicmill_core::table;
 
 #[test]
 fn gzip_files_of_several_members_are_imported_completely() {
@@ -37,33 +38,23 @@ fn two(layout: &str) -> String {
 fn the_format_is_detected_from_the_content() {
     let table = "id;title;subreddit;created_utc\na1;Rye;food;1700000000\na2;Rye;food;1700000000\n";
     let pretty = two("$1$2").replace('{', "{\n  ").replace(',', ",\n  ");
-    for (name, text) in [
-        ("lines", two("$1\n$2\n")),
-        ("array.json", two("[$1, $2]")),
-        ("array.ndjson", two("[\n$1,\n$2\n]\n")),
-        ("pretty.json", pretty.replace('}', "\n}\n")),
-        (
-            "answer.json",
-            two("{\"ok\": true, \"data\": [\n$1,\n$2\n]}"),
-        ),
-        (
-            "listing.json",
-            two(
-                "{\"kind\":\"Listing\",\"data\":{\"after\":null,\"children\":[{\"kind\":\"t3\",\"data\":$1},\
-                    {\"kind\":\"t3\",\"data\":$2}]}}",
-            ),
-        ),
-        ("keyed.json", two("{\"a1\": $1, \"a2\": $2}")),
-        (
-            "ids.json",
-            two("{\"a1\": $1, \"t3_a2\": $2}").replace("\"id\":", "\"x\":"),
-        ),
-        ("lists.json", two("{\"food\": [$1, $2], \"music\": []}")),
-        ("semicolons.csv", table.to_owned()),
-        ("excel.csv", format!("\u{feff}sep=;\r\n{table}")),
-        ("tabs.tsv", table.replace(';', "\t")),
-        ("tabs.txt", table.replace(';', "\t")),
-    ] {
+    for (name, text) in table! {
+        "lines", two("$1\n$2\n");
+        "array.json", two("[$1, $2]");
+        "array.ndjson", two("[\n$1,\n$2\n]\n");
+        "pretty.json", pretty.replace('}', "\n}\n");
+        "answer.json", two("{\"ok\": true, \"data\": [\n$1,\n$2\n]}");
+        "listing.json",
+            two("{\"kind\":\"Listing\",\"data\":{\"after\":null,\"children\":[{\"kind\":\"t3\",\"data\":$1},\
+                {\"kind\":\"t3\",\"data\":$2}]}}");
+        "keyed.json", two("{\"a1\": $1, \"a2\": $2}");
+        "ids.json", two("{\"a1\": $1, \"t3_a2\": $2}").replace("\"id\":", "\"x\":");
+        "lists.json", two("{\"food\": [$1, $2], \"music\": []}");
+        "semicolons.csv", table.to_owned();
+        "excel.csv", format!("\u{feff}sep=;\r\n{table}");
+        "tabs.tsv", table.replace(';', "\t");
+        "tabs.txt", table.replace(';', "\t");
+    } {
         let program = Program::new();
         program.write(name, text);
         let counts = program.run_counts(&format!("import {name}"));
@@ -94,13 +85,10 @@ fn a_broken_json_array_loses_only_the_broken_part() {
 fn pipes_are_read_once_without_hanging() {
     let program = Program::new();
     program.write("posts.ndjson", two("$1\n$2\n"));
-    for (name, script) in [
-        ("-", "cat posts.ndjson | timeout 60 \"$@\""),
-        (
-            "fifo",
-            "mkfifo fifo && (cat posts.ndjson > fifo &) && timeout 60 \"$@\"",
-        ),
-    ] {
+    for (name, script) in table! {
+        "-", "cat posts.ndjson | timeout 60 \"$@\"";
+        "fifo", "mkfifo fifo && (cat posts.ndjson > fifo &) && timeout 60 \"$@\"";
+    } {
         let import = program.command(&format!("import {name}"));
         let ran = wrapped(&["sh", "-c", script, "sh"], &import).output();
         finished(ran.unwrap()).expect_exit(0, "posts=2");
@@ -111,20 +99,17 @@ fn pipes_are_read_once_without_hanging() {
 #[test]
 fn unsupported_formats_are_named() {
     let program = Program::new();
-    for (bytes, named) in [
-        (
-            &b"PK\x03\x04\x14\0\x06\0[Content_Types].xml"[..],
-            "Excel workbook",
-        ),
-        (b"PK\x03\x04\x14\0\0\0posts.csv", "zip archive"),
-        (b"ARROW1\0\0", "Feather"),
-        (b"ORC\n\x08\x01\x10\x02\x18\x03", "ORC"),
-        (b"BZh91AY&SY\0\0", "bzip2"),
-        (b"%PDF-1.7\n%\xe2\xe3", "a PDF"),
-        (b"SQLite format 3\0\x10\0\x01\x01\0", "SQLite database"),
-        (b"<!DOCTYPE html>\n<html>", "a web page"),
-        (b"\x01\x02\x03\x04\xff\xfe\x05\x06", "neither text nor"),
-    ] {
+    for (bytes, named) in table! {
+        &b"PK\x03\x04\x14\0\x06\0[Content_Types].xml"[..], "Excel workbook";
+        b"PK\x03\x04\x14\0\0\0posts.csv", "zip archive";
+        b"ARROW1\0\0", "Feather";
+        b"ORC\n\x08\x01\x10\x02\x18\x03", "ORC";
+        b"BZh91AY&SY\0\0", "bzip2";
+        b"%PDF-1.7\n%\xe2\xe3", "a PDF";
+        b"SQLite format 3\0\x10\0\x01\x01\0", "SQLite database";
+        b"<!DOCTYPE html>\n<html>", "a web page";
+        b"\x01\x02\x03\x04\xff\xfe\x05\x06", "neither text nor";
+    } {
         program.write("posts.csv", bytes);
         for command in ["import posts.csv", "score posts.csv out.csv --label a"] {
             let ran = program.run(command);

@@ -1,6 +1,6 @@
 //! Tests `db backup`: a complete copy, or none.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use super::*;
 use crate::support::postgres::{postgres, sqlite};
@@ -67,7 +67,17 @@ async fn no_output_overwrites_the_database() {
         }
     }
     assert_eq!(read_all(&url).await, before);
-    // The same applies to other databases, to drafts, and to files that a command writes next to its output.
+    // A path is also rejected if the database does not exist yet.
+    let new = Program::new();
+    let line = "--database sqlite:new.db collect --source sample --run-json new.db";
+    new.run(line).expect_exit(2, "it is the database itself");
+    assert!(!new.path("new.db").exists());
+}
+
+#[tokio::test]
+async fn no_output_overwrites_another_database_or_a_draft_or_the_input() {
+    let program = program_on(0).await;
+    program.write("texts.ndjson", "{\"id\": 1, \"text\": \"hello\"}\n");
     program.ok("db backup other.part");
     let draft = Program::with_database(&format!("sqlite:{}", program.path("other.part").display()));
     draft.ok(&format!("db backup {}", program.path("other").display()));
@@ -82,18 +92,11 @@ async fn no_output_overwrites_the_database() {
         program.run(line).expect_exit(2, "cannot write");
     }
     assert_eq!(std::fs::read(program.path("other.part")).unwrap(), other);
-    // A path is also rejected if the database does not exist yet.
-    let new = Program::new();
-    let line = "--database sqlite:new.db collect --source sample --run-json new.db";
-    new.run(line).expect_exit(2, "it is the database itself");
-    assert!(!new.path("new.db").exists());
 }
 
 /// Starts a backup, sends it a signal once a file appears, and returns its output.
 fn stopped(program: &Program, signal: &str) -> RunOutput {
-    let mut command = program.command("db backup copy");
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut running = command.spawn().unwrap();
+    let mut running = program.spawn("db backup copy");
     until_blocking("the backup has begun or ended", || {
         !program.files().is_empty() || running.try_wait().unwrap().is_some()
     });

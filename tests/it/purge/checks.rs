@@ -1,5 +1,12 @@
 //! Tests which posts are checked with Reddit, in which order, and what is recorded.
 
+use std::collections::BTreeSet;
+
+use tokio_util::sync::CancellationToken;
+use topicmill::pipeline::Context;
+use topicmill_core::{RunStatus, Stage};
+use wiremock::ResponseTemplate;
+
 use super::*;
 
 #[tokio::test]
@@ -139,7 +146,7 @@ async fn status_shows_when_the_database_was_last_reconciled() {
         scene.import(&["a", "b"]).await;
         assert_eq!(standing().await, (None, 2));
         scene.gone(&[]).await;
-        let first = scene.clock.now().into();
+        let first = scene.now();
         assert!(scene.check().await.reconciled);
         assert_eq!(standing().await, (Some(first), 0));
         // A run that checks fewer posts does not reset the result of an earlier one.

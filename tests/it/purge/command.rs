@@ -1,19 +1,24 @@
-//! Tests `purge` through the program: its record, Reddit errors, interruption, and a wrong clock.
+//! Tests `purge` through the program: its flags and record, Reddit errors, interruption, and a wrong clock.
 
 use std::process::{Command, Stdio};
 
 use topicmill_core::table;
-use wiremock::MockServer;
+use wiremock::matchers::path;
+use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use super::*;
+use crate::support::postgres::postgres;
 use crate::support::program::{Program, finished, on_reddit, signal};
-use crate::support::reddit::requests;
+use crate::support::reddit::{requests, server};
 use crate::support::wait::until;
 
+/// Stores posts of the built-in sample.
+const COLLECT_SAMPLE: &str = "collect --source sample --topic gaming --limit 20";
+
 #[test]
-fn the_purge_command_purges_and_records_its_run() {
+fn posts_that_a_file_lists_are_purged_each_for_its_reason() {
     let program = Program::new();
-    program.ok("collect --source sample --topic gaming --limit 20");
+    program.ok(COLLECT_SAMPLE);
     let before = program.count("posts");
     let first = program.scalar("SELECT MIN(fullname) FROM posts");
     let first = first.as_str().unwrap().trim_start_matches("t3_");
@@ -22,23 +27,34 @@ fn the_purge_command_purges_and_records_its_run() {
         format!("Post_ID,reason\n\nhttps://www.reddit.com/r/gaming/comments/{first}/x/\nt3_unknown1,removed\n"),
     );
     let counts = program.run_counts("purge --ids ids.txt");
-    assert_eq!(program.count("posts"), before - 1);
     assert_eq!([&counts["requested"], &counts["purged"]], [2, 1]);
+    assert_eq!(program.count("posts"), before - 1);
     let reasons = program.column("SELECT reason FROM tombstones ORDER BY reason");
     assert_eq!(reasons, ["removed", "requested"]);
+}
 
+#[test]
+fn a_check_is_recorded_as_a_run_and_in_the_backlog() {
+    let program = Program::new();
+    program.ok(COLLECT_SAMPLE);
     program.ok("purge --check-deleted --source sample --max-requests 5");
     let status = program.json("status");
     assert!(status["backlog"]["reconciled_at"].is_string(), "{status:#}");
     assert_eq!(status["runs"][0]["stage"], "purge");
-    program.ok("purge --retention 48");
+}
 
+#[test]
+fn a_mistaken_purge_is_rejected_with_the_flag_or_line_to_correct() {
+    let program = Program::new();
+    program.ok("db create");
+    program.write("ids.txt", "abc\n");
     program.write("bad.txt", "abc\nt2_user\n");
     program.write("odd.txt", "abc,because\n");
     for (line, code, message) in table! {
         "purge", 2, "--check-deleted";
         "purge --max-requests 3 --ids ids.txt", 2, "--check-deleted";
         "purge --retention", 2, "retention.hours";
+        "purge --author u/", 2, "--author";
         "purge --ids missing.txt", 2, "missing.txt";
         "purge --ids bad.txt", 2, "line 2";
         "purge --ids odd.txt", 2, "line 1";
@@ -86,9 +102,6 @@ fn a_purge_by_author_deletes_exactly_that_authors_posts_for_good() {
             assert_eq!(posts(), ["t3_b1", "t3_c1", "t3_d1"]);
         }
     }
-    Program::new()
-        .run("purge --author u/")
-        .expect_exit(2, "--author");
 }
 
 /// Returns a `purge --check-deleted` command that uses this server and a database of one post.
@@ -149,30 +162,65 @@ async fn an_interrupted_purge_stops_immediately_and_is_recorded() {
     expect_status(&program, "stopped");
 }
 
+/// Moves all runs to a day three years before or after this one, so that the machine's clock seems wrong.
+fn run_last_on(program: &Program, day: &str) {
+    program.execute(&format!(
+        "UPDATE runs SET started_at = '{day}T00:00:00+00:00'"
+    ));
+}
+
+/// Makes all texts older than any retention.
+fn age_texts(program: &Program) {
+    program.execute("UPDATE things SET collected_at = '2020-01-01T00:00:00+00:00'");
+}
+
 #[test]
 fn a_wrong_clock_removes_no_text() {
+    let program = Program::new();
+    program.ok(COLLECT_SAMPLE);
+    age_texts(&program);
+    for day in ["2023-01-01", "2029-01-01"] {
+        run_last_on(&program, day);
+        program.run("purge --retention 1").expect_exit(2, day);
+        assert_eq!(program.count("posts WHERE text_purged_at IS NOT NULL"), 0);
+    }
+}
+
+#[test]
+fn postgres_uses_the_clock_of_its_server() {
+    let Some(database) = postgres() else { return };
+    let program = Program::on(database);
+    program.ok(COLLECT_SAMPLE);
+    age_texts(&program);
+    run_last_on(&program, "2029-01-01");
+    program.ok("purge --retention 1");
+    assert_eq!(program.count("posts WHERE text_purged_at IS NULL"), 0);
+}
+
+#[test]
+fn a_clock_that_the_user_trusts_is_not_rejected_again() {
+    let program = Program::new();
+    program.ok(COLLECT_SAMPLE);
+    run_last_on(&program, "2029-01-01");
+    program
+        .run("purge --retention 48")
+        .expect_exit(2, "2029-01-01");
+    program.ok("purge --retention 48 --yes");
+    program.ok("purge --retention 48");
+}
+
+#[test]
+fn a_text_stored_by_a_clock_in_the_future_is_due_and_reported() {
     for program in Program::on_each_database() {
-        program.ok("collect --source sample --topic gaming --limit 20");
-        // A clock that is three years ahead of, or behind, the last use of the database.
-        for day in ["2023-01-01", "2029-01-01"] {
-            let began = format!("'{day}T00:00:00+00:00'");
-            program.execute(&format!("UPDATE runs SET started_at = {began}"));
-            if program.url().starts_with("sqlite") {
-                program.run("purge --retention 1").expect_exit(2, day);
-            }
-            program.execute(&format!("DELETE FROM runs WHERE started_at <> {began}"));
-        }
+        program.ok(COLLECT_SAMPLE);
         let all = program.count("posts WHERE text_purged_at IS NULL");
-        // A text that was stored by a clock in the future is due, and reported.
         program.execute(
             "UPDATE things SET collected_at = '2100-01-01T00:00:00+00:00' \
               WHERE fullname = (SELECT MIN(fullname) FROM posts)",
         );
         program
-            .ok("purge --retention 48 --yes")
+            .ok("purge --retention 48")
             .expect_stderr_all(&["posts=1", "texts=1"]);
         assert_eq!(program.count("posts WHERE text_purged_at IS NULL"), all - 1);
-        // From then on, the clock is trusted, although the last run on a different day is far away.
-        program.ok("purge --retention 48");
     }
 }

@@ -1,18 +1,24 @@
 //! Tests the forms of the review page: invalid forms, concurrent changes, and the filter.
 
+use serde_json::Value;
+
 use super::*;
 use crate::support::builders;
 
 const NO_RANDOM_POSTS: &str = "<dd>0</dd><dt>random posts that count</dt>";
 
+/// Returns the number of answers in the database.
+fn answers(program: &Program) -> Value {
+    program.json("labels gold list")["answers"].take()
+}
+
 #[test]
-fn rejected_forms_store_nothing_and_a_kill_loses_no_answer() {
+fn rejected_forms_store_nothing() {
     let program = Program::on(sqlite()).labelled_in_turn(8);
     let served = Served::review(&program, &[]);
     let page = served.page("/review");
     let post = field(&page, "post").to_owned();
     assert_eq!(field(&page, "who"), "ada");
-    let count = || program.json("labels gold list")["answers"].clone();
     let food = answer_form(&page, &[("label", "food")]);
     let wrong = [&[("token", "0")][..], &food[1..]].concat();
     let elsewhere = "Origin: http://evil.example\r\n";
@@ -21,16 +27,20 @@ fn rejected_forms_store_nothing_and_a_kill_loses_no_answer() {
     }
     // An unknown label.
     served.answer(&page, "", &[("label", "sailing")]);
-    assert_eq!(count(), 0);
     // The post is purged after the page has shown it.
-    program.write("ids.txt", &post);
-    program.ok("purge --ids ids.txt");
+    program.purge(&post);
     let page = served.answer(&page, "", &[("label", "food")]);
-    assert_eq!(count(), 0);
+    assert_eq!(answers(&program), 0);
+    assert_ne!(field(&page, "post"), post);
+}
+
+#[test]
+fn an_answer_is_corrected_and_survives_a_kill_until_it_is_undone() {
+    let program = Program::on(sqlite()).labelled_in_turn(8);
+    let served = Served::review(&program, &[]);
+    let page = served.page("/review");
     let next = field(&page, "post");
-    assert_ne!(next, post);
     served.answer(&page, "", &[("label", "food")]);
-    assert_eq!(count(), 1);
     // A correction is the latest answer, even if another host's clock was ahead.
     let ahead = "UPDATE gold SET answered_at = '2099-01-01T00:00:00+00:00', label = 'gaming'";
     program.execute(ahead);
@@ -41,9 +51,12 @@ fn rejected_forms_store_nothing_and_a_kill_loses_no_answer() {
     let served = Served::review(&program, &[]);
     let from_before = answer_form(&page, &[("label", "food")]);
     assert_eq!(served.post("/review/answer", &from_before, "").0, 403);
-    assert_eq!(count(), 1);
+    assert_eq!(answers(&program), 1);
     let undone = served.press(&served.page("/review"), "undo");
-    assert_eq!((field(&undone, "post"), count()), (next, json!(0)));
+    assert_eq!(
+        (field(&undone, "post"), answers(&program)),
+        (next, json!(0))
+    );
     // There is nothing to undo.
     let page = served.press(&undone, "undo");
     assert_eq!(field(&page, "post"), next);
@@ -54,7 +67,7 @@ fn rejected_forms_store_nothing_and_a_kill_loses_no_answer() {
 fn an_answer_refers_to_the_text_and_labels_that_the_page_showed() {
     let program = Program::on(sqlite()).labelled_in_turn(8);
     let served = Served::review(&program, &["--random-share", "0"]);
-    let answers = || program.json("labels gold list")["answers"].clone();
+    let answers = || answers(&program);
     // The server, not the form, decides whether the post is random.
     let send = |page: &str, lacking: &str| {
         let mut form = answer_form(page, &[("chosen", "random"), ("none", "1")]);
@@ -151,8 +164,7 @@ fn comments_are_reviewed_and_undone_apart_from_posts() {
     // The answer about a comment is not random.
     assert_eq!(program.json("labels gold list")["chosen"]["filter"], 1);
     // Nobody but Ada has answered about a post, so the pair has no agreement.
-    program.write("ben.csv", "id,label,annotator\nt1_c1,music,ben\n");
-    program.ok("labels gold import ben.csv");
+    program.imported_gold("id,label\nt1_c1,music\n", "--annotator ben");
     assert_eq!(program.json("labels gold list")["agreement"], json!([]));
     let page = served.page("/review/disagreements?as=ada&a=ada&b=ben");
     assert!(page.contains("reopen?kind=comments"), "{page}");
@@ -179,8 +191,7 @@ fn comments_are_reviewed_and_undone_apart_from_posts() {
 fn none_of_these_is_asked_again_after_labels_were_added() {
     let program = Program::on(sqlite()).labelled_in_turn(8);
     let gold = "id,label\nk00004,none\nk00005,none\nk00006,food\nk00007,none\n";
-    program.write("gold.csv", gold);
-    program.ok("labels gold import gold.csv --annotator ada");
+    program.imported_gold(gold, "--annotator ada");
     // The answer about this post was about an earlier text.
     program.import(&builders::line(4, "a new text"));
     let more = [&LABELS[..], &[("sailing", "boats and sailing")]].concat();

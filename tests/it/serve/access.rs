@@ -55,7 +55,13 @@ fn requests_must_be_local_and_name_a_local_host() {
             );
         }
     }
-    let answer = served.get("/posts");
+}
+
+#[test]
+fn pages_are_not_cached_framed_or_scripted_from_elsewhere() {
+    let program = Program::new();
+    program.ok("db create");
+    let answer = Served::start(&program).get("/posts");
     for header in [
         "content-security-policy: default-src 'self'",
         "x-content-type-options: nosniff",
@@ -87,18 +93,23 @@ fn cross_site_requests_can_open_pages_but_not_the_review_page() {
 }
 
 #[test]
-fn remote_requests_need_the_token() {
+fn other_machines_are_served_only_with_a_private_token_file() {
     let program = Program::new();
     program.ok("db create");
     let at = ["serve", "--listen", "0.0.0.0:0"];
     program.run(&at).expect_exit(2, "--token-file");
     let short = program.write("short.txt", "hush\n");
     let everyone = Permissions::from_mode(0o644);
-    std::fs::set_permissions(&short, everyone).unwrap();
+    set_permissions(&short, everyone).unwrap();
     let short = program.run(&[&at[..], &["--token-file", &short]].concat());
     short.expect_exit(2, "every user of this machine can read the secret");
     assert!(!short.stderr.contains("hush"), "{}", short.stderr);
+}
 
+#[test]
+fn a_request_needs_the_token_or_the_cookie_of_a_login() {
+    let program = Program::new();
+    program.ok("db create");
     let file = program.write("token.txt", format!("{TOKEN}\n"));
     let served = Served::with(&program, &["--token-file", &file]);
     let refused = served.get("/posts");
@@ -270,10 +281,6 @@ async fn a_health_check_does_not_wait_for_a_postgres_that_is_silent_or_gone() {
 async fn a_reader_who_may_not_write_sees_what_others_change() {
     let program = Program::new();
     program.import(&posts(4));
-    let purge = |id: &str| {
-        program.write("ids", id);
-        program.ok("purge --ids ids --yes");
-    };
     // A new database is private until its owner shares it.
     let database = program.path("topicmill.db");
     let mode = database.metadata().unwrap().permissions().mode();
@@ -299,10 +306,10 @@ async fn a_reader_who_may_not_write_sees_what_others_change() {
     // A writer that keeps its log open, and one that has finished.
     let mut held = SqliteConnection::connect(&program.url()).await.unwrap();
     held.execute("SELECT COUNT(*) FROM posts").await.unwrap();
-    purge("t3_k00001");
+    program.purge("t3_k00001");
     assert_eq!(served.get("/posts/t3_k00001").status, 404);
     held.close().await.unwrap();
-    purge("t3_k00002");
+    program.purge("t3_k00002");
     assert_eq!(served.get("/posts/t3_k00002").status, 404);
     assert_eq!(served.get("/posts/t3_k00000").status, 200);
 }

@@ -276,8 +276,7 @@ fn pages_show_new_posts_and_no_purged_ones() {
     assert_eq!(chicken(), 5);
     assert_eq!(names(&served.page("/posts?outcome=unlabelled")).len(), 6);
 
-    program.write("gone.txt", "t3_k00001\nt3_k00009\n");
-    program.ok("purge --ids gone.txt");
+    program.purge("t3_k00001\nt3_k00009\n");
     assert_eq!(served.get("/posts/t3_k00001").status, 404);
     assert!(!served.page("/").contains("roast a chicken 1<"));
     assert_eq!(chicken(), 4);

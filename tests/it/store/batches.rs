@@ -59,16 +59,8 @@ fn odd(i: usize) -> Post {
     let some = i.is_multiple_of(2);
     let gone = i.is_multiple_of(3);
     let number = i64::try_from(i).unwrap();
-    let title = if gone {
-        String::new()
-    } else {
-        format!("Title {i} naïve")
-    };
-    let body = if gone {
-        String::new()
-    } else {
-        "body\n".repeat(i % 5)
-    };
+    let title = (!gone).then(|| format!("Title {i} naïve"));
+    let body = "body\n".repeat(if gone { 0 } else { i % 5 });
     Post {
         url: some.then(|| format!("https://a.example/{i}")),
         permalink: (!some).then(|| format!("/r/gaming/{i}")),
@@ -82,7 +74,7 @@ fn odd(i: usize) -> Post {
         removal: gone.then_some(PurgeReason::Removed),
         created_at: at(number),
         source: SourceKind::Import,
-        ..post(&format!("x{i:05}"), &title, &body)
+        ..post(&format!("x{i:05}"), &title.unwrap_or_default(), &body)
     }
 }
 

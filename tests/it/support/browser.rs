@@ -1,7 +1,7 @@
 //! Real Chromium, driven by chromedriver. It opens a page at a given width and in a given colour scheme, and fails the
 //! test if the console shows an error, if the page sends a request to another origin, or if text is cut off.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -9,6 +9,8 @@ use std::sync::Mutex;
 use base64::Engine as _;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use super::notice::not_tested;
 
 /// The colour scheme that the page should use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,13 +106,10 @@ impl Browser {
         let folder = tempfile::tempdir().unwrap();
         let (Some(chromium), true) = (chromium(), has("chromedriver")) else {
             let must = std::env::var("TOPICMILL_BROWSER_TESTS").is_ok_and(|word| word == "must");
-            let output = "\n*** NOT TESTED IN A BROWSER: chromium or chromedriver is not installed; \
-                        `apt install chromium chromium-driver` installs both ***\n";
-            assert!(!must, "{output}");
-            // Not `eprintln`: the test harness hides that output if the test passes.
-            std::io::stderr()
-                .write_all(output.as_bytes())
-                .expect("stderr is open");
+            let what = "in a browser: chromium or chromedriver is not installed; \
+                        `apt install chromium chromium-driver` installs both";
+            assert!(!must, "not tested {what}");
+            not_tested(what);
             return None;
         };
         let chromedriver = Chromedriver::start(&folder).expect("chromedriver starts");

@@ -1,6 +1,5 @@
 //! Loads ONNX Runtime and model folders for tests, and provides a scripted engine that runs no model.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,6 +14,8 @@ use topicmill_score::{
     Device, Engine, EngineError, EngineOptions, Labeler, OnnxEngine, TextResult,
 };
 
+use super::notice::not_tested;
+
 /// Returns the absolute path of a file or folder in the repository.
 pub fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -28,6 +29,22 @@ pub fn copy_files(from: &Path, to: &Path) {
             std::fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
         }
     }
+}
+
+/// Returns the files below a folder, sorted; symlinks to folders count as files.
+pub fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let below = paths.flat_map(|path| {
+        if path.is_dir() && !path.is_symlink() {
+            files_below(&path)
+        } else {
+            vec![path]
+        }
+    });
+    let mut files: Vec<PathBuf> = below.collect();
+    files.sort();
+    files
 }
 
 /// Returns the path of ONNX Runtime's library for a child process, or an empty path if there is none.
@@ -45,8 +62,7 @@ pub fn has_openvino(test: &str) -> bool {
     };
     let must = std::env::var("TOPICMILL_OPENVINO_TESTS").is_ok_and(|set| set == "must");
     assert!(!must, "{test} needs OpenVINO (`make openvino`): {error}");
-    // Not `eprintln`: the test harness hides that output if the test passes.
-    writeln!(std::io::stderr(), "*** NOT RUN: {test}: {error}").expect("stderr is open");
+    not_tested(&format!("with OpenVINO: {test}: {error}"));
     false
 }
 

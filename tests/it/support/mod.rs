@@ -23,6 +23,8 @@ pub mod engine;
 pub mod exposition;
 pub mod golden;
 pub mod hub;
+pub mod notice;
+pub mod parquet_files;
 pub mod postgres;
 pub mod program;
 pub mod proxy;

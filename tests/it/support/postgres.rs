@@ -1,6 +1,6 @@
 //! Real databases for tests: a SQLite file, and a PostgreSQL database for each test.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use topicmill_store::{Access, Store};
 
 use super::engine::repository;
+use super::notice::not_tested;
 
 /// The database of one test. A SQLite file is removed with its folder, and a PostgreSQL database is removed with the
 /// temporary server.
@@ -43,13 +44,7 @@ pub fn postgres() -> Option<TestDatabase> {
             std::env::var_os("CI").is_none(),
             "TEST_DATABASE_URL is not set: run `make test`"
         );
-        // Not `eprintln`: the test harness hides that output if the test passes.
-        let output = "
-*** NOT TESTED ON POSTGRESQL: TEST_DATABASE_URL is not set; `make test` sets it ***
-";
-        std::io::stderr()
-            .write_all(output.as_bytes())
-            .expect("stderr is open");
+        not_tested("on PostgreSQL: TEST_DATABASE_URL is not set; `make test` sets it");
         return None;
     };
     let (base, _) = server.rsplit_once('/').expect("a URL ends with /database");

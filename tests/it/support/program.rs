@@ -252,6 +252,27 @@ impl Program {
         self.ok("import posts.ndjson")
     }
 
+    /// Purges posts and comments by their ids, one a line.
+    #[track_caller]
+    pub fn purge(&self, ids: &str) -> RunOutput {
+        self.write("ids.txt", ids);
+        self.ok("purge --ids ids.txt")
+    }
+
+    /// Writes `gold.csv` and imports its gold labels.
+    pub fn import_gold(&self, text: &str, flags: &str) -> RunOutput {
+        self.write("gold.csv", text);
+        self.run(&format!("labels gold import gold.csv {flags}"))
+    }
+
+    /// Imports gold labels, expects success, and returns the counts.
+    #[track_caller]
+    pub fn imported_gold(&self, text: &str, flags: &str) -> Value {
+        let ran = self.import_gold(text, &format!("{flags} --format json"));
+        ran.expect_code(0);
+        ran.json()
+    }
+
     /// Writes a pipeline file with a topic for each slug and label; returns the file's name.
     pub fn pipeline(&self, name: &str, settings: &str, labels: &[(&str, &str)]) -> String {
         let file = format!("{name}.toml");
@@ -306,6 +327,13 @@ impl Program {
 
     pub fn run(&self, line: &(impl CommandLine + ?Sized)) -> RunOutput {
         finished(self.command(line).output().unwrap())
+    }
+
+    /// Starts a command, whose output is kept for [`finished`].
+    pub fn spawn(&self, line: &(impl CommandLine + ?Sized)) -> Child {
+        let mut command = self.command(line);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
     }
 
     /// Runs with settings, each identified by a name such as `classify.workers`.
@@ -372,6 +400,14 @@ impl Program {
         let made = Command::new("mkfifo").arg(self.path(name)).status();
         assert!(made.unwrap().success(), "{name}");
     }
+}
+
+/// Returns the first row of a list in which a column has this value.
+#[track_caller]
+pub fn find_row<'r>(rows: &'r Value, column: &str, value: &str) -> &'r Value {
+    let mut all = rows.as_array().unwrap().iter();
+    let row = all.find(|row| row[column] == value);
+    row.unwrap_or_else(|| panic!("no {column} is {value}: {rows}"))
 }
 
 /// Sends a signal to a running program.

@@ -1,8 +1,8 @@
 //! A terminal of a given width, simulated by `script` from util-linux.
 
-use std::io::Write as _;
 use std::process::Stdio;
 
+use super::notice::not_tested;
 use super::program::{CommandLine, Program};
 
 /// Returns the program's output on a terminal of 24 lines, and its exit code; `None` if `script` is not installed.
@@ -31,7 +31,7 @@ pub fn on_a_terminal(
         Ok(output) => output,
         Err(error) => {
             assert!(std::env::var_os("CI").is_none(), "`script`: {error}");
-            writeln!(std::io::stderr(), "*** NOT RUN: `script`: {error}").expect("stderr is open");
+            not_tested(&format!("on a terminal: `script`: {error}"));
             return None;
         }
     };

@@ -315,3 +315,50 @@ fn corrections(
         provenance,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use topicmill_core::score::Evidence;
+    use topicmill_core::test_examples::{embedding, set};
+    use topicmill_core::{ModelKind, PairLogits, TextHash};
+
+    use super::*;
+
+    /// Returns a text with the right best label. Only the first text is a random post.
+    fn text(key: usize) -> GoldText {
+        let right = key % 2;
+        let logit = |label| PairLogits::single(if label == right { 3.0 } else { 0.0 });
+        let kind = ModelKind::Embedding(embedding(1.0, 1.0, 0.0));
+        GoldText {
+            post: format!("p{key}").parse().unwrap(),
+            gold: GoldEvidence {
+                text_hash: TextHash::new(&key.to_string()),
+                evidence: Evidence::new(&kind, Mode::Single, &[0, 1].map(logit), None),
+                right: vec![right],
+                ties: Vec::new(),
+                weight: 1.0,
+            },
+            vector: None,
+            is_random: key == 0,
+        }
+    }
+
+    #[test]
+    fn a_fold_whose_other_answers_find_no_threshold_is_judged_at_the_previous_one() {
+        let texts: Vec<GoldText> = (0..20).map(text).collect();
+        for (threshold, labelled) in [(0.0, 1), (1.0, 0)] {
+            let mut base = set(&["x", "y"]);
+            base.threshold = threshold;
+            let provenance = Provenance {
+                target: Some(FitTarget::Recall(1.0)),
+                ..Provenance::default()
+            };
+            let fitted = fit_label_set(&base, "m", &texts, provenance).unwrap();
+            // The random post chooses the threshold of the label set, at which it would always get its label.
+            let prediction = &fitted.crossed[0].prediction;
+            assert!((0.5..=prediction.score).contains(&fitted.set.threshold));
+            assert_eq!(fitted.held_out.coverage.of, labelled, "{threshold}");
+            assert_eq!(prediction.abstained, labelled == 0);
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! Queries that do not end, exhaust memory, or are cancelled: long texts, signals, timeouts, limits.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -43,9 +43,7 @@ fn a_query_of_any_length_runs_or_is_rejected() {
 
 /// Starts a query and returns the process with its output pipe.
 fn start(program: &Program, query: &str) -> Child {
-    let mut command = program.command(&["sql", "--format", "ndjson", query]);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().unwrap()
+    program.spawn(&["sql", "--format", "ndjson", query])
 }
 
 /// Waits until the server is running this many queries on this database.
