@@ -38,24 +38,14 @@ pub struct Serve {
     #[arg(help_heading = "Review", long)]
     review: bool,
     /// With --review, set the annotator name if the page has none [default: your login name; asked with a token]
-    #[arg(
-        help_heading = "Review",
-        long,
-        value_name = "NAME",
-        requires = "review"
-    )]
+    #[arg(help_heading = "Review", long, requires = "review")]
+    #[arg(value_name = "NAME")]
     annotator: Option<String>,
     /// With --review, sample SHARE of the posts at random
     ///
     /// Random posts give unbiased estimates; the rest are the closest calls.
-    #[arg(
-        help_heading = "Review",
-        long,
-        value_name = "SHARE",
-        default_value_t = 0.2,
-        requires = "review",
-        value_parser = parse_share
-    )]
+    #[arg(help_heading = "Review", long, requires = "review")]
+    #[arg(value_name = "SHARE", default_value_t = 0.2, value_parser = parse_share)]
     random_share: f64,
     #[command(flatten)]
     metrics: MetricsFlags,
