@@ -204,12 +204,8 @@ fn settings_file(named: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
 fn file_layer(path: &Path, warnings: &mut Vec<String>) -> Result<Layer, ConfigError> {
     let mut layer = read_layer(path)?;
     // Paths in a pipe are relative to the current folder.
-    let place = if path.is_file() {
-        path
-    } else {
-        Path::new(FILE_NAME)
-    };
-    let absolute = std::path::absolute(place).unwrap_or_default();
+    let named = Some(path).filter(|path| path.is_file());
+    let absolute = std::path::absolute(named.unwrap_or(Path::new(FILE_NAME))).unwrap_or_default();
     warnings.extend(secret_file::read_files(&mut layer, absolute.parent())?);
     paths::resolve(&mut layer, &absolute)?;
     Ok(layer)

@@ -1,6 +1,7 @@
 //! Errors in settings, which name the key and the place that sets it: a line of a file, a variable or a flag.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::path::PathBuf;
 
 use super::toml_text::{self, nearest};
@@ -47,10 +48,8 @@ pub enum ConfigError {
 
 /// Returns the error for a key that is not in the defaults, with the keys that may be meant.
 pub(super) fn unknown_key(key: String, origin: &Origin, defaults: &Layer) -> ConfigError {
-    let known: Vec<String> = defaults
-        .keys()
-        .flat_map(|key| std::iter::once(key.clone()).chain(secret_file::file_key(key)))
-        .collect();
+    let with_file = |key: &String| iter::once(key.clone()).chain(secret_file::file_key(key));
+    let known: Vec<String> = defaults.keys().flat_map(with_file).collect();
     let mut sections: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (section, key) in known.iter().filter_map(|known| known.split_once('.')) {
         sections.entry(section).or_default().push(key);
@@ -61,20 +60,15 @@ pub(super) fn unknown_key(key: String, origin: &Origin, defaults: &Layer) -> Con
         // A key below a section header belongs to that section, and people append lines to files.
         format!("write `{name}` above the first section")
     } else if let Some(keys) = sections.get(key.as_str()) {
-        format!(
-            "`{key}` is a section, written [{key}], with {}",
-            keys.join(", ")
-        )
+        let keys = keys.join(", ");
+        format!("`{key}` is a section, written [{key}], with {keys}")
     } else if let Some(keys) = sections.get(section) {
         let meant = nearest(name, keys.iter().copied())
             .map_or(String::new(), |meant| format!("did you mean `{meant}`? "));
         format!("{meant}[{section}] has {}", keys.join(", "))
     } else {
-        let names: Vec<&str> = sections.into_keys().collect();
-        format!(
-            "the sections are {}; `pipeline` goes above them",
-            names.join(", ")
-        )
+        let sections = sections.into_keys().collect::<Vec<_>>().join(", ");
+        format!("the sections are {sections}; `pipeline` goes above them")
     };
     let place = place_of(&key, origin);
     ConfigError::UnknownKey { key, place, hint }

@@ -37,10 +37,8 @@ pub(super) fn resolve(layer: &mut Layer, file: &Path) -> Result<(), ConfigError>
             // If the default model is not here, keep it relative: it is also searched for relative to the program.
             let resolved = Path::new(folder).join(&text);
             if resolved.exists() || text != DEFAULT_MODEL {
-                *text = resolved
-                    .into_os_string()
-                    .into_string()
-                    .expect("both parts are UTF-8");
+                let resolved = resolved.into_os_string().into_string();
+                *text = resolved.expect("both parts are UTF-8");
             }
         }
     }
