@@ -84,8 +84,8 @@ fn print_measured(
     let Some(settings) = suggested(measured, fp32) else {
         output::print_table(&table, format)?;
         tracing::warn!(
-            "no settings are suggested: a precision needs {MIN_TEXTS} texts that show labels like those of float32, and \
-             memory for a batch"
+            "no settings are suggested: a precision needs {MIN_TEXTS} texts that show labels like those of float32, \
+             and memory for a batch"
         );
         return Ok(Exit::Partial);
     };

@@ -46,8 +46,8 @@ impl ReviewFitter {
                 }
             )),
             FitVerdict::MissesTarget => FitOutcome::Unchanged(format!(
-                "With {answers}, no threshold reaches the target of the last fit, so nothing changed. Give more answers, \
-                 or choose a different target with `topicmill labels fit`."
+                "With {answers}, no threshold reaches the target of the last fit, so nothing changed. Give more \
+                 answers, or choose a different target with `topicmill labels fit`."
             )),
             FitVerdict::Stopped => FitOutcome::Unchanged("The server was stopped.".to_owned()),
             FitVerdict::NoGain | FitVerdict::Stored => FitOutcome::Unchanged(format!(
@@ -63,8 +63,8 @@ fn answers(fitted: &FittedSet, left_out: usize) -> String {
     match left_out {
         0 => format!("{answers} answers"),
         more => format!(
-            "{answers} answers ({more} more are left out: retention deleted what a fit reads, or the model has not scored \
-             the posts)"
+            "{answers} answers ({more} more are left out: retention deleted what a fit reads, or the model has not \
+             scored the posts)"
         ),
     }
 }
