@@ -177,11 +177,9 @@ impl Engine for OnnxEngine {
     fn restart(&mut self) -> Result<(), EngineError> {
         // Free the old session's memory first.
         self.session = None;
-        let session = self
-            .source
-            .session(self.runtime, self.chosen.device)
-            .map_err(|e| EngineError::Run(format!("cannot load the model again: {e}")))?;
-        self.session = Some(session);
+        let session = self.source.session(self.runtime, self.chosen.device);
+        let failed = |e: LoadError| EngineError::Run(format!("cannot load the model again: {e}"));
+        self.session = Some(session.map_err(failed)?);
         Ok(())
     }
 

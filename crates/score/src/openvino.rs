@@ -145,11 +145,8 @@ impl Engine for OpenVinoEngine {
     fn restart(&mut self) -> Result<(), EngineError> {
         // Free the old graph's memory first.
         self.compiled = None;
-        let compiled = self
-            .source
-            .compile(self.runtime)
-            .map_err(|e| EngineError::Run(format!("cannot load the model again: {e}")))?;
-        self.compiled = Some(compiled);
+        let failed = |e: LoadError| EngineError::Run(format!("cannot load the model again: {e}"));
+        self.compiled = Some(self.source.compile(self.runtime).map_err(failed)?);
         Ok(())
     }
 }
