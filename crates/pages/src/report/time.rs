@@ -1,9 +1,12 @@
 //! The time axis for charts. Its columns cover one or more hours, days or months.
 
+mod dates;
+
 use std::ops::Range;
 
 use chrono::{Datelike, Months, NaiveDateTime, NaiveTime, TimeDelta, Timelike};
 
+pub use self::dates::{day, moment, period, two_periods};
 use topicmill_core::Timestamp;
 use topicmill_review::as_f64;
 use topicmill_store::TimeStep;
@@ -230,47 +233,9 @@ impl Axis {
 
     /// Returns at most `most` evenly spaced columns for tick labels.
     pub fn ticks(&self, most: usize) -> Vec<usize> {
-        let (columns, most) = (self.len(), most.max(1));
-        (0..columns)
-            .step_by(columns.div_ceil(most).max(1))
-            .collect()
+        let step = self.len().div_ceil(most.max(1)).max(1);
+        (0..self.len()).step_by(step).collect()
     }
-}
-
-/// Formats a date as `22 November 2026`.
-pub fn day(time: Timestamp) -> String {
-    time.as_datetime().format("%-d %B %Y").to_string()
-}
-
-/// Formats a time as `22 Nov 2026, 13:05 UTC`.
-pub fn moment(time: Timestamp) -> String {
-    time.as_datetime()
-        .format("%-d %b %Y, %H:%M UTC")
-        .to_string()
-}
-
-/// Formats a period as `8 to 22 November 2026`.
-pub fn period(first: Timestamp, last: Timestamp) -> String {
-    let [start, end] = [first, last].map(|time| time.as_datetime().date_naive());
-    if start == end {
-        return day(last);
-    }
-    let format = match (start.year() == end.year(), start.month() == end.month()) {
-        (true, true) => "%-d",
-        (true, false) => "%-d %B",
-        _ => "%-d %B %Y",
-    };
-    format!("{} to {}", start.format(format), day(last))
-}
-
-/// Formats two adjoining periods, the second of which ends before `until`: as dates or, if they are short, as times.
-pub fn two_periods(from: Timestamp, split: Timestamp, until: Timestamp) -> [String; 2] {
-    let last = (until.as_datetime() - TimeDelta::seconds(1)).into();
-    if until.as_datetime() - from.as_datetime() < TimeDelta::days(6) {
-        return [(from, split), (split, last)]
-            .map(|(a, b)| format!("{} to {}", moment(a), moment(b)));
-    }
-    [period(from, split), period(split, last)]
 }
 
 #[cfg(test)]
