@@ -114,9 +114,8 @@ impl Hub {
                 to.display()
             ));
         }
-        let listing = self
-            .retry(|| 0, async || self.listing(repo, revision).await)
-            .await?;
+        let list = async || self.listing(repo, revision).await;
+        let listing = self.retry(|| 0, list).await?;
         // This is checked before any large download, and before a folder is created.
         let mut files = listing.files_besides_graphs()?;
         // The name of the temporary folder contains the commit so that versions are not mixed.

@@ -194,9 +194,8 @@ pub fn resolve_word<'a>(set: &'a LabelSet, word: &str) -> Option<Option<&'a Labe
 }
 
 fn is_out_of_scope(word: &str) -> bool {
-    OUT_OF_SCOPE
-        .iter()
-        .any(|none| word.eq_ignore_ascii_case(none))
+    let is_word = |known: &&str| word.eq_ignore_ascii_case(known);
+    OUT_OF_SCOPE.iter().any(is_word)
 }
 
 /// Returns the position of the label that a word names. Exact slugs take precedence over slugs and label texts in any

@@ -234,10 +234,8 @@ fn fit_texts(base: &LabelSet, texts: &[GoldText]) -> Result<(Fit, Option<f64>), 
     // A softmax without a background has no class for "none of these".
     let lacks_none = link == Link::Softmax && first.gold.evidence.logits().1.is_none();
     let none_below = lacks_none.then_some(NONE_BELOW);
-    let answers: Vec<Answer> = texts
-        .iter()
-        .map(|text| answer(text, base.temperature, none_below))
-        .collect();
+    let to_answer = |text: &GoldText| answer(text, base.temperature, none_below);
+    let answers: Vec<Answer> = texts.iter().map(to_answer).collect();
     Ok((fit(&answers, link)?, none_below))
 }
 
