@@ -8,6 +8,8 @@ mod archive;
 mod goal;
 mod import;
 mod listing;
+mod placement;
+mod preview;
 mod refill;
 mod threads;
 
@@ -30,7 +32,8 @@ use topicmill_store::Page;
 
 pub use self::archive::archive_newest;
 pub use self::goal::TimeRange;
-pub use self::import::{ImportPlan, PreviewOptions, import, preview};
+pub use self::import::{ImportPlan, import};
+pub use self::preview::{PreviewOptions, preview};
 pub use self::refill::{RefillPlan, refill};
 
 /// Maximum number of posts that Reddit lists for any client.
