@@ -28,7 +28,7 @@ use topicmill_core::{
 use topicmill_sources::error::SourceError;
 use topicmill_sources::page::{PAGE_LIMIT, Rejected};
 use topicmill_sources::source::{Paging, Source};
-use topicmill_store::Page;
+use topicmill_store::{Page, StoreError};
 
 pub use self::archive::archive_newest;
 pub use self::goal::TimeRange;
@@ -375,7 +375,7 @@ impl<'a> TopicReader<'a> {
 async fn stored_among(
     run: &Run<'_>,
     mut posts: Vec<ReadyPost>,
-) -> topicmill_store::Result<Vec<ReadyPost>> {
+) -> Result<Vec<ReadyPost>, StoreError> {
     let names: Vec<Fullname> = posts.iter().map(|post| post.fullname.clone()).collect();
     if !names.is_empty() {
         let hashes = run.store.posts().text_hashes(&names).await?;
@@ -386,10 +386,7 @@ async fn stored_among(
 }
 
 /// Records the keywords of topics, and warns if they have changed.
-pub(crate) async fn record_keywords(
-    run: &Run<'_>,
-    topics: &[Topic],
-) -> topicmill_store::Result<()> {
+pub(crate) async fn record_keywords(run: &Run<'_>, topics: &[Topic]) -> Result<(), StoreError> {
     let is_selected = |topic: &&Topic| !topic.subreddits.is_empty() && !topic.of_posts;
     for topic in topics.iter().filter(is_selected) {
         let (posts, keywords) = (run.store.posts(), topic.keywords.entries());

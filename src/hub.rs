@@ -236,10 +236,8 @@ impl Hub {
             if from > 0 {
                 fs::remove_file(to).map_err(write)?;
             }
-            return Err(PullError::temporary(
-                name,
-                "the hub does not resume the download",
-            ));
+            let detail = "the hub does not resume the download";
+            return Err(PullError::temporary(name, detail));
         }
         let mut out = File::options()
             .create(true)

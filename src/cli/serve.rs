@@ -76,10 +76,8 @@ impl Serve {
         let clock = Arc::clone(&app.clock);
         let server = Server::bind(options, store, clock, app.stop.clone()).await?;
         let serving = async {
-            tracing::info!(
-                "open {} in a browser; press Ctrl-C to stop the server",
-                server.url()
-            );
+            let url = server.url();
+            tracing::info!("open {url} in a browser; press Ctrl-C to stop the server");
             server.run().await;
             Ok::<_, CliError>(Exit::Done)
         };
@@ -113,10 +111,8 @@ impl Serve {
 /// Reads a token file, and warns if other users may read it.
 fn read_token(path: &Path) -> Result<String, CliError> {
     let text = std::fs::read_to_string(path).map_err(|error| {
-        CliError::Usage(format!(
-            "cannot read the token file `{}`: {error}",
-            path.display()
-        ))
+        let file = path.display();
+        CliError::Usage(format!("cannot read the token file `{file}`: {error}"))
     })?;
     if let Some(warning) = readable_by_others(path) {
         tracing::warn!("{warning}");

@@ -81,13 +81,10 @@ impl OnnxEngine {
     ///
     /// # Errors
     /// See [`LoadError`].
-    pub fn load_unchecked(
-        folder: &ModelFolder,
-        options: &EngineOptions,
-    ) -> Result<Self, LoadError> {
+    pub fn load_unchecked(model: &ModelFolder, options: &EngineOptions) -> Result<Self, LoadError> {
         let runtime = load_runtime(options.library.as_deref())?;
         let chosen = DeviceChoice::new(options.device, AS_REQUESTED);
-        Self::new(runtime, folder, options, chosen)
+        Self::new(runtime, model, options, chosen)
     }
 
     /// Loads the graph of an open folder on the chosen device.

@@ -75,18 +75,15 @@ impl OpenVinoEngine {
     ///
     /// # Errors
     /// See [`LoadError`].
-    pub fn load_unchecked(
-        folder: &ModelFolder,
-        options: &EngineOptions,
-    ) -> Result<Self, LoadError> {
+    pub fn load_unchecked(model: &ModelFolder, options: &EngineOptions) -> Result<Self, LoadError> {
         if let device @ Device::Cuda(_) = options.device {
             return Err(LoadError::CpuOnly(device));
         }
         let runtime = load_openvino(options.openvino.as_deref())?;
         let source = GraphSource {
-            graph: folder.graph.clone(),
+            graph: model.graph.clone(),
             threads: options.thread_count(),
-            rounding: folder.rounding,
+            rounding: model.rounding,
         };
         if source.rounding.is_bf16() && !runtime.has_bf16() {
             tracing::warn!(
@@ -94,13 +91,13 @@ impl OpenVinoEngine {
             );
         }
         let compiled = source.compile(runtime)?;
-        let contract = |detail| LoadError::Contract(folder.graph.clone(), detail);
+        let contract = |detail| LoadError::Contract(model.graph.clone(), detail);
         let unknown = |error: InferenceError| contract(error_line(&error));
         let inputs = compiled.inputs().map_err(unknown)?;
-        let feed = Feed::new(&inputs, folder).map_err(contract)?;
-        let outputs = compiled.outputs(wanted_output(folder)).map_err(unknown)?;
-        let name = output_of(&outputs, folder).map_err(contract)?;
-        let output = if name == wanted_output(folder) {
+        let feed = Feed::new(&inputs, model).map_err(contract)?;
+        let outputs = compiled.outputs(wanted_output(model)).map_err(unknown)?;
+        let name = output_of(&outputs, model).map_err(contract)?;
+        let output = if name == wanted_output(model) {
             Output::Named(name)
         } else {
             Output::First

@@ -31,7 +31,7 @@ struct Figure {
 fn figures(evaluation: &Evaluation) -> [Figure; 8] {
     let error = evaluation.calibration_error;
     let error = error.map(|error| format!("{error:.3}"));
-    let in_scope = evaluation.in_scope.all;
+    let (in_scope, labelled) = (evaluation.in_scope.all, evaluation.precision.all);
     let macro_f1 = if in_scope < MACRO_F1_POSTS {
         Value::Null
     } else {
@@ -61,11 +61,7 @@ fn figures(evaluation: &Evaluation) -> [Figure; 8] {
             difference: |difference| Some(&difference.macro_f1),
             ..figure("macro-F1", macro_f1, in_scope)
         },
-        figure(
-            "calibration error (10 bins)",
-            json!(error),
-            evaluation.precision.all,
-        ),
+        figure("calibration error (10 bins)", json!(error), labelled),
     ]
 }
 

@@ -180,13 +180,9 @@ pub fn fit_label_set(
 
 /// Returns the threshold for a target that rows choose, or the label set's without a target. `None` if no threshold
 /// reaches the target.
-fn threshold_for(
-    target: Option<FitTarget>,
-    base: &LabelSet,
-    rows: &[&GoldEvidence],
-) -> Option<f64> {
+fn threshold_for(target: Option<FitTarget>, set: &LabelSet, rows: &[&GoldEvidence]) -> Option<f64> {
     match target {
-        None => Some(base.threshold),
+        None => Some(set.threshold),
         Some(FitTarget::Precision(share)) => fit_threshold(rows, Setting::UNCHANGED, share),
         Some(FitTarget::Recall(share)) => threshold_for_recall(rows, share),
     }

@@ -278,10 +278,8 @@ impl GraphSpec {
         let (masked, start) = (self.contract.masked, self.contract.decoder_start_id);
         let entries = self.graph.session.iter();
         let session: Vec<String> = entries.map(|(k, v)| format!("{k}={v}")).collect();
-        format!(
-            "{output} {pad_id} {masked} {start:?} {max_tokens} {}",
-            session.join(" ")
-        )
+        let session = session.join(" ");
+        format!("{output} {pad_id} {masked} {start:?} {max_tokens} {session}")
     }
 }
 

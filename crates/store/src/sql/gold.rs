@@ -74,10 +74,8 @@ impl<DB: Dialect> SqlStore<DB> {
         const WHAT: &str = "check that answers can be stored";
         let mut tx = self.begin().await?;
         // PostgreSQL checks privileges, and SQLite whether the file is writable, also for a statement without rows.
-        let lock = format!(
-            "SELECT p.fullname FROM things p WHERE FALSE {}",
-            DB::SHARE_POSTS
-        );
+        let share = DB::SHARE_POSTS;
+        let lock = format!("SELECT p.fullname FROM things p WHERE FALSE {share}");
         for statement in [
             lock.as_str(),
             "INSERT INTO gold SELECT * FROM gold WHERE FALSE",

@@ -188,11 +188,8 @@ impl<DB: Dialect> SqlStore<DB> {
         if self.number(DB::HAS_SCHEMA, WHAT).await? == 0 {
             return Ok(0);
         }
-        self.number(
-            "SELECT COALESCE(MAX(version), 0) FROM _sqlx_migrations WHERE success",
-            WHAT,
-        )
-        .await
+        let latest = "SELECT COALESCE(MAX(version), 0) FROM _sqlx_migrations WHERE success";
+        self.number(latest, WHAT).await
     }
 
     async fn migrate(&self, migrator: &Migrator) -> Result<()> {

@@ -61,10 +61,8 @@ impl<DB: Dialect> SqlStore<DB> {
         } else {
             "removed_at = NULL, checked_at = $2"
         };
-        let update = format!(
-            "UPDATE things SET {changes} WHERE fullname IN {}",
-            DB::IN_JSON_ARRAY
-        );
+        let posts = DB::IN_JSON_ARRAY;
+        let update = format!("UPDATE things SET {changes} WHERE fullname IN {posts}");
         sqlx::query::<DB>(AssertSqlSafe(update))
             .bind(json_array(checked.visible.iter().map(Fullname::as_str)))
             .bind(now)
