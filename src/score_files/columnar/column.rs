@@ -16,7 +16,7 @@ pub(in crate::score_files) struct Inferred {
 
 impl Inferred {
     /// Infers the type of a JSON value.
-    pub(in crate::score_files) fn from_json(json: &str) -> Self {
+    pub fn from_json(json: &str) -> Self {
         let whole = json.parse::<i64>().ok();
         let kind = match json.as_bytes().first() {
             Some(b'n') => None,
@@ -40,13 +40,13 @@ impl Inferred {
 /// An output column.
 #[derive(Debug)]
 pub(in crate::score_files) struct OutputColumn {
-    pub(in crate::score_files) name: String,
-    pub(in crate::score_files) inferred: Inferred,
+    pub name: String,
+    pub inferred: Inferred,
 }
 
 impl OutputColumn {
     /// Creates one of the added columns.
-    pub(in crate::score_files) fn added(name: String) -> Self {
+    pub fn added(name: String) -> Self {
         let kind = match name.as_str() {
             "label" | "outcome" | "error" => ColumnKind::Text,
             "abstained" => ColumnKind::Boolean,
@@ -61,7 +61,7 @@ impl OutputColumn {
     }
 
     /// Merges the type of a value from another row.
-    pub(in crate::score_files) fn merge(&mut self, other: Inferred) {
+    pub fn merge(&mut self, other: Inferred) {
         use ColumnKind::{Integer, Number, Text};
         let is_long = self.inferred.is_long || other.is_long;
         let kind = match (self.inferred.kind, other.kind) {
@@ -76,7 +76,7 @@ impl OutputColumn {
     }
 
     /// Returns the name and the kind for the file; a column without values is text.
-    pub(super) fn described(&self) -> (&str, ColumnKind) {
+    pub fn described(&self) -> (&str, ColumnKind) {
         (&self.name, self.inferred.kind.unwrap_or(ColumnKind::Text))
     }
 }
