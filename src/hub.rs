@@ -103,9 +103,8 @@ impl Hub {
     ) -> Result<(), PullError> {
         let wrong = |text: String| Err(PullError::Message(FailureKind::Usage, text));
         if !is_repository(repo) {
-            return wrong(format!(
-                "`{repo}` is not a repository name: write it as `owner/name`"
-            ));
+            let text = format!("`{repo}` is not a repository name: write it as `owner/name`");
+            return wrong(text);
         }
         // Unlike `exists`, this also finds a dangling link.
         if to.symlink_metadata().is_ok() {

@@ -60,9 +60,8 @@ impl DatasetFile {
                 let mut columns: Vec<_> = batch.columns.iter().map(ColumnCells::cells).collect();
                 for _ in 0..batch.rows {
                     let row = columns.iter_mut().map(Iterator::next);
-                    file.write_row(
-                        row.map(|cell| cell.expect("a column has a cell for each row")),
-                    )?;
+                    let row = row.map(|cell| cell.expect("a column has a cell for each row"));
+                    file.write_row(row)?;
                 }
                 Ok(())
             }

@@ -178,9 +178,8 @@ pub fn annotator_name(text: &str) -> Result<Option<String>, String> {
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
     let name = words.join(" ");
     if name.chars().count() > NAME {
-        return Err(format!(
-            "the annotator's name has more than {NAME} characters"
-        ));
+        let text = format!("the annotator's name has more than {NAME} characters");
+        return Err(text);
     }
     Ok(Some(name).filter(|name| !name.is_empty()))
 }

@@ -306,9 +306,8 @@ fn gaps(status: &StatusReport) -> Option<String> {
     let gap = status.gaps.first()?;
     let (count, subreddit) = (status.gaps.len(), &gap.subreddit);
     let (from, until) = (day(gap.from_at), day(gap.until_at));
-    Some(format!(
-        "{count}; the latest: r/{subreddit}, {from} to {until}"
-    ))
+    let latest = format!("r/{subreddit}, {from} to {until}");
+    Some(format!("{count}; the latest: {latest}"))
 }
 
 /// Formats a number of posts, which may be an estimate.

@@ -151,14 +151,11 @@ impl Manifest {
                 KINDS.join(", ")
             ));
         }
-        let names = manifest.graphs.values().flat_map(Graph::files);
-        if let Some(name) = names
-            .chain(manifest.files.keys().map(String::as_str))
-            .find(|name| !is_plain(name))
-        {
-            return Err(format!(
-                "`{name}` is not the name of a file in the same folder"
-            ));
+        let graph_files = manifest.graphs.values().flat_map(Graph::files);
+        let mut files = graph_files.chain(manifest.files.keys().map(String::as_str));
+        if let Some(name) = files.find(|name| !is_plain(name)) {
+            let text = format!("`{name}` is not the name of a file in the same folder");
+            return Err(text);
         }
         let graphs = manifest.graphs.values();
         let mut entries = graphs.flat_map(|graph| graph.session.keys());
