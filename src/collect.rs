@@ -8,7 +8,10 @@ mod archive;
 mod goal;
 mod import;
 mod listing;
+mod placement;
+mod preview;
 mod refill;
+mod threads;
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -23,20 +26,18 @@ use topicmill_core::{
     Topic, TopicReport,
 };
 use topicmill_sources::error::SourceError;
-use topicmill_sources::page::{ListingPage, PAGE_LIMIT, Rejected};
+use topicmill_sources::page::{PAGE_LIMIT, Rejected};
 use topicmill_sources::source::{Paging, Source};
-use topicmill_store::{Page, UnreadThread};
+use topicmill_store::{Page, StoreError};
 
 pub use self::archive::archive_newest;
 pub use self::goal::TimeRange;
-pub use self::import::{ImportPlan, PreviewOptions, import, preview};
+pub use self::import::{ImportPlan, import};
+pub use self::preview::{PreviewOptions, preview};
 pub use self::refill::{RefillPlan, refill};
 
 /// Maximum number of posts that Reddit lists for any client.
 pub const MAX_LISTED: u32 = 1_000;
-/// Age of a thread's post, or of its newest comment in the archive, after which the thread is not read again: few
-/// comments are added later, and the archive has read each a second time.
-const COMPLETE_AFTER: TimeDelta = TimeDelta::hours(48);
 /// Maximum number of rejected records that are logged separately; the others are only counted.
 const MAX_LOGGED_REJECTIONS: u64 = 5;
 
@@ -59,10 +60,9 @@ pub struct ReadOptions {
 impl ReadOptions {
     /// Returns how far back posts are read if posts up to `known` are stored.
     fn overlap_start(self, known: Timestamp) -> Timestamp {
-        let overlap = TimeDelta::from_std(self.overlap).ok();
-        overlap
-            .and_then(|overlap| known.as_datetime().checked_sub_signed(overlap))
-            .map_or(Timestamp::EPOCH, Timestamp::from)
+        let before = |overlap| known.as_datetime().checked_sub_signed(overlap);
+        let start = TimeDelta::from_std(self.overlap).ok().and_then(before);
+        start.map_or(Timestamp::EPOCH, Timestamp::from)
     }
 }
 
@@ -165,8 +165,8 @@ fn log_report(report: &TopicReport) {
     }
 }
 
-/// Reads one topic, from one subreddit after another. See [`listing`] and [`archive`] for how a source is read, and
-/// [`goal`] for which posts.
+/// Reads one topic, from one subreddit after another. See [`listing`], [`archive`] and [`threads`] for how a source is
+/// read, and [`goal`] for which posts.
 struct TopicReader<'a> {
     run: Run<'a>,
     source: &'a dyn Source,
@@ -307,82 +307,6 @@ impl<'a> TopicReader<'a> {
         read
     }
 
-    /// Reads the comments on the topic's stored posts, until the topic's limit is reached. A thread is read in each run
-    /// until its post is two days old; from the archive, until each comment has had its second reading too.
-    async fn read_threads(&mut self, paging: Paging<'_>) -> Result<()> {
-        self.is_quiet = true;
-        let (posts, kind) = (self.run.store.posts(), self.source.kind());
-        let unread = posts.unread_threads(kind, &self.topic.slug, self.topic.limit);
-        let unread = unread.await?;
-        if unread.is_empty() {
-            return Ok(());
-        }
-        // An archive that is behind lacks later comments, whatever this machine's clock says.
-        let now = self.run.now();
-        let newest = archive_newest(&self.run, self.source).await;
-        let read_until = newest.map_or(now, |newest| newest.min(now));
-        let (mut comments, mut failed) = (0, None);
-        for thread in unread {
-            if comments >= self.topic.limit as usize {
-                break;
-            }
-            let page = match paging {
-                Paging::Listing(reddit) => reddit.thread(&thread.post).await,
-                Paging::Archive(archive) => archive.thread(&thread.post).await,
-            };
-            let page = match page {
-                Ok(page) => page,
-                // Reddit has deleted the post. An archive would still have it.
-                Err(error) if kind.is_live() && error.outcome() == Outcome::Missing => {
-                    ListingPage::default()
-                }
-                // The next run tries this thread again.
-                Err(error) if self.affects_only_thread(&error).await => {
-                    failed = Some(error);
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
-            };
-            comments += page.posts.len();
-            self.save_thread(&thread, page, read_until).await?;
-        }
-        failed.map_or(Ok(()), |error| Err(error.into()))
-    }
-
-    /// Returns true if other threads may be readable.
-    async fn affects_only_thread(&self, error: &SourceError) -> bool {
-        error.outcome().is_subreddit_specific()
-            || matches!(self.source.paging(), Paging::Archive(_))
-                && !error.affects_all_topics()
-                && !self.is_archive_down(error).await
-    }
-
-    /// Stores the comments of a thread. The thread is complete if it was old at the time `read_until`, up to which the
-    /// source has comments.
-    async fn save_thread(
-        &mut self,
-        thread: &UnreadThread,
-        page: ListingPage,
-        read_until: Timestamp,
-    ) -> Result<()> {
-        self.log_rejected(&page.rejected);
-        self.report.left_out += page.left_out;
-        let mut newest = thread.created_at;
-        if matches!(self.source.paging(), Paging::Archive(_)) {
-            let comments = page.posts.iter().map(|comment| comment.created_at);
-            newest = comments.fold(newest, Timestamp::max);
-        }
-        let age = read_until.as_datetime() - newest.as_datetime();
-        let is_read = !page.posts.is_empty() || page.rejected.is_empty();
-        let is_complete = is_read && age > COMPLETE_AFTER;
-        self.path = format!("{}/comments/{}", thread.subreddit, thread.post.id());
-        let watermark = WatermarkUpdate {
-            read_from: is_complete.then_some(thread.created_at),
-            ..WatermarkUpdate::default()
-        };
-        self.save(self.authors.prepare(page.posts), watermark).await
-    }
-
     /// Returns the time of the newest post that an earlier run has read: the watermark.
     ///
     /// If this machine's clock was ahead, a post with a wrong date may have moved the watermark into the future, where
@@ -451,7 +375,7 @@ impl<'a> TopicReader<'a> {
 async fn stored_among(
     run: &Run<'_>,
     mut posts: Vec<ReadyPost>,
-) -> topicmill_store::Result<Vec<ReadyPost>> {
+) -> Result<Vec<ReadyPost>, StoreError> {
     let names: Vec<Fullname> = posts.iter().map(|post| post.fullname.clone()).collect();
     if !names.is_empty() {
         let hashes = run.store.posts().text_hashes(&names).await?;
@@ -462,10 +386,7 @@ async fn stored_among(
 }
 
 /// Records the keywords of topics, and warns if they have changed.
-pub(crate) async fn record_keywords(
-    run: &Run<'_>,
-    topics: &[Topic],
-) -> topicmill_store::Result<()> {
+pub(crate) async fn record_keywords(run: &Run<'_>, topics: &[Topic]) -> Result<(), StoreError> {
     let is_selected = |topic: &&Topic| !topic.subreddits.is_empty() && !topic.of_posts;
     for topic in topics.iter().filter(is_selected) {
         let (posts, keywords) = (run.store.posts(), topic.keywords.entries());

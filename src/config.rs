@@ -4,21 +4,25 @@
 //! environment, flags. A key that is not in the defaults is an error that names the key and its layer, so a misspelt
 //! key never falls back to the default silently.
 
+mod error;
+mod paths;
 mod secret_file;
 mod sections;
 pub mod toml_text;
+mod values;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use config::{Environment, File, FileFormat, Source, Value, ValueKind};
 use serde::Deserialize;
 
+pub use self::error::ConfigError;
+use self::error::{unknown_key, value_error, wrong_value};
 pub use self::secret_file::readable_by_others;
 pub use self::sections::{CommentText, Settings};
-use self::toml_text::nearest;
+use self::values::check_kind;
 
 /// The default settings: every key, with a comment.
 pub const DEFAULTS: &str = include_str!("../config/topicmill.toml");
@@ -26,48 +30,8 @@ pub const DEFAULTS: &str = include_str!("../config/topicmill.toml");
 pub const FILE_NAME: &str = "topicmill.toml";
 /// The maximum of `classify.threads`.
 pub const MAX_THREADS: u16 = 1_024;
+/// The prefix of topicmill's own variables.
 const PREFIX: &str = "TOPICMILL";
-/// The default of `classify.model`, which is also searched for relative to the program.
-const DEFAULT_MODEL: &str = "models/minilm-reddit-topics";
-
-/// Reasons why the settings cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file named with `--config` does not exist.
-    #[error("cannot read the settings: there is no file `{0}`; check --config")]
-    NoFile(PathBuf),
-    /// A layer cannot be read.
-    #[error("cannot read the settings of {layer}: {detail}")]
-    Read {
-        /// The layer.
-        layer: Origin,
-        /// Position and error, without the line itself, which may contain a secret.
-        detail: String,
-    },
-    /// An unknown key.
-    #[error("unknown setting `{key}` in {place}; {hint}")]
-    UnknownKey {
-        /// `section.key`.
-        key: String,
-        /// The layer that sets it, with the line in a file.
-        place: String,
-        /// The known keys.
-        hint: String,
-    },
-    /// A value that the setting does not accept.
-    #[error("setting `{key}` in {place}: {detail}")]
-    Value {
-        /// `section.key`.
-        key: String,
-        /// The origin of the value, with the line in a file.
-        place: String,
-        /// The error.
-        detail: String,
-    },
-    /// The values do not deserialize into [`Settings`].
-    #[error("cannot read the settings: {0}")]
-    Shape(#[source] Box<config::ConfigError>),
-}
 
 /// The origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,35 +121,14 @@ pub fn load(
     env: impl IntoIterator<Item = (String, String)>,
     flags: &[(&str, String)],
 ) -> Result<Loaded, ConfigError> {
-    let env: HashMap<String, String> = env.into_iter().collect();
+    let mut warnings = Vec::new();
     let defaults = File::from_str(DEFAULTS, FileFormat::Toml);
     let defaults = collect(|_| Origin::Default, &defaults)?;
     let mut layers = vec![defaults.clone()];
-    let mut warnings = Vec::new();
     if let Some(path) = settings_file(file)? {
-        let mut layer = read_layer(&path)?;
-        // Paths in a pipe are relative to the current folder.
-        let place = if path.is_file() {
-            &*path
-        } else {
-            Path::new(FILE_NAME)
-        };
-        let absolute = std::path::absolute(place).unwrap_or_default();
-        warnings.extend(secret_file::read_files(&mut layer, absolute.parent())?);
-        resolve(&mut layer, &absolute)?;
-        layers.push(layer);
+        layers.push(file_layer(&path, &mut warnings)?);
     }
-    let shared_variables = database_url(&env);
-    // `try_parsing` is not set, because it would turn the secret "00123" into the number 123.
-    let own_variables = Environment::with_prefix(PREFIX)
-        .prefix_separator("__")
-        .separator("__")
-        .source(Some(env));
-    let own_variables = collect(|key| Origin::Environment(variable(key)), &own_variables)?;
-    for mut layer in [shared_variables, own_variables] {
-        warnings.extend(secret_file::read_files(&mut layer, None)?);
-        layers.push(layer);
-    }
+    layers.extend(variable_layers(env.into_iter().collect(), &mut warnings)?);
     let flag = |(key, value): &(&str, String)| {
         let value = Value::from(value.clone());
         let origin = Origin::Flag;
@@ -213,6 +156,25 @@ pub fn load(
     })
 }
 
+/// Returns the layers of the environment: the variables that other programs also use, then topicmill's own.
+fn variable_layers(
+    env: HashMap<String, String>,
+    warnings: &mut Vec<String>,
+) -> Result<[Layer; 2], ConfigError> {
+    let shared = database_url(&env);
+    // `try_parsing` is not set, because it would turn the secret "00123" into the number 123.
+    let own = Environment::with_prefix(PREFIX)
+        .prefix_separator("__")
+        .separator("__")
+        .source(Some(env));
+    let own = collect(|key| Origin::Environment(variable(key)), &own)?;
+    let mut layers = [shared, own];
+    for layer in &mut layers {
+        warnings.extend(secret_file::read_files(layer, None)?);
+    }
+    Ok(layers)
+}
+
 /// Reads `DATABASE_URL` and `DATABASE_URL_FILE`, which other programs also use.
 fn database_url(env: &HashMap<String, String>) -> Layer {
     let variables = [
@@ -228,6 +190,7 @@ fn database_url(env: &HashMap<String, String>) -> Layer {
     set.collect()
 }
 
+/// Returns the settings file: the one given with `--config`, or the usual one if it exists.
 fn settings_file(named: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
     match named {
         // A device such as /dev/null and a pipe can be read, too.
@@ -235,6 +198,17 @@ fn settings_file(named: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
         Some(path) => Err(ConfigError::NoFile(path.to_owned())),
         None => Ok(Some(PathBuf::from(FILE_NAME)).filter(|path| path.is_file())),
     }
+}
+
+/// Returns the layer of a settings file, with the secrets in the files that it names. Its relative paths are resolved.
+fn file_layer(path: &Path, warnings: &mut Vec<String>) -> Result<Layer, ConfigError> {
+    let mut layer = read_layer(path)?;
+    // Paths in a pipe are relative to the current folder.
+    let named = Some(path).filter(|path| path.is_file());
+    let absolute = std::path::absolute(named.unwrap_or(Path::new(FILE_NAME))).unwrap_or_default();
+    warnings.extend(secret_file::read_files(&mut layer, absolute.parent())?);
+    paths::resolve(&mut layer, &absolute)?;
+    Ok(layer)
 }
 
 /// Reads the values of a settings file.
@@ -250,57 +224,7 @@ fn read_layer(path: &Path) -> Result<Layer, ConfigError> {
     collect(|_| layer(), &File::from_str(&text, FileFormat::Toml))
 }
 
-/// Resolves relative paths against the folder of the settings file, whose absolute path is given.
-fn resolve(layer: &mut Layer, file: &Path) -> Result<(), ConfigError> {
-    let folder = file.parent().and_then(Path::to_str);
-    for key in [
-        "pipeline",
-        "database.url",
-        "classify.model",
-        "onnxruntime.library",
-        "openvino.library",
-    ] {
-        let Some(WithOrigin { value, origin }) = layer.get_mut(key) else {
-            continue;
-        };
-        let ValueKind::String(text) = &mut value.kind else {
-            continue;
-        };
-        let folder = folder.ok_or_else(|| {
-            let detail =
-                "the name of the file's folder is not UTF-8, so paths cannot be relative to it";
-            value_error(key, origin, detail.to_owned())
-        })?;
-        if key == "database.url" {
-            *text = sqlite_url_in_folder(folder, text);
-        } else if !text.is_empty() {
-            // If the default model is not here, keep it relative: it is also searched for relative to the program.
-            let resolved = Path::new(folder).join(&text);
-            if resolved.exists() || text != DEFAULT_MODEL {
-                *text = resolved
-                    .into_os_string()
-                    .into_string()
-                    .expect("both parts are UTF-8");
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Resolves a relative SQLite URL against a folder. Leaves absolute paths and other databases alone.
-fn sqlite_url_in_folder(folder: &str, url: &str) -> String {
-    let Some(path) = url.strip_prefix("sqlite:") else {
-        return url.to_owned();
-    };
-    let path = path.strip_prefix("//").unwrap_or(path);
-    if path.is_empty() || path.starts_with(['/', '?', ':']) {
-        return url.to_owned();
-    }
-    // The folder is percent-encoded, because the driver decodes the path.
-    let encoded = folder.replace('%', "%25").replace('?', "%3F");
-    format!("sqlite:{}/{path}", encoded.trim_end_matches('/'))
-}
-
+/// Returns the name of topicmill's own variable for a setting.
 fn variable(key: &str) -> String {
     format!("{PREFIX}__{}", key.to_uppercase().replace('.', "__"))
 }
@@ -308,6 +232,7 @@ fn variable(key: &str) -> String {
 /// The values of one layer by `section.key`.
 type Layer = BTreeMap<String, WithOrigin<Value>>;
 
+/// Reads a source into a layer, with the origin of each value.
 fn collect(origin: impl Fn(&str) -> Origin, source: &dyn Source) -> Result<Layer, ConfigError> {
     fn flatten(prefix: &str, value: Value, layer: &mut Vec<(String, Value)>) {
         let ValueKind::Table(table) = value.kind else {
@@ -336,144 +261,6 @@ fn collect(origin: impl Fn(&str) -> Origin, source: &dyn Source) -> Result<Layer
         (key, WithOrigin { value, origin })
     };
     Ok(flat.into_iter().map(with_origin).collect())
-}
-
-fn unknown_key(key: String, origin: &Origin, defaults: &Layer) -> ConfigError {
-    let known: Vec<String> = defaults
-        .keys()
-        .flat_map(|key| std::iter::once(key.clone()).chain(secret_file::file_key(key)))
-        .collect();
-    let mut sections: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (section, key) in known.iter().filter_map(|known| known.split_once('.')) {
-        sections.entry(section).or_default().push(key);
-    }
-    let section = key.split('.').next().unwrap_or_default();
-    let name = key.rsplit('.').next().unwrap_or_default();
-    let hint = if defaults.contains_key(name) {
-        // A key below a section header belongs to that section, and people append lines to files.
-        format!("write `{name}` above the first section")
-    } else if let Some(keys) = sections.get(key.as_str()) {
-        format!(
-            "`{key}` is a section, written [{key}], with {}",
-            keys.join(", ")
-        )
-    } else if let Some(keys) = sections.get(section) {
-        let meant = nearest(name, keys.iter().copied())
-            .map_or(String::new(), |meant| format!("did you mean `{meant}`? "));
-        format!("{meant}[{section}] has {}", keys.join(", "))
-    } else {
-        let names: Vec<&str> = sections.into_keys().collect();
-        format!(
-            "the sections are {}; `pipeline` goes above them",
-            names.join(", ")
-        )
-    };
-    let place = place_of(&key, origin);
-    ConfigError::UnknownKey { key, place, hint }
-}
-
-/// Returns the valid range of an integer setting.
-fn range_of(key: &str) -> RangeInclusive<u64> {
-    match key {
-        // Each engine needs its own core or device, and memory for a model.
-        "classify.workers" => 1..=64,
-        // More than any machine's cores, yet few enough to start.
-        "classify.threads" => 0..=MAX_THREADS.into(),
-        "classify.lease_secs" => 3..=86_400,
-        // Reddit lists no more.
-        "collect.limit" => 1..=1_000,
-        "collect.comments_limit" | "collect.page_cap" | "classify.max_attempts" => {
-            1..=u32::MAX.into()
-        }
-        _ => 0..=u32::MAX.into(),
-    }
-}
-
-/// Adds the key and the origin to the error about a value.
-fn wrong_value(
-    error: config::ConfigError,
-    values: &BTreeMap<String, WithOrigin<String>>,
-) -> ConfigError {
-    match error {
-        config::ConfigError::At {
-            error,
-            key: Some(key),
-            ..
-        } if values.contains_key(&key) => {
-            value_error(&key, &values[&key].origin, error.to_string())
-        }
-        error => ConfigError::Shape(Box::new(error)),
-    }
-}
-
-fn value_error(key: &str, origin: &Origin, detail: String) -> ConfigError {
-    ConfigError::Value {
-        key: key.to_owned(),
-        place: place_of(key, origin),
-        detail,
-    }
-}
-
-/// Returns the origin of a setting for an error, with the line in a file.
-fn place_of(key: &str, origin: &Origin) -> String {
-    let line_in = |path| {
-        let text = toml_text::read(path).ok()?;
-        let document = toml_edit::Document::parse(&text).ok()?;
-        let mut parts = key.split('.');
-        let item = parts.try_fold(document.as_item(), |item, part| item.get(part))?;
-        Some(1 + text.get(..item.span()?.start)?.matches('\n').count())
-    };
-    let line = match origin {
-        // A pipe cannot be read again.
-        Origin::File(path) if path.is_file() => line_in(path),
-        _ => None,
-    };
-    line.map_or_else(
-        || origin.to_string(),
-        |line| format!("{origin}, line {line}"),
-    )
-}
-
-/// Formats a value; returns a message if it does not have the type of its default.
-fn check_kind(key: &str, value: &Value, default: &Value) -> Result<String, String> {
-    let shown = if is_secret(key) {
-        "the value".to_owned()
-    } else {
-        format!("`{value}`")
-    };
-    match &default.kind {
-        ValueKind::I64(_) => {
-            let range = range_of(key);
-            let number = whole_number(&value.kind).filter(|number| range.contains(number));
-            let (min, max) = range.into_inner();
-            number
-                .map(|number| number.to_string())
-                .ok_or_else(|| format!("{shown} is not a whole number from {min} to {max}"))
-        }
-        ValueKind::Boolean(_) => match value.clone().into_bool() {
-            Ok(is_set) => Ok(is_set.to_string()),
-            Err(_) => Err(format!("{shown} is neither true nor false")),
-        },
-        _ => match value.kind {
-            // `batch_tokens = 512` means the same as `"512"`.
-            ValueKind::String(_)
-            | ValueKind::I64(_)
-            | ValueKind::Float(_)
-            | ValueKind::Boolean(_) => Ok(value.to_string()),
-            _ => Err("expected a string in quotes".to_owned()),
-        },
-    }
-}
-
-/// Reads an integer of 0 or more, or a string with one, as in the environment. The `config` crate is not used for this,
-/// because it would round fractions and read `true` as 1.
-fn whole_number(kind: &ValueKind) -> Option<u64> {
-    match kind {
-        ValueKind::I64(number) => u64::try_from(*number).ok(),
-        ValueKind::U64(number) => Some(*number),
-        ValueKind::String(text) => text.parse().ok(),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -103,9 +103,8 @@ impl Hub {
     ) -> Result<(), PullError> {
         let wrong = |text: String| Err(PullError::Message(FailureKind::Usage, text));
         if !is_repository(repo) {
-            return wrong(format!(
-                "`{repo}` is not a repository name: write it as `owner/name`"
-            ));
+            let text = format!("`{repo}` is not a repository name: write it as `owner/name`");
+            return wrong(text);
         }
         // Unlike `exists`, this also finds a dangling link.
         if to.symlink_metadata().is_ok() {
@@ -114,9 +113,8 @@ impl Hub {
                 to.display()
             ));
         }
-        let listing = self
-            .retry(|| 0, async || self.listing(repo, revision).await)
-            .await?;
+        let list = async || self.listing(repo, revision).await;
+        let listing = self.retry(|| 0, list).await?;
         // This is checked before any large download, and before a folder is created.
         let mut files = listing.files_besides_graphs()?;
         // The name of the temporary folder contains the commit so that versions are not mixed.
@@ -237,10 +235,8 @@ impl Hub {
             if from > 0 {
                 fs::remove_file(to).map_err(write)?;
             }
-            return Err(PullError::temporary(
-                name,
-                "the hub does not resume the download",
-            ));
+            let detail = "the hub does not resume the download";
+            return Err(PullError::temporary(name, detail));
         }
         let mut out = File::options()
             .create(true)

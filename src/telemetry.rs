@@ -4,18 +4,18 @@
 //! and [`log_activity`] logs that a command is still working if it logs nothing else. Control characters in fields are
 //! replaced or escaped, see [`sanitize`].
 
+mod lines;
 mod progress;
+mod run_id;
 pub mod sanitize;
 
-use std::fmt;
 use std::io::{self, IsTerminal, Write};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use indicatif::MultiProgress;
 use serde::Deserialize;
 use topicmill_core::clock::SharedClock;
-use tracing::field::Field;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::field::MakeExt;
@@ -25,8 +25,11 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
+use self::lines::{AboveBars, JsonLine, field};
 use self::progress::BARS;
 pub use self::progress::Progress;
+use self::run_id::end_last_run;
+pub use self::run_id::{in_run, log_for_run};
 
 /// Number of log lines so far.
 static LINES: AtomicU64 = AtomicU64::new(0);
@@ -36,10 +39,8 @@ pub static IS_PROMPTING: AtomicBool = AtomicBool::new(false);
 
 /// Time without log lines until a command logs that it is still working. Doubled each time, up to [`LONGEST_QUIET`].
 const QUIET: Duration = Duration::from_secs(10);
+/// The longest of these times.
 const LONGEST_QUIET: Duration = Duration::from_mins(5);
-
-/// The last run that began in this process, for log lines outside its task; 0 between runs.
-static LAST_RUN: AtomicI64 = AtomicI64::new(0);
 
 /// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -128,53 +129,6 @@ pub async fn log_activity(clock: SharedClock) {
     }
 }
 
-/// Formats a field of a text line as `tracing-subscriber` does, with control characters replaced.
-fn field(out: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
-    let text = format!("{value:?}");
-    let value = sanitize::line(&text);
-    match field.name() {
-        "message" => write!(out, "{value}"),
-        // These fields are metadata of events from the `log` crate.
-        name if name.starts_with("log.") => Ok(()),
-        name if out.has_ansi_escapes() => {
-            write!(out, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m{value}")
-        }
-        name => write!(out, "{name}={value}"),
-    }
-}
-
-tokio::task_local! {
-    /// The run that the current task works for.
-    static TASK_RUN: i64;
-}
-
-/// Runs `work` as part of a run: its JSON log lines carry the run's id, and so do lines of other threads until it ends.
-/// After a failure they carry it until the error is logged by [`fatal`].
-///
-/// # Errors
-/// Returns the error of `work`.
-pub async fn in_run<T, E>(id: i64, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
-    LAST_RUN.store(id, Ordering::Relaxed);
-    let ended = TASK_RUN.scope(id, work).await;
-    if ended.is_ok() {
-        // Another run may have begun; its id is kept.
-        let _ = LAST_RUN.compare_exchange(id, 0, Ordering::Relaxed, Ordering::Relaxed);
-    }
-    ended
-}
-
-/// Calls `log`, whose JSON log lines carry the id of a run that has ended.
-pub fn log_for_run(id: i64, log: impl FnOnce()) {
-    TASK_RUN.sync_scope(id, log);
-}
-
-/// Returns the current log line's run; 0 between runs.
-fn current_run() -> i64 {
-    TASK_RUN
-        .try_with(|id| *id)
-        .unwrap_or_else(|_| LAST_RUN.load(Ordering::Relaxed))
-}
-
 /// Writes the fatal error as the last line of a JSON log, regardless of the filter.
 pub fn fatal(message: &str, causes: &[String]) {
     let mut timestamp = String::new();
@@ -187,43 +141,7 @@ pub fn fatal(message: &str, causes: &[String]) {
     }
     // An error of stderr cannot be reported.
     let _ = JsonLine.write_all(format!("{line}\n").as_bytes());
-    LAST_RUN.store(0, Ordering::Relaxed);
-}
-
-/// Writes log lines to stderr, above the progress bars.
-struct AboveBars;
-
-impl Write for AboveBars {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let bars = BARS.get_or_init(MultiProgress::new);
-        bars.suspend(|| io::stderr().write_all(line))?;
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
-    }
-}
-
-/// Writes whole JSON log lines to stderr, adds the run's id, and escapes control characters.
-struct JsonLine;
-
-impl Write for JsonLine {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let mut text = sanitize::json(&String::from_utf8_lossy(line)).into_owned();
-        let run = current_run();
-        // Inside a string, the quotes in this text would be escaped, so it can only be a key.
-        if run != 0 && !text.contains("\"run\":") {
-            // It is inserted as text, because the layer has formatted the line already.
-            text.insert_str(1, &format!("\"run\":{run},"));
-        }
-        io::stderr().write_all(text.as_bytes())?;
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
-    }
+    end_last_run();
 }
 
 /// Returns a count for a log line, which leaves out zeros.
@@ -234,32 +152,4 @@ pub fn nonzero(count: u64) -> Option<u64> {
 /// Rounds to one decimal, for log lines.
 pub fn tenths(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn concurrent_runs_have_separate_log_lines() {
-        let seen = async |id| {
-            in_run(id, async {
-                tokio::task::yield_now().await;
-                Ok::<_, ()>(current_run())
-            })
-            .await
-        };
-        assert_eq!(tokio::join!(seen(7), seen(8)), (Ok(7), Ok(8)));
-    }
-
-    #[tokio::test]
-    async fn lines_after_a_run_do_not_carry_its_id() {
-        // Tests of this process run concurrently, so their runs may be seen here, but none has this id.
-        let id = i64::MAX;
-        let during = in_run(id, async { Ok::<_, ()>(current_run()) }).await;
-        assert_eq!(during, Ok(id));
-        assert_ne!(current_run(), id);
-        log_for_run(id, || assert_eq!(current_run(), id));
-        assert_ne!(current_run(), id);
-    }
 }

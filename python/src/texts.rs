@@ -34,10 +34,8 @@ impl Texts {
             ));
         }
         if given.hasattr("__arrow_c_stream__")? || given.hasattr("__arrow_c_array__")? {
-            let (chunks, _) = given
-                .extract::<AnyArray>()?
-                .into_chunked_array()?
-                .into_inner();
+            let column = given.extract::<AnyArray>()?.into_chunked_array()?;
+            let (chunks, _) = column.into_inner();
             return Ok(Self::Arrow(chunks));
         }
         let items = given.try_iter()?.enumerate();

@@ -140,10 +140,8 @@ pub async fn label(
     // Before the backlog is counted, so that a killed process's posts count as claimable.
     leases::reclaim_from_crashed(store, run.worker).await?;
     if options.retry_failed {
-        store
-            .backlog()
-            .retry_failed(target, options.max_attempts)
-            .await?;
+        let backlog = store.backlog();
+        backlog.retry_failed(target, options.max_attempts).await?;
     }
     // Before the first poll, so that no post that arrives after it is missed.
     let mut watch = if options.watch {

@@ -101,11 +101,8 @@ async fn vectors_of_small(store: &Store, models: &Models) -> Result<Option<Model
         return Ok(None);
     };
     // No label set has an empty hash, so only the model is looked up.
-    Ok(store
-        .labels()
-        .find_existing(&model_row(folder), "", &[])
-        .await?
-        .model)
+    let (labels, row) = (store.labels(), model_row(folder));
+    Ok(labels.find_existing(&row, "", &[]).await?.model)
 }
 
 /// Prepares a label set for the large model, using stored label vectors.
@@ -119,16 +116,11 @@ pub(super) async fn prepare(
     if matches!(kind, ModelKind::Embedding(_)) {
         let keys = hypothesis::keys(kind, set);
         // No label set has an empty hash, so only the model and the hypotheses are looked up.
-        let existing = store
-            .labels()
-            .find_existing(&logits_row(models), "", &keys)
-            .await?;
+        let (labels, row) = (store.labels(), logits_row(models));
+        let existing = labels.find_existing(&row, "", &keys).await?;
         if let Some(model) = existing.model {
-            let ids: Vec<HypothesisId> = existing
-                .hypotheses
-                .iter()
-                .map(|id| id.unwrap_or(HypothesisId::NONE))
-                .collect();
+            let or_none = |id: Option<HypothesisId>| id.unwrap_or(HypothesisId::NONE);
+            let ids: Vec<_> = existing.hypotheses.into_iter().map(or_none).collect();
             known = store.computed().label_vectors(model, &ids).await?;
         }
     }

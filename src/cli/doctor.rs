@@ -1,6 +1,7 @@
 //! `topicmill doctor`: shows what is installed, what is missing, and how to fix it.
 
-use chrono::TimeDelta;
+mod sources;
+
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
@@ -10,16 +11,13 @@ use super::output::counted;
 use super::source::SourceFlag;
 use super::{App, CliError, Exit, OutputFormat, output};
 use crate::bottleneck::{self, Bottleneck};
-use topicmill_core::record::{QuotaLeft, RunCounts};
-use topicmill_core::{SourceKind, Stage, format_duration};
+use topicmill_core::record::RunCounts;
+use topicmill_core::{SourceKind, Stage};
 use topicmill_score::LoadError;
 use topicmill_score::device::EngineName;
 use topicmill_score::library::FoundBy;
 use topicmill_score::onnx::load_runtime;
 use topicmill_score::openvino::load_openvino;
-use topicmill_sources::Source;
-use topicmill_sources::arctic_shift::ArcticShift;
-use topicmill_sources::reddit::Reddit;
 use topicmill_store::{Access, Store, StoreError};
 
 const AFTER_HELP: &str = "Examples:
@@ -49,12 +47,6 @@ pub struct Doctor {
 
 /// Maximum number of runs searched for the latest one that worked: half a week at one run every five minutes.
 const SEARCHED_RUNS: u32 = 1_000;
-
-/// Age of the archive's newest post above which the archive is behind. The alert rule in monitoring/ has the same limit.
-const MAX_LAG: TimeDelta = TimeDelta::hours(6);
-
-/// The name of the check of the archive.
-const ARCHIVE: &str = "Arctic Shift";
 
 /// The result of a check.
 struct Finding {
@@ -107,16 +99,12 @@ impl Doctor {
         findings.push(Finding::of("pipeline", pipeline(app, &self.pipeline)));
         findings.extend(database(app).await);
         match self.source.choose(app).0 {
-            SourceKind::Reddit => findings.push(credentials(app, self.offline).await),
-            SourceKind::ArcticShift => {
-                let tested = test_archive(app, self.offline).await;
-                findings.push(tested.unwrap_or_else(|error| Finding::of(ARCHIVE, Err(error))));
-            }
+            SourceKind::Reddit => findings.push(sources::credentials(app, self.offline).await),
+            SourceKind::ArcticShift => findings.push(sources::archive(app, self.offline).await),
             SourceKind::Sample | SourceKind::Import => {}
         }
-        let rows = findings
-            .iter()
-            .map(|finding| json!([finding.what, finding.state, finding.detail]));
+        let row = |finding: &Finding| json!([finding.what, finding.state, finding.detail]);
+        let rows = findings.iter().map(row);
         let table = output::table(["check", "state", "detail"], rows);
         output::print_wrapped_table(&table, self.format)?;
         let first_bad = findings.iter().find_map(|finding| finding.exit);
@@ -124,6 +112,7 @@ impl Doctor {
     }
 }
 
+/// Checks ONNX Runtime.
 fn library(app: &App) -> Result<String, CliError> {
     let runtime = load_runtime(app.settings().onnxruntime.library.as_deref())?;
     let cuda = if runtime.has_cuda() {
@@ -132,10 +121,8 @@ fn library(app: &App) -> Result<String, CliError> {
         "CPU only"
     };
     let by = library_origin(runtime.found_by(), "onnxruntime.library");
-    Ok(format!(
-        "{} ({cuda}; from {by})",
-        runtime.library().display()
-    ))
+    let library = runtime.library().display();
+    Ok(format!("{library} ({cuda}; from {by})"))
 }
 
 /// Checks OpenVINO, if it is installed or the settings require it.
@@ -168,6 +155,7 @@ fn library_origin(by: FoundBy, setting: &str) -> String {
     }
 }
 
+/// Checks the model of the settings.
 fn model(app: &App) -> Result<String, CliError> {
     // A session is opened, because only that shows that the graph is intact.
     let choice = app.model_choice(&ModelFlags::default())?;
@@ -185,6 +173,7 @@ fn model(app: &App) -> Result<String, CliError> {
     ))
 }
 
+/// Checks the pipeline file.
 fn pipeline(app: &App, flags: &PipelineFlags) -> Result<String, CliError> {
     let pipeline = app.pipeline(flags)?;
     let file = match app.pipeline_path(flags) {
@@ -199,10 +188,8 @@ fn pipeline(app: &App, flags: &PipelineFlags) -> Result<String, CliError> {
     let topics = pipeline.topics.iter();
     let collected = topics.filter(|topic| !topic.subreddits.is_empty());
     let topics = counted(collected.count() as u64, "topic");
-    let name = &pipeline.name;
-    Ok(format!(
-        "{name} ({file}): {labels}, {topics} with subreddits"
-    ))
+    let contents = format!("{labels}, {topics} with subreddits");
+    Ok(format!("{} ({file}): {contents}", pipeline.name))
 }
 
 /// Checks the database, and says what limited its latest runs.
@@ -244,94 +231,7 @@ async fn speed_limit(store: &Store, stage: Stage) -> Option<String> {
         let took = run.finished_at?.as_datetime() - run.started_at.as_datetime();
         let counts = RunCounts::read(stage, &run.counts);
         let Bottleneck { limit, why, change } = bottleneck::of_run(&counts, took.as_seconds_f64())?;
-        let id = run.id;
-        Some(format!(
-            "run {id} is limited by the {limit}: {why}; {change}"
-        ))
+        let what = format!("run {} is limited by the {limit}", run.id);
+        Some(format!("{what}: {why}; {change}"))
     })
-}
-
-/// Checks that the archive responds and is not behind: requests its newest post, and compares it with the clock.
-async fn test_archive(app: &App, offline: bool) -> Result<Finding, CliError> {
-    let set = app.source_settings().arctic_shift;
-    let archive = ArcticShift::new(&set, app.clock.clone())?;
-    if offline {
-        let detail = "not tested because of --offline".to_owned();
-        return Ok(Finding::of(ARCHIVE, Ok(detail)));
-    }
-    let newest = archive.newest_post().await?;
-    let age = newest.map(|newest| app.clock.now() - newest.as_datetime());
-    let is_behind = age.is_none_or(|age| age > MAX_LAG);
-    let newest = match age {
-        None => "it has no post of a busy subreddit".to_owned(),
-        Some(age) => {
-            let age = format_duration(age.max(TimeDelta::zero()));
-            let effect = if is_behind {
-                ", so newer posts are missing until the archive has caught up"
-            } else {
-                ""
-            };
-            format!("the newest post of a busy subreddit is {age} old{effect}")
-        }
-    };
-    let quota = match archive.traffic().quota {
-        None => "no rate limit is reported".to_owned(),
-        Some(quota) => {
-            let secs = secs_left(quota, app);
-            format!("{:.0} requests left for the next {secs} s", quota.remaining)
-        }
-    };
-    let detail = format!("{} responds; {newest}; {quota}", set.api_url);
-    Ok(Finding {
-        what: ARCHIVE,
-        state: if is_behind { State::Wrong } else { State::Ok },
-        exit: is_behind.then_some(Exit::TryAgain),
-        detail,
-    })
-}
-
-/// Returns the seconds until a quota is reset.
-fn secs_left(quota: QuotaLeft, app: &App) -> i64 {
-    let until = quota.resets_at.as_datetime() - app.clock.now();
-    until.num_seconds().max(0)
-}
-
-async fn credentials(app: &App, offline: bool) -> Finding {
-    const WHAT: &str = "Reddit credentials";
-    if app.settings().reddit.client_id.is_empty() {
-        let detail = "set client_id, client_secret and user_agent in [reddit], see docs/collect.md; \
-                      the source arctic-shift needs no credentials";
-        return Finding::missing(WHAT, Some(Exit::Policy), detail.into());
-    }
-    Finding::of(WHAT, test_credentials(app, offline).await)
-}
-
-async fn test_credentials(app: &App, offline: bool) -> Result<String, CliError> {
-    let (settings, clock) = (app.reddit_settings(), app.clock.clone());
-    let reddit = Reddit::new(settings, SourceKind::Reddit, clock)?;
-    if offline {
-        return Ok("set; not tested because of --offline".into());
-    }
-    // As `collect` would, request a token and then a subreddit: here, the first of the built-in topics.
-    let subreddit = &app.load_pipeline(None)?.topics[0].subreddits[0];
-    let credentials = reddit.check_credentials(subreddit).await?;
-    let who = if credentials.account {
-        "the account of reddit.username"
-    } else {
-        "the application only"
-    };
-    let quota = match credentials.quota {
-        None => "the API reports no quota".to_owned(),
-        Some(quota) => {
-            let (left, all) = (quota.remaining, quota.remaining + quota.used);
-            let secs = secs_left(quota, app);
-            format!("quota: {left:.0} of {all:.0} requests left for the next {secs} s")
-        }
-    };
-    let ends_at = credentials.ends_at.as_datetime();
-    Ok(format!(
-        "accepted for {who}, scope `{}`, token until {}; {quota}",
-        credentials.scope,
-        ends_at.format("%Y-%m-%d %H:%M UTC")
-    ))
 }

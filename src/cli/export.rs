@@ -273,11 +273,8 @@ impl Export {
             let kind = self.kind.thing_kind();
             tracing::warn!("no {kind} matches the filters: `{path}` has no rows");
         } else {
-            tracing::info!(
-                rows = counts.rows,
-                bytes = counts.bytes,
-                "wrote the data set to `{path}`"
-            );
+            let (rows, bytes) = (counts.rows, counts.bytes);
+            tracing::info!(rows, bytes, "wrote the data set to `{path}`");
         }
         if let Some(posts @ 1..) = purged {
             tracing::warn!(

@@ -1,17 +1,16 @@
 //! `topicmill import`: stores posts and comments from files: saved pages, tables, monthly dumps, or ids to look up.
 
+mod dry_run;
+mod ids;
+
 use std::path::PathBuf;
 
 use chrono::NaiveDate;
 use clap::{Args, ValueEnum};
-use serde_json::Value;
 
 use super::app::{App, PipelineFlags, RunFlags};
-use super::output::{self, OutputFormat};
-use super::purge::read_ids;
-use super::source::{self, SourceFlag};
+use super::source::SourceFlag;
 use super::{CliError, Exit, Kind, check_stdin};
-use crate::collect::{PreviewOptions, RefillPlan, preview};
 use crate::pipeline::{Context, ImportOrder};
 use crate::telemetry::{Progress, nonzero};
 use topicmill_core::record::ImportCounts;
@@ -20,12 +19,8 @@ use topicmill_sources::file::filter::Filter;
 use topicmill_sources::file::names::{Column, FIELDS};
 use topicmill_sources::file::table::DefaultValue;
 use topicmill_sources::file::{FileOptions, dump};
-use topicmill_sources::page::Rejected;
 use topicmill_store::Access;
 use topicmill_tables::TableFormat;
-
-/// Number of posts of each file that --dry-run prints.
-const PREVIEWED: usize = 3;
 
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "a flag each")]
@@ -168,98 +163,7 @@ impl Import {
         self.record.record(app, Access::Create, import).await
     }
 
-    /// Prints the first posts of each file as they would be stored, without purged ones.
-    async fn preview(
-        &self,
-        app: &App,
-        reading: &FileOptions,
-        topics: &[Topic],
-    ) -> Result<Exit, CliError> {
-        let store = match app.store(Access::ReadOnly).await {
-            Ok(store) => Some(store),
-            Err(error) => {
-                if !app.is_database_missing() {
-                    tracing::warn!("posts that were purged are shown as well: {error}");
-                }
-                None
-            }
-        };
-        let options = PreviewOptions {
-            topics,
-            topics_from_subreddits: self.topics_from_subreddits,
-            store_author: app.settings().collect.store_author,
-        };
-        let (mut previews, mut rejected, mut purged) = (Vec::new(), 0, 0);
-        for path in &self.files {
-            let block = dump::blocks(path, reading)?.next_block();
-            rejected += block.rejected.len();
-            for Rejected { at, reason } in block.rejected.iter().take(PREVIEWED) {
-                tracing::error!(file = %path.display(), %at, "skipped: {reason}");
-            }
-            let end = previews.len() + PREVIEWED;
-            for record in block.records {
-                if previews.len() == end {
-                    break;
-                }
-                let mut names = vec![record.post.fullname.clone()];
-                names.extend(record.post.crosspost_parent.clone());
-                let Some(post) = preview(record, options) else {
-                    continue;
-                };
-                match &store {
-                    Some(store) if store.purging().count_tombstones(&names).await? > 0 => {
-                        purged += 1;
-                    }
-                    _ => previews.push(post),
-                }
-            }
-        }
-        if purged > 0 {
-            tracing::info!(tombstoned = purged, "purged posts would not be stored");
-        }
-        output::print_json(&Value::Array(previews), OutputFormat::Json)?;
-        Ok(Exit::done_if(rejected == 0))
-    }
-
-    /// Looks up the posts whose ids are in the files and stores them.
-    async fn refill(self, app: &App, topics: &[Topic]) -> Result<Exit, CliError> {
-        let not_for_ids = self.again
-            || self.topics_from_subreddits
-            || self.all_subreddits
-            || !self.subreddits.is_empty()
-            || !self.columns.is_empty()
-            || !self.defaults.is_empty()
-            || self.dry_run
-            || self.kind.is_some()
-            || self.from.or(self.to).is_some();
-        if not_for_ids {
-            let text = "--format ids cannot be combined with --kind, --subreddit, --all-subreddits, --from, --to, \
-                        --map, --set, --topics-from-subreddits, --dry-run or --again: leave them out";
-            return Err(CliError::Usage(text.into()));
-        }
-        let mut ids = Vec::new();
-        for file in &self.files {
-            ids.extend(read_ids(file)?.into_iter().map(|listed| listed.fullname));
-        }
-        let source = source::open(app, self.source.choose_and_log(app)).await?;
-        let refill = async |context: &Context| {
-            let bar = Progress::counter("import", "posts");
-            let plan = RefillPlan {
-                ids: &ids,
-                refresh: self.refresh,
-                topics,
-                progress: &|n| bar.add(n),
-            };
-            let store_author = app.settings().collect.store_author;
-            let refilled = context.refill(&plan, &*source, store_author).await;
-            drop(bar);
-            let (done, status) = refilled?;
-            context.log_summary(|| log_counts(&done));
-            Ok(Exit::done_if(status == RunStatus::Done))
-        };
-        self.record.record(app, Access::Create, refill).await
-    }
-
+    /// Logs the sum of several files, and why nothing was stored.
     fn log_result(&self, done: &ImportCounts) {
         if self.files.len() > 1 {
             log_counts(done);
@@ -273,6 +177,7 @@ impl Import {
         }
     }
 
+    /// Returns the filter that the flags describe, with the pipeline's subreddits for dumps.
     fn filter(&self, topics: &[Topic]) -> Result<Filter, CliError> {
         let midnight = |day: Option<NaiveDate>| {
             let midnight = day?.and_hms_opt(0, 0, 0)?;
@@ -327,6 +232,7 @@ fn subreddit_name(flag: &str) -> Result<&str, CliError> {
     Ok(name)
 }
 
+/// Logs the counts, without zeros.
 fn log_counts(done: &ImportCounts) {
     tracing::info!(
         posts = done.posts - done.comments,

@@ -1,20 +1,21 @@
 //! `topicmill serve`: serves web pages to browse the database.
 
+mod fitter;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use tokio::runtime::Handle;
 
-use super::labels::{FitLabels, FitVerdict, login};
+use self::fitter::ReviewFitter;
+use super::labels::login;
 use super::metrics::{MetricsFlags, parse_address};
 use super::report::database_name;
 use super::share::parse_share;
 use super::{App, CliError, Exit};
 use crate::config::readable_by_others;
-use topicmill_pages::serve::{FitOutcome, Fitter, ReviewOptions, ServeOptions, Server};
-use topicmill_review::evaluate::Proportion;
+use topicmill_pages::serve::{ReviewOptions, ServeOptions, Server};
 use topicmill_store::Access;
 
 #[derive(Debug, Args)]
@@ -37,24 +38,14 @@ pub struct Serve {
     #[arg(help_heading = "Review", long)]
     review: bool,
     /// With --review, set the annotator name if the page has none [default: your login name; asked with a token]
-    #[arg(
-        help_heading = "Review",
-        long,
-        value_name = "NAME",
-        requires = "review"
-    )]
+    #[arg(help_heading = "Review", long, requires = "review")]
+    #[arg(value_name = "NAME")]
     annotator: Option<String>,
     /// With --review, sample SHARE of the posts at random
     ///
     /// Random posts give unbiased estimates; the rest are the closest calls.
-    #[arg(
-        help_heading = "Review",
-        long,
-        value_name = "SHARE",
-        default_value_t = 0.2,
-        requires = "review",
-        value_parser = parse_share
-    )]
+    #[arg(help_heading = "Review", long, requires = "review")]
+    #[arg(value_name = "SHARE", default_value_t = 0.2, value_parser = parse_share)]
     random_share: f64,
     #[command(flatten)]
     metrics: MetricsFlags,
@@ -85,10 +76,8 @@ impl Serve {
         let clock = Arc::clone(&app.clock);
         let server = Server::bind(options, store, clock, app.stop.clone()).await?;
         let serving = async {
-            tracing::info!(
-                "open {} in a browser; press Ctrl-C to stop the server",
-                server.url()
-            );
+            let url = server.url();
+            tracing::info!("open {url} in a browser; press Ctrl-C to stop the server");
             server.run().await;
             Ok::<_, CliError>(Exit::Done)
         };
@@ -119,91 +108,11 @@ impl Serve {
     }
 }
 
-/// Runs `labels fit --make-current` for the review page, on a separate database connection.
-#[derive(Debug)]
-struct ReviewFitter(App);
-
-impl Fitter for ReviewFitter {
-    fn fit(&self) -> FitOutcome {
-        // The work stays on this thread, because it uses engines, which cannot move between threads.
-        let fitted = Handle::current().block_on(self.run());
-        fitted.unwrap_or_else(|error| {
-            tracing::warn!("the fit on the review page failed: {error}");
-            FitOutcome::Failed(format!("The fit failed: {error}."))
-        })
-    }
-}
-
-impl ReviewFitter {
-    async fn run(&self) -> Result<FitOutcome, CliError> {
-        let app = &self.0;
-        let context = app.context(app.store(Access::Existing).await?);
-        let command = FitLabels::on_review_page();
-        let fit = command.fit(app, &context.store).await?;
-        let verdict = command.apply(app, &context, &fit).await;
-        context.store.close().await?;
-        let (answers, name) = (fit.fitted.answers, &fit.fitted.set.name);
-        let (before, after) = (&fit.fitted.before.accuracy, &fit.fitted.held_out.accuracy);
-        let left_out = match fit.left_out {
-            0 => String::new(),
-            more => format!(
-                " ({more} more are left out: retention deleted what a fit reads, or the model has not scored the posts)"
-            ),
-        };
-        Ok(match verdict? {
-            FitVerdict::Current(exit) => {
-                let labelled = match exit {
-                    Exit::Done => format!("All posts now have the labels of {name}."),
-                    _ => format!(
-                        "The labels of {name} are current, but some posts do not have them yet: `topicmill status` \
-                         shows why."
-                    ),
-                };
-                let chance = if fit.fitted.is_better() {
-                    ""
-                } else {
-                    " This may be chance: give more answers, and fit again."
-                };
-                let judged = fit.fitted.judged;
-                let sample = match (fit.is_representative, judged < answers) {
-                    (true, true) => format!("{judged} random answers"),
-                    (true, false) => format!("{judged} answers"),
-                    (false, _) => "these answers (not a random sample)".to_owned(),
-                };
-                FitOutcome::Fitted(format!(
-                    "Learned from {answers} answers{left_out}. Accuracy on {sample}: {}; before, it was {}. Each answer is \
-                     evaluated by a fit that did not learn from it.{} {labelled}{chance}",
-                    percent(after),
-                    percent(before),
-                    fit.fitted.threshold_in_words(),
-                ))
-            }
-            FitVerdict::MissesTarget => FitOutcome::Unchanged(format!(
-                "With {answers} answers{left_out}, no threshold reaches the target of the last fit, so nothing changed. Give \
-                 more answers, or choose a different target with `topicmill labels fit`."
-            )),
-            FitVerdict::Stopped => FitOutcome::Unchanged("The server was stopped.".to_owned()),
-            FitVerdict::NoGain | FitVerdict::Stored => FitOutcome::Unchanged(format!(
-                "{answers} answers{left_out} do not improve the labels yet, so nothing changed. Give more answers."
-            )),
-        })
-    }
-}
-
-/// Formats a share as a percentage with its confidence interval.
-fn percent(share: &Proportion) -> String {
-    let [low, high] = [share.low, share.high].map(|bound| 100.0 * bound);
-    share.share.map_or("–".to_owned(), |value| {
-        format!("{:.0} % ({low:.0} to {high:.0})", 100.0 * value)
-    })
-}
-
+/// Reads a token file, and warns if other users may read it.
 fn read_token(path: &Path) -> Result<String, CliError> {
     let text = std::fs::read_to_string(path).map_err(|error| {
-        CliError::Usage(format!(
-            "cannot read the token file `{}`: {error}",
-            path.display()
-        ))
+        let file = path.display();
+        CliError::Usage(format!("cannot read the token file `{file}`: {error}"))
     })?;
     if let Some(warning) = readable_by_others(path) {
         tracing::warn!("{warning}");

@@ -1,16 +1,17 @@
 //! Imports files into the store, block by block. In: blocks of records, and the topics of a pipeline. Out: stored posts
 //! and comments, with the position in the file, from which a later import continues.
 
-use serde_json::{Value, json};
-
-use super::{MAX_LOGGED_REJECTIONS, stored_among};
+use super::MAX_LOGGED_REJECTIONS;
+use super::placement::{
+    Place, PostCounts, TopicPosts, add_known, by_topic, place_in_file, store_by_topic,
+};
 use crate::run::Run;
 use topicmill_core::record::ImportCounts;
-use topicmill_core::{AuthorPolicy, Fullname, Post, ReadyPost, Rejections, SourceKind, Topic};
+use topicmill_core::{AuthorPolicy, ReadyPost, Rejections, SourceKind, Topic};
 use topicmill_sources::file::dump::{Block, Blocks, End};
 use topicmill_sources::file::row::{Position, Record};
 use topicmill_sources::page::Rejected;
-use topicmill_store::{ImportState, Page, Result, Upserted};
+use topicmill_store::{ImportState, Result};
 
 /// Number of blocks that are read ahead while one is stored.
 const BLOCKS_AHEAD: usize = 2;
@@ -20,7 +21,7 @@ pub struct ImportPlan<'a> {
     /// The file's name in log lines.
     pub name: &'a str,
     /// The pipeline's topics. A record belongs to the topic that it names, otherwise to the first one that lists its
-    /// subreddit and that it matches, if any. See [`place`].
+    /// subreddit and that it matches, if any. See [`place_in_file`].
     pub topics: &'a [Topic],
     /// True if the topic that lists a record's subreddit, if any, takes precedence over the one that the record names.
     pub topics_from_subreddits: bool,
@@ -124,29 +125,6 @@ struct Preparer {
     authors: AuthorPolicy,
 }
 
-/// Posts of one topic, or of none, ready to be stored.
-pub(super) struct TopicPosts {
-    pub topic: Option<String>,
-    pub posts: Vec<ReadyPost>,
-}
-
-/// The number of posts and comments, and of the comments among them.
-pub(super) struct PostCounts {
-    pub posts: u64,
-    pub comments: u64,
-}
-
-impl PostCounts {
-    pub(super) fn of(groups: &[TopicPosts]) -> Self {
-        let posts = groups.iter().flat_map(|group| &group.posts);
-        let comments = posts.clone().filter(|post| post.fullname.is_comment());
-        Self {
-            comments: comments.count() as u64,
-            posts: posts.count() as u64,
-        }
-    }
-}
-
 /// A block that is ready to be stored.
 struct ReadyBlock {
     by_topic: Vec<TopicPosts>,
@@ -226,160 +204,4 @@ fn advance_state(state: &mut ImportState, run: &Run<'_>, block: &Block, posts: u
     state.updated_at = now;
     // A truncated file remains unfinished, so that a later import continues it.
     state.finished_at = (block.end == Some(End::Complete)).then_some(now);
-}
-
-/// Groups posts by topic and prepares them for the store.
-pub(super) fn by_topic(
-    posts: impl IntoIterator<Item = (Option<String>, Post)>,
-    authors: &AuthorPolicy,
-) -> Vec<TopicPosts> {
-    let mut by_topic: Vec<(Option<String>, Vec<Post>)> = Vec::new();
-    for (topic, post) in posts {
-        // A list instead of a map, because there are few topics and their order is kept.
-        match by_topic.iter_mut().find(|(known, _)| *known == topic) {
-            Some((_, posts)) => posts.push(post),
-            None => by_topic.push((topic, vec![post])),
-        }
-    }
-    let ready = |(topic, posts)| TopicPosts {
-        topic,
-        posts: authors.prepare(posts),
-    };
-    by_topic.into_iter().map(ready).collect()
-}
-
-/// Adds those of the unmatched posts that are stored: they get their updates, but keep their topic. Returns the number
-/// of the others.
-pub(super) async fn add_known(
-    run: &Run<'_>,
-    by_topic: &mut Vec<TopicPosts>,
-    unmatched: Vec<ReadyPost>,
-) -> Result<u64> {
-    let unmatched_count = unmatched.len();
-    let posts = stored_among(run, unmatched).await?;
-    let left_out = unmatched_count - posts.len();
-    by_topic.push(TopicPosts { topic: None, posts });
-    Ok(left_out as u64)
-}
-
-/// Stores posts by topic in one transaction, with the position in their file.
-pub(super) async fn store_by_topic(
-    run: &Run<'_>,
-    source: SourceKind,
-    mut by_topic: Vec<TopicPosts>,
-    state: Option<&ImportState>,
-) -> Result<Upserted> {
-    let now = run.now();
-    let pages = by_topic.iter_mut().map(|group| Page {
-        run: run.id,
-        source,
-        topic: group.topic.as_deref(),
-        subreddit: "",
-        listing: None,
-        after: None,
-        newest: None,
-        read_from: None,
-        posts: std::mem::take(&mut group.posts),
-        now,
-    });
-    let pages: Vec<_> = pages.collect();
-    run.store.posts().save_pages(&pages, state).await
-}
-
-/// The place of a post from a file.
-struct FilePlacement {
-    place: Place,
-    /// True if the file names another topic than the one that lists the post's subreddit.
-    topics_differ: bool,
-}
-
-/// Chooses between the topic that a file names for a post and the one that lists the post's subreddit.
-fn place_in_file(
-    post: &Post,
-    named: Option<String>,
-    topics: &[Topic],
-    topics_from_subreddits: bool,
-) -> FilePlacement {
-    let by_subreddit = place(post, None, topics);
-    let is_listed = !matches!(by_subreddit, Place::In(None));
-    let topics_differ = matches!((&named, &by_subreddit), (Some(named), Place::In(Some(listed))) if named != listed);
-    let place = if named.is_none() || topics_from_subreddits && is_listed {
-        by_subreddit
-    } else {
-        place(post, named, topics)
-    };
-    FilePlacement {
-        place,
-        topics_differ,
-    }
-}
-
-/// The settings of a preview.
-#[derive(Debug, Clone, Copy)]
-pub struct PreviewOptions<'a> {
-    /// See [`ImportPlan::topics`].
-    pub topics: &'a [Topic],
-    /// See [`ImportPlan::topics_from_subreddits`].
-    pub topics_from_subreddits: bool,
-    /// True if author names are stored in the clear.
-    pub store_author: bool,
-}
-
-/// Returns the columns of a record as they would be stored, or `None` if topics list its subreddit and none matches it.
-/// A hash depends on the database, so a name to hash is shown as `u_…`.
-pub fn preview(record: Record, options: PreviewOptions<'_>) -> Option<Value> {
-    let Record { mut post, topic } = record;
-    let by_subreddit = options.topics_from_subreddits;
-    let Place::In(topic) = place_in_file(&post, topic, options.topics, by_subreddit).place else {
-        return None;
-    };
-    if !options.store_author
-        && let Some(name) = &mut post.author
-    {
-        "u_…".clone_into(name);
-    }
-    Some(json!({
-        "fullname": post.fullname.to_string(),
-        "subreddit": post.subreddit,
-        "topic": topic,
-        "title": post.title,
-        "selftext": post.selftext,
-        "url": post.url,
-        "permalink": post.permalink,
-        "author": post.author,
-        "reddit_score": post.score,
-        "upvote_ratio": post.upvote_ratio,
-        "num_comments": post.num_comments,
-        "flair": post.flair,
-        "over_18": post.over_18,
-        "is_self": post.is_self,
-        "post": post.reply.post.as_ref().map(Fullname::as_str),
-        "parent": post.reply.parent.as_ref().map(Fullname::as_str),
-        "is_submitter": post.reply.is_submitter,
-        "created_at": post.created_at.as_datetime().to_rfc3339(),
-    }))
-}
-
-/// The place of a post in the sampling frame.
-pub(super) enum Place {
-    /// It is stored with this topic, or with none.
-    In(Option<String>),
-    /// It contains no keyword of the topics that it could belong to, and is left out.
-    Unmatched,
-}
-
-/// Returns a post's place: the topic that it names, or the first one that lists its subreddit and that it matches.
-pub(super) fn place(post: &Post, named: Option<String>, topics: &[Topic]) -> Place {
-    let is_candidate = |topic: &&Topic| match &named {
-        Some(name) => topic.slug == *name || topic.label == *name,
-        None => topic.lists(post),
-    };
-    let mut candidates = topics.iter().filter(is_candidate).peekable();
-    if candidates.peek().is_none() {
-        return Place::In(named);
-    }
-    match candidates.find(|topic| topic.matches(post)) {
-        Some(topic) => Place::In(named.or_else(|| Some(topic.slug.clone()))),
-        None => Place::Unmatched,
-    }
 }

@@ -6,9 +6,8 @@
 
 use std::collections::HashMap;
 
-use super::import::{
-    Place, PostCounts, add_known, by_topic, place, store_by_topic, unlogged_rejections,
-};
+use super::import::unlogged_rejections;
+use super::placement::{Place, PostCounts, add_known, by_topic, place, store_by_topic};
 use super::{MAX_LOGGED_REJECTIONS, Result};
 use crate::run::Run;
 use topicmill_core::record::ImportCounts;

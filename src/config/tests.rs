@@ -1,5 +1,6 @@
 //! Precedence of the layers, and the content of error messages.
 
+use super::paths::{DEFAULT_MODEL, sqlite_url_in_folder};
 use super::*;
 use crate::telemetry::LogFormat;
 use topicmill_core::table;

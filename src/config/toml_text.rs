@@ -89,13 +89,9 @@ pub fn describe(error: &toml::de::Error, text: &str) -> String {
             let meant = nearest(key, known.split('`').skip(1).step_by(2))?;
             Some(format!("{unknown}; did you mean `{meant}`?"))
         });
-    let shown: String = with_advice
-        .as_deref()
-        .unwrap_or(message)
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .take(LONGEST_MESSAGE)
-        .collect();
+    let chars = with_advice.as_deref().unwrap_or(message).chars();
+    let printable = |c: char| if c.is_control() { ' ' } else { c };
+    let shown: String = chars.map(printable).take(LONGEST_MESSAGE).collect();
     format!("line {line}, column {column}: {shown}")
 }
 

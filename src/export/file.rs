@@ -9,19 +9,26 @@ use topicmill_core::{ColumnCell, ColumnCells};
 use topicmill_store::ColumnBatch;
 use topicmill_tables::csv::{CsvWriter, cell_text};
 
+/// Size of the write buffer in bytes. Any size far above a row's would do.
+const BUFFER_BYTES: usize = 1 << 20;
+
 /// An open data file.
-pub(super) enum DatasetFile {
+pub(super) struct DatasetFile(Layout);
+
+enum Layout {
     Rows(RowFile),
     Parquet(Box<ParquetFile>),
 }
 
 impl DatasetFile {
+    /// Creates a writer in the format of `to`, and writes what precedes the first row. The files of a folder, which has
+    /// no format, are Parquet.
     pub fn new(file: File, columns: &[DatasetColumn], to: &Destination) -> io::Result<Self> {
-        let mut file = BufWriter::with_capacity(1 << 20, file);
+        let mut file = BufWriter::with_capacity(BUFFER_BYTES, file);
         let rows = match to.format {
             None | Some(DatasetFormat::Parquet) => {
                 let file = ParquetFile::new(file, columns)?;
-                return Ok(Self::Parquet(Box::new(file)));
+                return Ok(Self(Layout::Parquet(Box::new(file))));
             }
             Some(DatasetFormat::Csv) => {
                 if to.bom {
@@ -34,25 +41,27 @@ impl DatasetFile {
             }
             Some(DatasetFormat::Ids) => RowFile::Ids(file),
             Some(DatasetFormat::Ndjson) => {
-                let before = columns.iter().enumerate().map(|(index, column)| {
+                let prefixes = columns.iter().enumerate().map(|(index, column)| {
                     let begin = if index == 0 { '{' } else { ',' };
                     format!("{begin}{}:", serde_json::Value::from(column.name.as_str()))
                 });
-                let before = before.collect();
+                let before = prefixes.collect();
                 RowFile::Ndjson { file, before }
             }
         };
-        Ok(Self::Rows(rows))
+        Ok(Self(Layout::Rows(rows)))
     }
 
+    /// Adds the rows of a batch. A Parquet file buffers them until a row group is full.
     pub fn add(&mut self, batch: ColumnBatch) -> io::Result<()> {
-        match self {
-            Self::Parquet(file) => file.add(batch),
-            Self::Rows(file) => {
+        match &mut self.0 {
+            Layout::Parquet(file) => file.add(batch),
+            Layout::Rows(file) => {
                 let mut columns: Vec<_> = batch.columns.iter().map(ColumnCells::cells).collect();
                 for _ in 0..batch.rows {
-                    let columns = columns.iter_mut();
-                    file.write_row(columns.map(|cells| cells.next().unwrap_or(ColumnCell::Null)))?;
+                    let row = columns.iter_mut().map(Iterator::next);
+                    let row = row.map(|cell| cell.expect("a column has a cell for each row"));
+                    file.write_row(row)?;
                 }
                 Ok(())
             }
@@ -61,18 +70,19 @@ impl DatasetFile {
 
     /// Flushes and syncs the file.
     pub fn end(self) -> io::Result<()> {
-        let file = match self {
-            Self::Rows(file) => file.finish()?,
-            Self::Parquet(file) => file.end()?,
+        let file = match self.0 {
+            Layout::Rows(file) => file.finish()?,
+            Layout::Parquet(file) => file.end()?,
         };
         file.into_inner()?.sync_all()
     }
 }
 
 /// A file that is written row by row.
-pub(super) enum RowFile {
+enum RowFile {
     Csv {
         file: Box<CsvWriter<BufWriter<File>>>,
+        /// See [`Destination::safe_csv`].
         safe: bool,
     },
     Ndjson {
@@ -95,7 +105,7 @@ impl RowFile {
                 file.write_all(b"}\n")
             }
             Self::Ids(file) => {
-                let name = row.next().unwrap_or(ColumnCell::Null);
+                let name = row.next().expect("the fullname is the first column");
                 writeln!(file, "{}", name.text())
             }
         }

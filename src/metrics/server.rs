@@ -12,9 +12,8 @@ use axum::routing::get;
 use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::Metrics;
 use super::database::DatabaseFigures;
-use super::exposition;
+use super::{Metrics, exposition};
 use topicmill_core::clock::SharedClock;
 use topicmill_pages::listener::{self, BindError};
 use topicmill_store::Store;

@@ -67,9 +67,7 @@ impl Context {
         // `db info` shows the version. A database role may lack this privilege, which is not an error.
         match self.store.set_meta(WRITTEN_BY, crate::VERSION).await {
             Err(error) if is_cancelled(&error) => return Err(error.into()),
-            Err(error) => {
-                tracing::debug!("the version of this program was not recorded: {error}");
-            }
+            Err(error) => tracing::debug!("the version of this program was not recorded: {error}"),
             Ok(()) => {}
         }
         let (runs, now) = (self.store.runs(), self.clock.now().into());
@@ -124,9 +122,7 @@ impl Context {
                 "another program reads an older snapshot of the database, so its file lacks the last writes of this \
                  run: back it up with `topicmill db backup`"
             ),
-            Err(error) => {
-                tracing::debug!("the WAL was not checkpointed: {error}");
-            }
+            Err(error) => tracing::debug!("the WAL was not checkpointed: {error}"),
         }
         self.lock_records().push(RunRecord {
             id,

@@ -46,8 +46,15 @@ pub struct Ended {
     pub failed: usize,
 }
 
-/// Active runs: the name of the schedule, and the status that the run ended with.
-type Running<'a> = FuturesUnordered<LocalBoxFuture<'a, (String, Option<ScheduledRunStatus>)>>;
+/// A scheduled run that this process no longer executes.
+struct EndedRun {
+    schedule: String,
+    /// The status that it ended with; `None` if a signal interrupted it, or another process has reclaimed it.
+    status: Option<ScheduledRunStatus>,
+}
+
+/// Active runs.
+type Running<'a> = FuturesUnordered<LocalBoxFuture<'a, EndedRun>>;
 
 impl Scheduler {
     /// Creates a scheduler. `worker`: see [`topicmill_store::worker_name`].
@@ -90,7 +97,7 @@ impl Scheduler {
             let wait = self.wait();
             tokio::select! {
                 () = async { clock.sleep(wait).await }, if !once => {}
-                Some(end) = running.next() => self.end(end, &mut ended),
+                Some(run) = running.next() => self.end(&run, &mut ended),
                 () = stop.cancelled() => break,
             }
             match self.start(&mut running, stop, work).await {
@@ -107,17 +114,18 @@ impl Scheduler {
                 }
             }
         }
-        while let Some(end) = running.next().await {
-            self.end(end, &mut ended);
+        while let Some(run) = running.next().await {
+            self.end(&run, &mut ended);
         }
         Ok(ended)
     }
 
-    fn end(&mut self, (name, status): (String, Option<ScheduledRunStatus>), ended: &mut Ended) {
-        self.active.remove(&name);
+    /// Counts a run that has ended.
+    fn end(&mut self, run: &EndedRun, ended: &mut Ended) {
+        self.active.remove(&run.schedule);
         ended.runs += 1;
         let failed = [ScheduledRunStatus::Failed, ScheduledRunStatus::Partial];
-        ended.failed += usize::from(status.is_some_and(|status| failed.contains(&status)));
+        ended.failed += usize::from(run.status.is_some_and(|status| failed.contains(&status)));
     }
 
     /// Returns the time until something may be due, by this machine's clock.
@@ -146,8 +154,9 @@ impl Scheduler {
             self.active.insert(entry.name.clone());
             let context = self.context.clone();
             running.push(Box::pin(async move {
-                let ended = scheduled_run::run(context, &entry, claimed, stop, work).await;
-                (entry.name, ended)
+                let status = scheduled_run::run(context, &entry, claimed, stop, work).await;
+                let schedule = entry.name;
+                EndedRun { schedule, status }
             }));
         }
         Ok(())
@@ -172,9 +181,8 @@ impl Scheduler {
         match decide(entry, &state, lost) {
             Decision::Wait => Ok(None),
             Decision::Start(due) => {
-                schedules
-                    .start_scheduled_run(name, due, &claimant, now)
-                    .await
+                let started = schedules.start_scheduled_run(name, due, &claimant, now);
+                started.await
             }
             Decision::Skip(due, why) => {
                 if schedules.skip_scheduled_run(name, due, &why).await? {
@@ -206,12 +214,10 @@ impl Scheduler {
                     outcomes: lost.outcomes.clone(),
                     error: Some(why.to_owned()),
                 };
-                schedules
-                    .finish_scheduled_run(lost.lease, &end, now)
-                    .await?;
-                schedules
-                    .start_scheduled_run(name, due, &claimant, now)
-                    .await
+                let finished = schedules.finish_scheduled_run(lost.lease, &end, now);
+                finished.await?;
+                let started = schedules.start_scheduled_run(name, due, &claimant, now);
+                started.await
             }
         }
     }

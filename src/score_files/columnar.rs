@@ -4,11 +4,14 @@
 //! Otherwise, the type of each column is inferred from the JSON: string, integer, number or boolean. Mixed columns
 //! become strings, and so do numbers that a double cannot represent.
 
+mod column;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
+pub(super) use self::column::{Inferred, OutputColumn};
 use super::json_lines::{lines_of, members, plain};
 use super::kept_columns::free_name;
 use super::output::OutputLayout;
@@ -22,84 +25,6 @@ const GROUP_ROWS: usize = 100_000;
 
 /// Number of bytes of text after which a row group is written early.
 const GROUP_BYTES: usize = 64 << 20;
-
-/// Every integer up to this one is exact as a double: 2⁵³ (IEEE 754, 53 bits of significand).
-const WHOLE_IN_DOUBLE: u64 = 1 << 53;
-
-/// The inferred type of a column.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Inferred {
-    /// `None` before the first value.
-    kind: Option<ColumnKind>,
-    /// True if an integer exceeds [`WHOLE_IN_DOUBLE`].
-    is_long: bool,
-}
-
-impl Inferred {
-    /// Infers the type of a JSON value.
-    pub(super) fn from_json(json: &str) -> Self {
-        let whole = json.parse::<i64>().ok();
-        let kind = match json.as_bytes().first() {
-            Some(b'n') => None,
-            Some(b't' | b'f') => Some(ColumnKind::Boolean),
-            Some(b'"' | b'[' | b'{') | None => Some(ColumnKind::Text),
-            _ if whole.is_some() => Some(ColumnKind::Integer),
-            // Values above the largest double parse as infinity.
-            _ if json.contains(['.', 'e', 'E']) && json.parse().is_ok_and(f64::is_finite) => {
-                Some(ColumnKind::Number)
-            }
-            // Integers that need more than 64 bits are kept as strings.
-            _ => Some(ColumnKind::Text),
-        };
-        Self {
-            kind,
-            is_long: whole.is_some_and(|whole| whole.unsigned_abs() > WHOLE_IN_DOUBLE),
-        }
-    }
-}
-
-/// An output column.
-#[derive(Debug)]
-pub(super) struct OutputColumn {
-    pub(super) name: String,
-    pub(super) inferred: Inferred,
-}
-
-impl OutputColumn {
-    /// Creates one of the added columns.
-    pub(super) fn added(name: String) -> Self {
-        let kind = match name.as_str() {
-            "label" | "outcome" | "error" => ColumnKind::Text,
-            "abstained" => ColumnKind::Boolean,
-            "id" => ColumnKind::Integer,
-            _ => ColumnKind::Number,
-        };
-        let inferred = Inferred {
-            kind: Some(kind),
-            is_long: false,
-        };
-        Self { name, inferred }
-    }
-
-    /// Merges the type of a value from another row.
-    pub(super) fn merge(&mut self, other: Inferred) {
-        use ColumnKind::{Integer, Number, Text};
-        let is_long = self.inferred.is_long || other.is_long;
-        let kind = match (self.inferred.kind, other.kind) {
-            (kind, None) | (None, kind) => kind,
-            (Some(one), Some(other)) if one == other => Some(one),
-            (Some(Integer), Some(Number)) | (Some(Number), Some(Integer)) if !is_long => {
-                Some(Number)
-            }
-            _ => Some(Text),
-        };
-        self.inferred = Inferred { kind, is_long };
-    }
-
-    fn described(&self) -> (&str, ColumnKind) {
-        (&self.name, self.inferred.kind.unwrap_or(ColumnKind::Text))
-    }
-}
 
 /// Appends a value. Returns the number of bytes of text in it.
 fn push(cells: &mut ColumnCells, json: Option<&str>) -> usize {
@@ -218,9 +143,8 @@ pub(super) fn write_next_to_copies(
             if filled != count {
                 return Err(damaged("it has fewer rows than its metadata states"));
             }
-            writer
-                .copy_group(&source, group, cells.into_iter())
-                .map_err(&failed)?;
+            let copied = writer.copy_group(&source, group, cells.into_iter());
+            copied.map_err(&failed)?;
         }
     }
     let out = writer.finish().map_err(&failed)?;

@@ -91,11 +91,8 @@ impl FilesError {
 }
 
 fn list(paths: &[PathBuf]) -> String {
-    paths
-        .iter()
-        .map(|path| format!("`{}`", path.display()))
-        .collect::<Vec<_>>()
-        .join(", ")
+    let quoted = paths.iter().map(|path| format!("`{}`", path.display()));
+    quoted.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns a closure that adds the path to a write error, and distinguishes a full disk.

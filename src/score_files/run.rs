@@ -132,13 +132,9 @@ impl FileRun<'_> {
     }
 
     /// Writes a window's lines. `outcomes` contains one entry for each row with text.
-    fn write(
-        &mut self,
-        entries: &[Entry],
-        outcomes: Vec<Option<Scored>>,
-    ) -> Result<(), FilesError> {
+    fn write(&mut self, rows: &[Entry], outcomes: Vec<Option<Scored>>) -> Result<(), FilesError> {
         let mut outcomes = outcomes.into_iter();
-        for entry in entries {
+        for entry in rows {
             let scored = match &entry.problem {
                 None => {
                     let outcome = outcomes.next().flatten();

@@ -14,6 +14,9 @@ use crate::Fullname;
 /// Version of the rule behind [`reddit_text`] and [`post_text`], incremented with every change in their results.
 pub static TEXT_RULE: LazyLock<u32> = LazyLock::new(|| RULE.version);
 
+/// Number of bytes from which a text is no placeholder. The longest known ones have about 100 characters.
+const MAX_PLACEHOLDER: usize = 400;
+
 /// The rule in `reddit_text.toml`.
 struct Rule {
     version: u32,
@@ -22,10 +25,18 @@ struct Rule {
     bot: Regex,
     invisible: Regex,
     blank_lines: Regex,
-    /// For each replacement: a character that every match contains, the pattern, and the replacement text.
-    markup: Vec<(char, Regex, String)>,
+    markup: Vec<Markup>,
 }
 
+/// Markup that is replaced.
+struct Markup {
+    /// A character that every match contains.
+    sign: char,
+    pattern: Regex,
+    replacement: String,
+}
+
+/// The content of `reddit_text.toml`.
 #[derive(Deserialize)]
 struct RuleFile {
     version: u32,
@@ -41,10 +52,11 @@ static RULE: LazyLock<Rule> = LazyLock::new(|| {
     let file: RuleFile =
         toml::from_str(include_str!("reddit_text.toml")).expect("reddit_text.toml is valid");
     let regex = |pattern: &str| Regex::new(pattern).expect("reddit_text.toml has valid patterns");
-    let markup = file
-        .markup
-        .into_iter()
-        .map(|(sign, pattern, left)| (sign, regex(&pattern.replace("MEDIA", &file.media)), left));
+    let markup = |(sign, pattern, replacement): (char, String, String)| Markup {
+        sign,
+        pattern: regex(&pattern.replace("MEDIA", &file.media)),
+        replacement,
+    };
     Rule {
         version: file.version,
         placeholder: regex(&file.placeholder),
@@ -52,7 +64,7 @@ static RULE: LazyLock<Rule> = LazyLock::new(|| {
         bot: regex(&file.bot),
         invisible: regex(&file.invisible),
         blank_lines: regex(r"\s*\n\s*\n\s*"),
-        markup: markup.collect(),
+        markup: file.markup.into_iter().map(markup).collect(),
     }
 });
 
@@ -122,9 +134,9 @@ pub fn join_parts(parts: impl Iterator<Item = impl AsRef<str>>) -> String {
 /// ```
 pub fn reddit_text(text: &str) -> Cow<'_, str> {
     let mut text = Cow::Borrowed(text);
-    for (sign, pattern, left) in &RULE.markup {
-        if text.contains(*sign) {
-            replace(&mut text, pattern, left);
+    for markup in &RULE.markup {
+        if text.contains(markup.sign) {
+            replace(&mut text, &markup.pattern, &markup.replacement);
         }
     }
     if let Cow::Owned(decoded) = decode_entities(&text) {
@@ -142,16 +154,16 @@ pub fn reddit_text(text: &str) -> Cow<'_, str> {
     }
 }
 
-fn replace(text: &mut Cow<'_, str>, pattern: &Regex, left: &str) {
-    if let Cow::Owned(changed) = pattern.replace_all(text, left) {
+/// Replaces all matches; copies the text only if there are any.
+fn replace(text: &mut Cow<'_, str>, pattern: &Regex, replacement: &str) {
+    if let Cow::Owned(changed) = pattern.replace_all(text, replacement) {
         *text = Cow::Owned(changed);
     }
 }
 
 /// Returns true if the text is a placeholder for removed text, such as `[deleted by user]`.
 pub fn is_placeholder(text: &str) -> bool {
-    // The longest known placeholders are about 100 characters long.
-    text.len() < 400 && text.contains('[') && RULE.placeholder.is_match(text)
+    text.len() < MAX_PLACEHOLDER && text.contains('[') && RULE.placeholder.is_match(text)
 }
 
 /// Decodes HTML character references once: `&amp;` becomes `&`, and `&amp;lt;` becomes `&lt;`. Other text with an

@@ -68,10 +68,8 @@ impl TextVector {
     pub fn numbers(&self) -> Vec<f32> {
         let scale = self.scale();
         let (steps, _) = self.0[SCALE..].as_chunks();
-        steps
-            .iter()
-            .map(|steps| scale * f32::from(i16::from_le_bytes(*steps)))
-            .collect()
+        let number = |steps: &[u8; NUMBER]| scale * f32::from(i16::from_le_bytes(*steps));
+        steps.iter().map(number).collect()
     }
 
     /// Returns the cosine with each label; `None` if a label's numbers are not vectors of as many dimensions, because the

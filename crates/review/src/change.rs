@@ -108,12 +108,21 @@ pub fn standardised_change(strata: &[PeriodCounts]) -> Option<ShareChange> {
     })
 }
 
+/// The difference of two independent estimates.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EstimateDifference {
+    /// The second estimate minus the first.
+    pub difference: Estimate,
+    /// Two-sided p-value.
+    pub p: f64,
+}
+
 /// Returns the second of two independent estimates minus the first, and its p-value; `None` if one is undefined.
 ///
 /// The interval combines the two intervals without assuming that they are symmetric (Zou and Donner, Statistics in
 /// Medicine 27, 2008). The p-value is that of the nearer half of this interval as 1.96 standard errors, so it is below
 /// 0.05 exactly if the interval excludes zero.
-pub fn difference_of_estimates(first: &Estimate, second: &Estimate) -> Option<(Estimate, f64)> {
+pub fn difference_of_estimates(first: &Estimate, second: &Estimate) -> Option<EstimateDifference> {
     let (a, b) = (first.value?, second.value?);
     let value = b - a;
     let below = (b - second.low).hypot(first.high - a);
@@ -124,12 +133,14 @@ pub fn difference_of_estimates(first: &Estimate, second: &Estimate) -> Option<(E
     } else {
         0.0
     };
-    let difference = Estimate {
-        value: Some(value),
-        low: value - below,
-        high: value + above,
-    };
-    Some((difference, both_tails(z)))
+    Some(EstimateDifference {
+        difference: Estimate {
+            value: Some(value),
+            low: value - below,
+            high: value + above,
+        },
+        p: both_tails(z),
+    })
 }
 
 /// Corrects p-values for their number (Holm, Scandinavian Journal of Statistics 6, 1979). The order is kept.
@@ -259,7 +270,8 @@ mod tests {
             ((0, 20), (10, 10), (0.679_1, 1.0)),
             ((0, 10), (0, 20), (-0.277_5, 0.161_1)),
         ] {
-            let (found, p) = difference_of_estimates(&share(first), &share(second)).unwrap();
+            let tested = difference_of_estimates(&share(first), &share(second)).unwrap();
+            let (found, p) = (tested.difference, tested.p);
             assert!((found.low - expected.0).abs() < 5e-5, "{found:?}");
             assert!((found.high.min(1.0) - expected.1).abs() < 5e-5, "{found:?}");
             assert_eq!(p < 0.05, found.low > 0.0 || found.high < 0.0, "{found:?}");

@@ -178,9 +178,8 @@ pub fn annotator_name(text: &str) -> Result<Option<String>, String> {
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
     let name = words.join(" ");
     if name.chars().count() > NAME {
-        return Err(format!(
-            "the annotator's name has more than {NAME} characters"
-        ));
+        let text = format!("the annotator's name has more than {NAME} characters");
+        return Err(text);
     }
     Ok(Some(name).filter(|name| !name.is_empty()))
 }
@@ -194,9 +193,8 @@ pub fn resolve_word<'a>(set: &'a LabelSet, word: &str) -> Option<Option<&'a Labe
 }
 
 fn is_out_of_scope(word: &str) -> bool {
-    OUT_OF_SCOPE
-        .iter()
-        .any(|none| word.eq_ignore_ascii_case(none))
+    let is_word = |known: &&str| word.eq_ignore_ascii_case(known);
+    OUT_OF_SCOPE.iter().any(is_word)
 }
 
 /// Returns the position of the label that a word names. Exact slugs take precedence over slugs and label texts in any

@@ -1,18 +1,19 @@
-//! Joins gold labels with the predictions of one or more label runs, or with the stored output of a model.
+//! Joins gold labels with the predictions of one or more label runs.
 //!
-//! The output is the input of [`evaluate`](super::evaluate::evaluate), or of [`calibrate`](super::calibrate::calibrate)
-//! and [`fit`](super::fit::fit_label_set). Posts that cannot be used are left out and counted by reason.
+//! The output is the input of [`evaluate`](super::evaluate::evaluate). Posts that cannot be used are left out and
+//! counted by reason.
 
-use std::collections::{BTreeSet, HashMap};
+mod texts;
+
+use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::calibrate::GoldEvidence;
+pub use self::texts::{GoldText, GoldTexts, gold_texts};
 use super::evaluate::EvaluatedPost;
 use super::gold::{GoldError, GoldPost, NONE_OF_THESE};
-use super::rescore::{Rescorer, TextEvidence};
 use crate::REVIEW_COMMAND;
-use topicmill_core::{Fullname, LabelSet, TextHash, TextVector};
+use topicmill_core::{Fullname, LabelSet};
 use topicmill_store::{LabelState, PostLabel, Prediction, Store, StoreError, Target};
 
 /// Maximum number of fullnames of missing posts in [`LeftOut::examples`].
@@ -208,73 +209,6 @@ pub async fn join_gold(
     let examples = unknown.iter().take(EXAMPLES);
     joined.left_out.examples = examples.map(Fullname::to_string).collect();
     Ok(joined)
-}
-
-/// A post with gold labels, and the stored output of a model for its text.
-#[derive(Debug, Clone)]
-pub struct GoldText {
-    /// Fullname of the post.
-    pub post: Fullname,
-    /// The gold labels, and the logits under the label set to calibrate or fit.
-    pub gold: GoldEvidence,
-    /// The text's vector, if the model is an embedding model.
-    pub vector: Option<TextVector>,
-    /// True if the post was sampled at random, or counts as such.
-    pub is_random: bool,
-}
-
-/// Gold posts with the stored output of a model.
-#[derive(Debug, Clone)]
-pub struct GoldTexts {
-    /// The posts, ordered by fullname.
-    pub texts: Vec<GoldText>,
-    /// Number of gold posts that are not in the database.
-    pub unknown: usize,
-    /// Number of gold posts without complete output of the model.
-    pub unscored: usize,
-}
-
-/// Joins gold posts with the output that `known` has for their texts. `random` contains the posts sampled at random;
-/// `None` if all posts are representative.
-///
-/// # Errors
-/// Returns [`StoreError`] if the database cannot be read.
-pub async fn gold_texts(
-    store: &Store,
-    known: Option<&Rescorer<'_>>,
-    gold: Vec<GoldPost>,
-    random: Option<&BTreeSet<Fullname>>,
-) -> Result<GoldTexts, StoreError> {
-    let names: Vec<Fullname> = gold.iter().map(|post| post.id.clone()).collect();
-    let hashes = store.posts().text_hashes(&names).await?;
-    let hashes: HashMap<Fullname, TextHash> = hashes.into_iter().collect();
-    let texts: Vec<TextHash> = hashes.values().copied().collect();
-    let known = match known {
-        Some(known) => known.zero_shot(store, texts).await?,
-        None => HashMap::new(),
-    };
-    let text = |post: GoldPost| {
-        let text_hash = *hashes.get(&post.id)?;
-        let TextEvidence { evidence, vector } = known.get(&text_hash)?.clone();
-        Some(GoldText {
-            gold: GoldEvidence {
-                text_hash,
-                evidence,
-                ties: post.ties_in(0),
-                right: post.right.into_iter().next()?,
-                weight: 1.0,
-            },
-            vector,
-            is_random: random.is_none_or(|random| random.contains(&post.id)),
-            post: post.id,
-        })
-    };
-    let texts: Vec<GoldText> = gold.into_iter().filter_map(text).collect();
-    Ok(GoldTexts {
-        unknown: names.len() - hashes.len(),
-        unscored: hashes.len() - texts.len(),
-        texts,
-    })
 }
 
 /// Returns a post's gold labels as written; answers between which none decides are separated by "or".

@@ -269,19 +269,15 @@ pub async fn stored_logits(
 ) -> Result<Vec<Vec<Option<PairLogits>>>, StoreError> {
     let computed = store.computed();
     let labels = computed.label_vectors(model, hypotheses).await?;
-    let (places, labels): (Vec<usize>, Vec<LabelVector>) = (0..)
-        .zip(labels)
-        .filter_map(|(place, label)| Some((place, label?)))
-        .unzip();
+    let known = |(place, label): (usize, Option<LabelVector>)| Some((place, label?));
+    let (places, labels): (Vec<_>, Vec<_>) = (0..).zip(labels).filter_map(known).unzip();
     if labels.is_empty() {
         return computed.pair_logits(model, hypotheses, texts).await;
     }
     let of_vectors = vector_logits(store, model, &labels, texts).await?;
-    let without = texts.iter().zip(&of_vectors);
-    let without: Vec<TextHash> = without
-        .filter(|(_, logits)| logits.is_none())
-        .map(|(text, _)| *text)
-        .collect();
+    let pairs = texts.iter().zip(&of_vectors);
+    let without = pairs.filter(|(_, logits)| logits.is_none());
+    let without: Vec<TextHash> = without.map(|(text, _)| *text).collect();
     // A text without a stored vector may still have stored logits of pairs.
     let of_pairs = computed.pair_logits(model, hypotheses, &without).await?;
     let mut of_pairs = of_pairs.into_iter();

@@ -332,10 +332,8 @@ pub fn model_name(dir: &Path) -> String {
     // `canonicalize` resolves `.` and `..` to a folder with a name.
     let real = dir.canonicalize();
     let name = real.as_deref().unwrap_or(dir).file_name();
-    name.map_or_else(
-        || "model".to_owned(),
-        |name| name.to_string_lossy().into_owned(),
-    )
+    let name = name.map(|name| name.to_string_lossy().into_owned());
+    name.unwrap_or_else(|| "model".to_owned())
 }
 
 /// Returns the path to the file with a model's learned label vectors, if `config.json` names one.

@@ -53,11 +53,8 @@ pub(crate) fn check_against_manifest(
             Err(LoadError::Mismatch(path, detail))
         }
         Ok(errors) => {
-            tracing::debug!(
-                error = errors.logits,
-                tolerance,
-                "the graph matches its manifest"
-            );
+            let error = errors.logits;
+            tracing::debug!(error, tolerance, "the graph matches its manifest");
             Ok(())
         }
     }

@@ -81,13 +81,10 @@ impl OnnxEngine {
     ///
     /// # Errors
     /// See [`LoadError`].
-    pub fn load_unchecked(
-        folder: &ModelFolder,
-        options: &EngineOptions,
-    ) -> Result<Self, LoadError> {
+    pub fn load_unchecked(model: &ModelFolder, options: &EngineOptions) -> Result<Self, LoadError> {
         let runtime = load_runtime(options.library.as_deref())?;
         let chosen = DeviceChoice::new(options.device, AS_REQUESTED);
-        Self::new(runtime, folder, options, chosen)
+        Self::new(runtime, model, options, chosen)
     }
 
     /// Loads the graph of an open folder on the chosen device.
@@ -177,11 +174,9 @@ impl Engine for OnnxEngine {
     fn restart(&mut self) -> Result<(), EngineError> {
         // Free the old session's memory first.
         self.session = None;
-        let session = self
-            .source
-            .session(self.runtime, self.chosen.device)
-            .map_err(|e| EngineError::Run(format!("cannot load the model again: {e}")))?;
-        self.session = Some(session);
+        let session = self.source.session(self.runtime, self.chosen.device);
+        let failed = |e: LoadError| EngineError::Run(format!("cannot load the model again: {e}"));
+        self.session = Some(session.map_err(failed)?);
         Ok(())
     }
 

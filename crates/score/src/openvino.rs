@@ -7,24 +7,24 @@
 //! By default OpenVINO reduces the precision itself: to bfloat16 if the CPU supports it, and to 8-bit activations for
 //! 8-bit weights. A score would then depend on its batch, so both settings are always set explicitly.
 
+mod compiled;
 mod runtime;
 
 use std::path::{Path, PathBuf};
 
-use ::openvino::{
-    CompiledModel, ElementType, InferRequest, InferenceError, Node, Shape, Tensor as OvTensor,
-};
+use ::openvino::InferenceError;
 
+use self::compiled::{Compiled, Output};
 pub use self::runtime::{OpenVino, load_openvino};
 use crate::batch::Batch;
-use crate::contract::{Feed, Input, NamedTensor, NumberType, Numbers, Tensor};
+use crate::contract::Feed;
 use crate::device::Device;
 use crate::engine::{Engine, EngineError, Logits};
 use crate::folder::{ModelFolder, Processor, Rounding};
 use crate::graph_check::check_against_manifest;
 use crate::library::Library;
 use crate::loading::{DeviceChoice, EngineOptions, LoadError, OpenedEngine};
-use crate::ports::{Port, output_of, wanted_output};
+use crate::ports::{output_of, wanted_output};
 
 /// A graph compiled by OpenVINO for this CPU.
 pub struct OpenVinoEngine {
@@ -41,18 +41,6 @@ struct GraphSource {
     graph: PathBuf,
     threads: usize,
     rounding: Rounding,
-}
-
-struct Compiled {
-    // Dropped before its graph.
-    request: InferRequest,
-    graph: CompiledModel,
-}
-
-/// Selector of the output; OpenVINO may rename the outputs of a graph.
-enum Output {
-    Named(String),
-    First,
 }
 
 impl OpenVinoEngine {
@@ -75,18 +63,15 @@ impl OpenVinoEngine {
     ///
     /// # Errors
     /// See [`LoadError`].
-    pub fn load_unchecked(
-        folder: &ModelFolder,
-        options: &EngineOptions,
-    ) -> Result<Self, LoadError> {
+    pub fn load_unchecked(model: &ModelFolder, options: &EngineOptions) -> Result<Self, LoadError> {
         if let device @ Device::Cuda(_) = options.device {
             return Err(LoadError::CpuOnly(device));
         }
         let runtime = load_openvino(options.openvino.as_deref())?;
         let source = GraphSource {
-            graph: folder.graph.clone(),
+            graph: model.graph.clone(),
             threads: options.thread_count(),
-            rounding: folder.rounding,
+            rounding: model.rounding,
         };
         if source.rounding.is_bf16() && !runtime.has_bf16() {
             tracing::warn!(
@@ -94,13 +79,13 @@ impl OpenVinoEngine {
             );
         }
         let compiled = source.compile(runtime)?;
-        let contract = |detail| LoadError::Contract(folder.graph.clone(), detail);
+        let contract = |detail| LoadError::Contract(model.graph.clone(), detail);
         let unknown = |error: InferenceError| contract(error_line(&error));
         let inputs = compiled.inputs().map_err(unknown)?;
-        let feed = Feed::new(&inputs, folder).map_err(contract)?;
-        let outputs = compiled.outputs(wanted_output(folder)).map_err(unknown)?;
-        let name = output_of(&outputs, folder).map_err(contract)?;
-        let output = if name == wanted_output(folder) {
+        let feed = Feed::new(&inputs, model).map_err(contract)?;
+        let outputs = compiled.outputs(wanted_output(model)).map_err(unknown)?;
+        let name = output_of(&outputs, model).map_err(contract)?;
+        let output = if name == wanted_output(model) {
             Output::Named(name)
         } else {
             Output::First
@@ -145,11 +130,8 @@ impl Engine for OpenVinoEngine {
     fn restart(&mut self) -> Result<(), EngineError> {
         // Free the old graph's memory first.
         self.compiled = None;
-        let compiled = self
-            .source
-            .compile(self.runtime)
-            .map_err(|e| EngineError::Run(format!("cannot load the model again: {e}")))?;
-        self.compiled = Some(compiled);
+        let failed = |e: LoadError| EngineError::Run(format!("cannot load the model again: {e}"));
+        self.compiled = Some(self.source.compile(self.runtime).map_err(failed)?);
         Ok(())
     }
 }
@@ -166,112 +148,6 @@ impl GraphSource {
         };
         compile().map_err(|error| failed(error_line(&error)))
     }
-}
-
-impl Compiled {
-    /// Returns the outputs; first the wanted one, if it exists.
-    fn outputs(&self, wanted: &str) -> Result<Vec<Port>, InferenceError> {
-        let mut outputs = Vec::new();
-        // A node may have several names, and OpenVINO may list any of them.
-        if let Ok(node) = self.graph.get_output_by_name(wanted) {
-            let name = wanted.to_owned();
-            let port = port(&node)?;
-            outputs.push(Port { name, ..port });
-        }
-        for index in 0..self.graph.get_output_size()? {
-            outputs.push(port(&self.graph.get_output_by_index(index)?)?);
-        }
-        Ok(outputs)
-    }
-
-    /// Returns the inputs; those that no model reads have the names that OpenVINO gives them.
-    fn inputs(&self) -> Result<Vec<Port>, InferenceError> {
-        let mut inputs = Vec::new();
-        for input in Input::ALL {
-            if let Ok(node) = self.graph.get_input_by_name(input.as_str()) {
-                let name = input.as_str().to_owned();
-                let port = port(&node)?;
-                inputs.push(Port { name, ..port });
-            }
-        }
-        if inputs.len() == self.graph.get_input_size()? {
-            return Ok(inputs);
-        }
-        for index in 0..self.graph.get_input_size()? {
-            let port = port(&self.graph.get_input_by_index(index)?)?;
-            if port.name.parse::<Input>().is_err() {
-                inputs.push(port);
-            }
-        }
-        Ok(inputs)
-    }
-
-    fn run(
-        &mut self,
-        tensors: &[NamedTensor<'_>],
-        output: &Output,
-    ) -> Result<(Vec<i64>, Vec<f32>), InferenceError> {
-        for (name, Tensor { shape, numbers }) in tensors {
-            let size = |size: &usize| i64::try_from(*size).expect("a batch fits in memory");
-            let dims: Vec<i64> = shape.iter().map(size).collect();
-            let shape = Shape::new(&dims)?;
-            let tensor = match numbers {
-                Numbers::I64(data) => new_tensor(ElementType::I64, &shape, data)?,
-                Numbers::I32(data) => new_tensor(ElementType::I32, &shape, data)?,
-                Numbers::F32(data) => new_tensor(ElementType::F32, &shape, data)?,
-            };
-            self.request.set_tensor(name, &tensor)?;
-        }
-        self.request.infer()?;
-        let output = match output {
-            Output::Named(name) => self.request.get_tensor(name)?,
-            Output::First => self.request.get_output_tensor_by_index(0)?,
-        };
-        let dims = output.get_shape()?.get_dimensions().to_vec();
-        let data = match output.get_element_type()? {
-            // Scores are always computed from float32.
-            ElementType::F16 => {
-                let data = output.get_data::<half::f16>()?;
-                data.iter().map(|x| x.to_f32()).collect()
-            }
-            _ => output.get_data::<f32>()?.to_vec(),
-        };
-        Ok((dims, data))
-    }
-}
-
-fn new_tensor<T: Copy>(
-    kind: ElementType,
-    shape: &Shape,
-    data: &[T],
-) -> Result<OvTensor, InferenceError> {
-    let mut tensor = OvTensor::new(kind, shape)?;
-    tensor.get_data_mut()?.copy_from_slice(data);
-    Ok(tensor)
-}
-
-fn port(node: &Node) -> Result<Port, InferenceError> {
-    let number_type = match node.get_element_type()? {
-        ElementType::I64 => NumberType::Int64,
-        ElementType::I32 => NumberType::Int32,
-        ElementType::F32 => NumberType::Float32,
-        ElementType::F16 => NumberType::Float16,
-        other => NumberType::Other(format!("{other:?}").to_lowercase()),
-    };
-    let shape = node.get_partial_shape()?;
-    let dims = shape.get_dimensions().iter();
-    // A dimension is fixed if its minimum and maximum are equal.
-    let dims = dims.map(|dim| {
-        let (min, max) = (dim.get_min(), dim.get_max());
-        if min == max { max } else { -1 }
-    });
-    let dims: Vec<i64> = dims.collect();
-    Ok(Port {
-        name: node.get_name()?,
-        number_type: Some(number_type),
-        // An unknown rank also yields no dimensions.
-        shape: (!dims.is_empty()).then_some(dims),
-    })
 }
 
 /// Returns an OpenVINO error in one line.

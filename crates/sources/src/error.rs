@@ -88,9 +88,8 @@ pub enum SourceError {
 impl SourceError {
     /// Returns the error for a number outside its range.
     pub(super) fn number(setting: &str, least: u64, most: u64) -> Self {
-        Self::Setting(format!(
-            "`{setting}` is out of range: set it to between {least} and {most}"
-        ))
+        let range = format!("between {least} and {most}");
+        Self::Setting(format!("`{setting}` is out of range: set it to {range}"))
     }
 
     /// Returns the kind of error, which determines the exit code.

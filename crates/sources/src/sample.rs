@@ -199,25 +199,16 @@ fn credentials<'a>(headers: &'a HeaderMap, scheme: &str) -> Option<&'a str> {
 }
 
 fn unauthorized() -> Response {
-    (
-        StatusCode::UNAUTHORIZED,
-        [(
-            WWW_AUTHENTICATE,
-            "Bearer realm=\"reddit\", error=\"invalid_token\"",
-        )],
-        Json(json!({"message": "Unauthorized", "error": 401})),
-    )
-        .into_response()
+    let challenge = "Bearer realm=\"reddit\", error=\"invalid_token\"";
+    let headers = [(WWW_AUTHENTICATE, challenge)];
+    let body = Json(json!({"message": "Unauthorized", "error": 401}));
+    (StatusCode::UNAUTHORIZED, headers, body).into_response()
 }
 
 fn not_found() -> Response {
-    let kind = [(CONTENT_TYPE, "text/html; charset=UTF-8")];
-    (
-        StatusCode::NOT_FOUND,
-        kind,
-        "<!doctype html><title>page not found</title>",
-    )
-        .into_response()
+    let headers = [(CONTENT_TYPE, "text/html; charset=UTF-8")];
+    let page = "<!doctype html><title>page not found</title>";
+    (StatusCode::NOT_FOUND, headers, page).into_response()
 }
 
 impl Sample {
@@ -249,16 +240,12 @@ fn page_of(mut ordered: Vec<&Entry>, order: Listing, request: &PageRequest) -> V
     let in_front = |entry: &&Entry| order == Listing::Hot && entry.stickied;
     let (stickied, rest): (Vec<&Entry>, Vec<&Entry>) = ordered.into_iter().partition(in_front);
 
-    let start = match request.after.as_deref() {
-        None => 0,
-        Some(after) => rest
-            .iter()
-            .position(|entry| entry.name == after)
-            .map_or(rest.len(), |at| at + 1),
-    };
-    let end = rest
-        .len()
-        .min(start + request.limit.unwrap_or(PAGE_LIMIT).clamp(1, PAGE_LIMIT));
+    let start = request.after.as_deref().map_or(0, |after| {
+        let place = rest.iter().position(|entry| entry.name == after);
+        place.map_or(rest.len(), |place| place + 1)
+    });
+    let limit = request.limit.unwrap_or(PAGE_LIMIT).clamp(1, PAGE_LIMIT);
+    let end = rest.len().min(start + limit);
     let is_first_page = request.after.is_none();
     let stickied = stickied.iter().filter(|_| is_first_page);
     let shown = stickied.chain(&rest[start..end]).copied();

@@ -51,9 +51,8 @@ pub enum NamedError {
 /// See [`NamedError`].
 pub fn named(name: &str) -> Result<String, NamedError> {
     // A name with path separators, such as `../x`, could lead out of the folder.
-    let is_name = name
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+    let is_in_names = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let is_name = name.chars().all(is_in_names);
     let file = Path::new(FOLDER).join(format!("{name}.sql"));
     if is_name && file.is_file() {
         let path = file.display().to_string();
@@ -68,20 +67,14 @@ pub fn named(name: &str) -> Result<String, NamedError> {
 
 /// Returns the built-in queries with the questions that they answer.
 pub fn list() -> Table {
-    let answers = |text: &str| {
-        text.lines()
-            .next()
-            .unwrap_or_default()
-            .trim_start_matches("-- ")
-            .to_owned()
+    let row = |(name, text): (&str, &str)| {
+        let comment = text.lines().next().unwrap_or_default();
+        let question = comment.trim_start_matches("-- ");
+        vec![Value::from(name), Value::from(question)]
     };
-    let rows = BUILT_IN
-        .iter()
-        .map(|(name, text)| vec![Value::from(*name), Value::from(answers(text))])
-        .collect();
     Table {
         columns: vec!["name".into(), "answers".into()],
-        rows,
+        rows: BUILT_IN.into_iter().map(row).collect(),
     }
 }
 

@@ -87,10 +87,8 @@ fn value_bytes(value: &Value) -> usize {
         Value::String(text) => text.len(),
         Value::Array(values) => 16 + values.iter().map(value_bytes).sum::<usize>(),
         Value::Object(pairs) => {
-            let pairs = pairs
-                .iter()
-                .map(|(name, value)| name.len() + value_bytes(value));
-            16 + pairs.sum::<usize>()
+            let bytes = |(name, value): (&String, &Value)| name.len() + value_bytes(value);
+            16 + pairs.iter().map(bytes).sum::<usize>()
         }
         _ => 8,
     }

@@ -1,9 +1,12 @@
 //! Decodes a table's bytes to UTF-8: decompresses them, strips the byte order mark, and decodes UTF-16.
 
+mod utf16;
+
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Cursor, Read, Write};
 use std::path::Path;
 
+use self::utf16::{CodeUnit, Utf16};
 use super::Compression;
 use super::lines::fill_buffer;
 
@@ -12,7 +15,7 @@ pub type ByteReader = Box<dyn Read + Send>;
 /// A buffered reader for decoded text.
 pub type TextReader = Box<dyn BufRead + Send>;
 
-/// Size of the read buffer.
+/// Size of the read buffer. Any size far above a disk block's would do.
 const READ_BYTES: usize = 1 << 18;
 
 /// Log2 of the largest zstd window: 2 GiB, which the monthly Reddit dumps use.
@@ -182,76 +185,6 @@ pub fn peek_start(mut text: TextReader) -> io::Result<(TextReader, Vec<u8>)> {
         blank.extend_from_slice(chunk);
         let length = chunk.len();
         text.consume(length);
-    }
-}
-
-/// Reads a UTF-16 code unit in some byte order.
-type CodeUnit = fn([u8; 2]) -> u16;
-
-/// A reader that decodes UTF-16 to UTF-8. An unpaired surrogate, or half a code unit at the end, becomes U+FFFD.
-struct Utf16<R> {
-    reader: R,
-    unit: CodeUnit,
-    /// First byte of an incomplete code unit.
-    odd: Vec<u8>,
-    /// High surrogate whose low surrogate has not been read yet.
-    high: Option<u16>,
-    ready: Vec<u8>,
-    at: usize,
-}
-
-impl<R: Read> Utf16<R> {
-    fn new(reader: R, unit: CodeUnit) -> Self {
-        Self {
-            reader,
-            unit,
-            odd: Vec::new(),
-            high: None,
-            ready: Vec::new(),
-            at: 0,
-        }
-    }
-
-    /// Decodes the next bytes; returns false at the end.
-    fn fill(&mut self) -> io::Result<bool> {
-        let mut bytes = vec![0; 1 << 15];
-        let n = self.reader.read(&mut bytes)?;
-        let ended = n == 0;
-        let mut pending = std::mem::take(&mut self.odd);
-        pending.extend_from_slice(&bytes[..n]);
-        let (pairs, rest) = pending.as_chunks::<2>();
-        let mut units: Vec<u16> = self.high.take().into_iter().collect();
-        units.extend(pairs.iter().map(|pair| (self.unit)(*pair)));
-        if ended {
-            units.extend(rest.first().map(|_| 0xdc00)); // Half a code unit, decoded as an unpaired surrogate.
-        } else {
-            self.odd = rest.to_vec();
-            let last = units.last().copied();
-            if let Some(high @ 0xd800..=0xdbff) = last {
-                units.pop();
-                self.high = Some(high);
-            }
-        }
-        let text: String = char::decode_utf16(units)
-            .map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
-            .collect();
-        (self.ready, self.at) = (text.into_bytes(), 0);
-        Ok(!(ended && self.ready.is_empty()))
-    }
-}
-
-impl<R: Read> Read for Utf16<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // Loops because the bytes read may not complete a character.
-        while self.at == self.ready.len() {
-            if !self.fill()? {
-                return Ok(0);
-            }
-        }
-        let n = buffer.len().min(self.ready.len() - self.at);
-        buffer[..n].copy_from_slice(&self.ready[self.at..self.at + n]);
-        self.at += n;
-        Ok(n)
     }
 }
 

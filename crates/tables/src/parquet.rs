@@ -3,6 +3,7 @@
 //! The Parquet library trusts a file's metadata. Page sizes are therefore checked before reading, and panics on damaged
 //! files are converted to errors.
 
+mod cells;
 mod copy;
 mod write;
 
@@ -10,18 +11,16 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::sync::Arc;
 
-use chrono::{DateTime, NaiveTime};
-use parquet::basic::{Compression, LogicalType, Repetition, TimeUnit};
+use parquet::basic::Compression;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::record::Field;
 use parquet::record::reader::RowIter;
 use parquet::schema::types::Type;
-use serde_json::Value;
 
+use self::cells::{CellKind, cell, kind_of};
 pub use self::copy::ParquetSource;
 pub use self::write::ParquetWriter;
-use super::{Cell, ParquetFault, Row, Rows, TableError, page_sizes};
+use super::{ParquetFault, Row, Rows, TableError, page_sizes};
 use crate::panics::catch;
 
 /// Runs `read` and converts a panic to an error. Of 2,500 files with corrupted bytes, six made the library panic.
@@ -61,34 +60,6 @@ fn unsupported_codec(codec: Compression) -> Option<&'static str> {
         Compression::BROTLI(_) => Some("brotli"),
         Compression::LZO => Some("lzo"),
         _ => None,
-    }
-}
-
-/// A column's kind, for conversions that the library does not do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CellKind {
-    Plain,
-    /// A list, map or struct.
-    Nested,
-    /// A timestamp, in UTC or in an unknown time zone.
-    Time {
-        utc: bool,
-        nanos: bool,
-    },
-}
-
-fn kind_of(column: &Type) -> CellKind {
-    let metadata = column.get_basic_info();
-    let repeated = metadata.has_repetition() && metadata.repetition() == Repetition::REPEATED;
-    if !column.is_primitive() || repeated {
-        return CellKind::Nested;
-    }
-    match metadata.logical_type_ref() {
-        Some(LogicalType::Timestamp(time)) => CellKind::Time {
-            utc: time.is_adjusted_to_u_t_c,
-            nanos: time.unit == TimeUnit::NANOS,
-        },
-        _ => CellKind::Plain,
     }
 }
 
@@ -178,11 +149,9 @@ impl Rows for Parquet {
             .collect();
         let rows = catch_panic(|| -> Result<_, ParquetFault> {
             page_sizes::check(&self.file, reader.metadata(), &leaves)?;
-            let fields = columns
-                .iter()
-                .map(|column| schema.get_fields()[*column].clone());
+            let field = |column: &usize| schema.get_fields()[*column].clone();
             let projection = Type::group_type_builder(schema.name())
-                .with_fields(fields.collect())
+                .with_fields(columns.iter().map(field).collect())
                 .build()?;
             Ok(RowIter::from_file_into(Box::new(reader)).project(Some(projection))?)
         });
@@ -233,113 +202,6 @@ fn row_error(error: ParquetError, rows: u64) -> TableError {
     }
     let message = format!("{problem} after row {rows}");
     ParquetFault::from(ParquetError::General(message)).into()
-}
-
-/// Converts a value to a cell. Dates, times and decimals become text.
-fn cell(value: Field, kind: CellKind) -> Cell {
-    match value {
-        Field::Null => Cell::Null,
-        Field::Str(text) => Cell::Text(text),
-        Field::Bytes(bytes) if std::str::from_utf8(bytes.data()).is_err() => {
-            Cell::Bytes(bytes.data().to_vec())
-        }
-        Field::Float(number) if number.is_finite() => Cell::Json(short_float(number)),
-        Field::Float16(number) if number.is_finite() => Cell::Json(short_float(number.to_f32())),
-        Field::Long(nanos) if matches!(kind, CellKind::Time { nanos: true, .. }) => {
-            time_cell(Some(DateTime::from_timestamp_nanos(nanos)), kind)
-        }
-        Field::TimestampMillis(millis) => time_cell(DateTime::from_timestamp_millis(millis), kind),
-        Field::TimestampMicros(micros) => time_cell(DateTime::from_timestamp_micros(micros), kind),
-        other => match json(&other) {
-            Value::Null => Cell::Null,
-            Value::String(text) => Cell::Text(text),
-            value => Cell::Json(value.to_string()),
-        },
-    }
-}
-
-/// Formats a float with as few digits as possible.
-fn short_float(number: f32) -> String {
-    topicmill_core::to_json(&number)
-}
-
-/// Formats a timestamp as ISO 8601, with `Z` unless the column is declared as local time.
-fn time_cell(at: Option<DateTime<chrono::Utc>>, kind: CellKind) -> Cell {
-    let zone = match kind {
-        CellKind::Time { utc: false, .. } => "",
-        _ => "Z",
-    };
-    at.map_or(Cell::Null, |at| {
-        Cell::Text(format!("{}{zone}", at.format("%Y-%m-%dT%H:%M:%S%.f")))
-    })
-}
-
-/// Converts a value to JSON, including lists, maps and structs.
-fn json(value: &Field) -> Value {
-    match value {
-        Field::Null => Value::Null,
-        Field::Bool(flag) => (*flag).into(),
-        Field::Byte(number) => (*number).into(),
-        Field::Short(number) => (*number).into(),
-        Field::Int(number) => (*number).into(),
-        Field::Long(number) => (*number).into(),
-        Field::UByte(number) => (*number).into(),
-        Field::UShort(number) => (*number).into(),
-        Field::UInt(number) => (*number).into(),
-        Field::ULong(number) => (*number).into(),
-        Field::Float16(number) => number.to_f32().into(),
-        Field::Float(number) => (*number).into(),
-        Field::Double(number) => (*number).into(),
-        // The library formats a whole number as `5.`.
-        Field::Decimal(_) => value.to_string().trim_end_matches('.').into(),
-        Field::Str(text) => text.clone().into(),
-        Field::Bytes(bytes) => match std::str::from_utf8(bytes.data()) {
-            Ok(text) => text.into(),
-            Err(_) => topicmill_core::hex(bytes.data()).into(),
-        },
-        Field::Date(days) => date(*days),
-        Field::TimeMillis(millis) => time_of_day(i64::from(*millis) * 1_000),
-        Field::TimeMicros(micros) => time_of_day(*micros),
-        Field::TimestampMillis(_) | Field::TimestampMicros(_) => {
-            cell(value.clone(), CellKind::Plain).text().into()
-        }
-        Field::Group(row) => row
-            .get_column_iter()
-            .map(|(name, value)| (name.clone(), json(value)))
-            .collect::<serde_json::Map<_, _>>()
-            .into(),
-        Field::ListInternal(list) => list.elements().iter().map(json).collect(),
-        Field::MapInternal(map) => map
-            .entries()
-            .iter()
-            .map(|(key, value)| (key_of(key), json(value)))
-            .collect::<serde_json::Map<_, _>>()
-            .into(),
-    }
-}
-
-fn key_of(key: &Field) -> String {
-    match json(key) {
-        Value::String(text) => text,
-        other => other.to_string(),
-    }
-}
-
-fn date(days: i32) -> Value {
-    DateTime::from_timestamp(i64::from(days) * 86_400, 0)
-        .map(|day| day.format("%Y-%m-%d").to_string())
-        .into()
-}
-
-fn time_of_day(micros: i64) -> Value {
-    let time = || {
-        let secs = u32::try_from(micros.div_euclid(1_000_000)).ok()?;
-        let nanos = u32::try_from(micros.rem_euclid(1_000_000) * 1_000).ok()?;
-        NaiveTime::from_num_seconds_from_midnight_opt(secs, nanos)
-    };
-    time()
-        .map(|time| time.format("%H:%M:%S%.f").to_string())
-        .into()
 }
 
 #[cfg(test)]

@@ -7,8 +7,7 @@ use clap::Args;
 use topicmill_core::model_kind::ClassifierHead;
 use topicmill_core::{LabelSet, Mode, ModelKind};
 use topicmill_score::device::devices;
-use topicmill_score::folder;
-use topicmill_score::{EngineOptions, LabelerError, ModelFolder, Models};
+use topicmill_score::{EngineOptions, LabelerError, ModelFolder, Models, folder};
 
 use super::App;
 use crate::cli::CliError;
@@ -29,12 +28,8 @@ pub struct ModelFlags {
     #[arg(long, value_name = "P")]
     precision: Option<String>,
     /// Compute with N threads; 0 means one per core
-    #[arg(
-        hide_short_help = true,
-        long,
-        value_name = "N",
-        value_parser = clap::value_parser!(u16).range(..=i64::from(MAX_THREADS))
-    )]
+    #[arg(hide_short_help = true, long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u16).range(..=i64::from(MAX_THREADS)))]
     threads: Option<u16>,
     /// Score in MODE: single, multi or raw
     ///
@@ -49,21 +44,10 @@ pub struct ModelFlags {
 #[command(next_help_heading = "Model options")]
 pub struct SmallFlags {
     /// Score only the K labels that a small model ranks highest for each text
-    #[arg(
-        hide_short_help = true,
-        long,
-        value_name = "K",
-        value_parser = clap::value_parser!(u32).range(1..)
-    )]
+    #[arg(hide_short_help = true, long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     shortlist: Option<u32>,
     /// With --shortlist, use the small model in DIR
-    #[arg(
-        hide_short_help = true,
-        long,
-        value_name = "DIR",
-        requires = "shortlist",
-        default_value = DEFAULT_MODEL
-    )]
+    #[arg(hide_short_help = true, long, value_name = "DIR", requires = "shortlist", default_value = DEFAULT_MODEL)]
     small_model: PathBuf,
 }
 

@@ -5,8 +5,7 @@ use serde_json::{Value, json};
 use super::figures::{estimate, share, slug};
 use crate::cli::output;
 use topicmill_core::LabelSet;
-use topicmill_review::evaluate::Proportion;
-use topicmill_review::evaluate::{Difference, Estimate, Evaluation};
+use topicmill_review::evaluate::{Difference, Estimate, Evaluation, Proportion};
 use topicmill_store::Table;
 
 /// The number of confusions that the table shows.
@@ -30,10 +29,9 @@ struct Figure {
 }
 
 fn figures(evaluation: &Evaluation) -> [Figure; 8] {
-    let error = evaluation
-        .calibration_error
-        .map(|error| format!("{error:.3}"));
-    let in_scope = evaluation.in_scope.all;
+    let error = evaluation.calibration_error;
+    let error = error.map(|error| format!("{error:.3}"));
+    let (in_scope, labelled) = (evaluation.in_scope.all, evaluation.precision.all);
     let macro_f1 = if in_scope < MACRO_F1_POSTS {
         Value::Null
     } else {
@@ -63,11 +61,7 @@ fn figures(evaluation: &Evaluation) -> [Figure; 8] {
             difference: |difference| Some(&difference.macro_f1),
             ..figure("macro-F1", macro_f1, in_scope)
         },
-        figure(
-            "calibration error (10 bins)",
-            json!(error),
-            evaluation.precision.all,
-        ),
+        figure("calibration error (10 bins)", json!(error), labelled),
     ]
 }
 

@@ -139,10 +139,8 @@ pub fn has_intervals(table: &Table) -> bool {
 
 /// Renders a table without the padding at the end of lines and the delimiters in names.
 fn lines(table: &comfy_table::Table) -> String {
-    table
-        .lines()
-        .map(|line| format!("{}\n", line.replace(BREAK, "").trim_end()))
-        .collect()
+    let line = |line: String| format!("{}\n", line.replace(BREAK, "").trim_end());
+    table.lines().map(line).collect()
 }
 
 /// Formats each row as a list of names and values, with blank lines between rows.

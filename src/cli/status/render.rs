@@ -35,9 +35,8 @@ pub fn render(status: &StatusReport, url: &str) -> String {
         ("Schedules", schedules(status)),
         ("Gaps", gaps(status)),
     ];
-    let above = optional_rows
-        .into_iter()
-        .filter_map(|(name, line)| Some([name.to_owned(), line?]));
+    let rows = optional_rows.into_iter();
+    let above = rows.filter_map(|(name, line)| Some([name.to_owned(), line?]));
     let next = status.next();
     let advice = match next.command {
         Some(command) => format!("`{command}`: {}", next.why),
@@ -90,9 +89,8 @@ fn stages(status: &StatusReport) -> Vec<[String; 6]> {
     let mut stages: Vec<&LastRun> = status.stages.iter().collect();
     stages.sort_by_key(|last| last.stage.as_str());
     for last in stages {
-        let good = last
-            .good_at
-            .map(|at| format!("{} ago", format_duration(status.since(at))));
+        let ago = |at| format!("{} ago", format_duration(status.since(at)));
+        let good = last.good_at.map(ago);
         let day = status.last_day.iter().find(|day| day.stage == last.stage);
         let sum = |figure: fn(&StageRuns) -> i64| number(day.map_or(0, figure));
         rows.push([
@@ -272,10 +270,10 @@ fn deletions(status: &StatusReport) -> Option<String> {
         ("Reddit", backlog.reconciled_at),
         ("Arctic Shift", status.archive_reconciled_at),
     ];
-    let mut parts: Vec<String> = sources
-        .into_iter()
-        .filter_map(|(source, at)| Some(format!("compared with {source} as of {}", day(at?))))
-        .collect();
+    let compared = |(source, at): (&str, Option<Timestamp>)| {
+        Some(format!("compared with {source} as of {}", day(at?)))
+    };
+    let mut parts: Vec<String> = sources.into_iter().filter_map(compared).collect();
     if parts.is_empty() {
         parts.push("never compared".to_owned());
     }
@@ -308,9 +306,8 @@ fn gaps(status: &StatusReport) -> Option<String> {
     let gap = status.gaps.first()?;
     let (count, subreddit) = (status.gaps.len(), &gap.subreddit);
     let (from, until) = (day(gap.from_at), day(gap.until_at));
-    Some(format!(
-        "{count}; the latest: r/{subreddit}, {from} to {until}"
-    ))
+    let latest = format!("r/{subreddit}, {from} to {until}");
+    Some(format!("{count}; the latest: {latest}"))
 }
 
 /// Formats a number of posts, which may be an estimate.

@@ -26,12 +26,9 @@ pub fn texts(kind: &ModelKind, set: &LabelSet, label: &Label) -> Vec<String> {
     }
     let mut texts = vec![set.hypothesis(label)];
     if matches!(kind, ModelKind::Embedding(_)) {
-        let descriptions = label.descriptions.iter().map(|text| text.trim());
-        texts.extend(
-            descriptions
-                .filter(|text| !text.is_empty())
-                .map(str::to_owned),
-        );
+        let trimmed = label.descriptions.iter().map(|text| text.trim());
+        let descriptions = trimmed.filter(|text| !text.is_empty());
+        texts.extend(descriptions.map(str::to_owned));
     }
     texts
 }
@@ -74,13 +71,9 @@ pub fn missing_learned_vectors(kind: &ModelKind, set: &LabelSet) -> Option<Strin
     /// Maximum number of labels to name.
     const NAMED: usize = 3;
     let vectors = learned_by_label(kind, set)?;
-    let lacking: Vec<&str> = set
-        .labels
-        .iter()
-        .zip(&vectors)
-        .filter(|(_, vector)| vector.is_none())
-        .map(|(label, _)| label.slug.as_str())
-        .collect();
+    let labels = set.labels.iter().zip(&vectors);
+    let unlearned = labels.filter(|(_, vector)| vector.is_none());
+    let lacking: Vec<&str> = unlearned.map(|(label, _)| label.slug.as_str()).collect();
     let (all, learned) = (vectors.len(), vectors.len() - lacking.len());
     if learned == 0 || lacking.is_empty() {
         return None;
@@ -159,11 +152,8 @@ fn add_positions(groups: &mut [Vec<Vec<String>>]) {
 ///
 /// A line break separates the texts, so line breaks within a text are doubled.
 pub fn key(texts: &[String]) -> String {
-    let escaped: Vec<String> = texts
-        .iter()
-        .map(|text| text.replace('\n', "\n\n"))
-        .collect();
-    escaped.join("\n")
+    let escape = |text: &String| text.replace('\n', "\n\n");
+    texts.iter().map(escape).collect::<Vec<_>>().join("\n")
 }
 
 /// Prefix of a background's key.

@@ -149,13 +149,10 @@ mod rejected {
         rejected_for: Rejections,
     }
 
-    pub fn serialize<S: serde::Serializer>(
-        rejections: &Rejections,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: serde::Serializer>(counts: &Rejections, to: S) -> Result<S::Ok, S::Error> {
         let fields = Fields {
-            rejected: rejections.total(),
-            rejected_for: rejections.clone(),
+            rejected: counts.total(),
+            rejected_for: counts.clone(),
         };
         fields.serialize(to)
     }

@@ -303,10 +303,8 @@ impl Report {
 
     /// Returns the number of posts that the estimates do not speak of.
     pub fn not_covered(&self) -> u64 {
-        let frame = self
-            .quality
-            .as_ref()
-            .and_then(|quality| quality.frame.as_ref());
+        let quality = self.quality.as_ref();
+        let frame = quality.and_then(|quality| quality.frame.as_ref());
         frame.map_or(0, |frame| frame.not_covered)
     }
 

@@ -68,10 +68,8 @@ impl LabelTable {
             return None;
         }
         let largest = report.outcomes.iter().map(|stats| stats.posts).max()?;
-        let without_label = report
-            .outcomes
-            .iter()
-            .filter(|stats| stats.outcome != PostOutcome::Labelled);
+        let outcomes = report.outcomes.iter();
+        let without_label = outcomes.filter(|stats| stats.outcome != PostOutcome::Labelled);
         let rows = report.labels().take(LABELS).chain(without_label);
         let compared = report.compared.as_ref().ok();
         Some(Self {
@@ -120,6 +118,7 @@ impl Row {
     fn new(report: &Report, stats: &OutcomeStats, largest: u64) -> Self {
         let shares = report.estimate_of(&stats.slug);
         let difference = stats.change.map(|change| change.share.difference());
+        let affected = stats.change.filter(Change::depends_on_mix);
         Self {
             name: display::single_line(&stats.name, 120),
             is_label: stats.outcome == PostOutcome::Labelled,
@@ -133,10 +132,7 @@ impl Row {
             spark: spark(&stats.series[report.axis.complete()], report.kind.plural()),
             change: or_dash(difference, points),
             change_class: stats.change.map_or("flat", class_of),
-            raw_change: stats
-                .change
-                .filter(Change::depends_on_mix)
-                .map(|change| points(change.share.raw_difference())),
+            raw_change: affected.map(|change| points(change.share.raw_difference())),
             mean: or_dash(stats.mean_score, display::score),
         }
     }
@@ -169,10 +165,8 @@ fn class_of(change: Change) -> &'static str {
 fn spark(series: &[u64], things: &str) -> String {
     let columns_per_point = series.len().div_ceil(SPARK).max(1);
     // Columns are grouped from the end so that the last point covers as many columns as the others.
-    let mut values: Vec<u64> = series
-        .rchunks_exact(columns_per_point)
-        .map(|columns| columns.iter().sum())
-        .collect();
+    let groups = series.rchunks_exact(columns_per_point);
+    let mut values: Vec<u64> = groups.map(|columns| columns.iter().sum()).collect();
     values.reverse();
     if values.len() < 2 {
         return String::new();
@@ -181,14 +175,11 @@ fn spark(series: &[u64], things: &str) -> String {
     let mut svg = Svg::new(width, height);
     let last = values.len() - 1;
     let largest = as_f64(values.iter().max().copied().unwrap_or(0).max(1));
-    let places: Vec<_> = values
-        .iter()
-        .enumerate()
-        .map(|(place, posts)| {
-            let x = 3.0 + (width - 6.0) * as_f64(place as u64) / as_f64(last as u64);
-            (x, height - 3.0 - (height - 7.0) * as_f64(*posts) / largest)
-        })
-        .collect();
+    let place = |(index, posts): (usize, &u64)| {
+        let x = 3.0 + (width - 6.0) * as_f64(index as u64) / as_f64(last as u64);
+        (x, height - 3.0 - (height - 7.0) * as_f64(*posts) / largest)
+    };
+    let places: Vec<_> = values.iter().enumerate().map(place).collect();
     svg.area(&places, height - 1.0, "mark-soft");
     svg.path(&places, "stroke");
     svg.dot(places[last], 2.4, "mark", "");

@@ -87,10 +87,8 @@ impl JoinedGold {
         let rows = self.rows[0].iter().zip(&self.rows[1]);
         let mut differing = Vec::new();
         for (post, (first, second)) in self.posts.iter().zip(rows) {
-            let (a, b) = (
-                assigned_slug(first, sets[0]),
-                assigned_slug(second, sets[1]),
-            );
+            let a = assigned_slug(first, sets[0]);
+            let b = assigned_slug(second, sets[1]);
             if a == b {
                 continue;
             }

@@ -180,13 +180,9 @@ pub fn fit_label_set(
 
 /// Returns the threshold for a target that rows choose, or the label set's without a target. `None` if no threshold
 /// reaches the target.
-fn threshold_for(
-    target: Option<FitTarget>,
-    base: &LabelSet,
-    rows: &[&GoldEvidence],
-) -> Option<f64> {
+fn threshold_for(target: Option<FitTarget>, set: &LabelSet, rows: &[&GoldEvidence]) -> Option<f64> {
     match target {
-        None => Some(base.threshold),
+        None => Some(set.threshold),
         Some(FitTarget::Precision(share)) => fit_threshold(rows, Setting::UNCHANGED, share),
         Some(FitTarget::Recall(share)) => threshold_for_recall(rows, share),
     }
@@ -234,10 +230,8 @@ fn fit_texts(base: &LabelSet, texts: &[GoldText]) -> Result<(Fit, Option<f64>), 
     // A softmax without a background has no class for "none of these".
     let lacks_none = link == Link::Softmax && first.gold.evidence.logits().1.is_none();
     let none_below = lacks_none.then_some(NONE_BELOW);
-    let answers: Vec<Answer> = texts
-        .iter()
-        .map(|text| answer(text, base.temperature, none_below))
-        .collect();
+    let to_answer = |text: &GoldText| answer(text, base.temperature, none_below);
+    let answers: Vec<Answer> = texts.iter().map(to_answer).collect();
     Ok((fit(&answers, link)?, none_below))
 }
 

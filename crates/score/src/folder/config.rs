@@ -169,11 +169,9 @@ impl Config {
 
     fn nli(&self) -> Result<NliClasses, String> {
         let classes = self.classes()?;
-        let names: Vec<String> = classes
-            .iter()
-            .map(|(name, _)| format!("`{name}`"))
-            .collect();
-        let (names, count) = (names.join(", "), classes.len());
+        let quoted = |(name, _): &(String, usize)| format!("`{name}`");
+        let names = classes.iter().map(quoted).collect::<Vec<_>>().join(", ");
+        let count = classes.len();
         let entailment = classes.iter().find(|(name, _)| is_entailment(name));
         match entailment {
             Some((_, entailment)) if (2..=3).contains(&count) && *entailment < count => {

@@ -151,19 +151,14 @@ impl Manifest {
                 KINDS.join(", ")
             ));
         }
-        let names = manifest.graphs.values().flat_map(Graph::files);
-        if let Some(name) = names
-            .chain(manifest.files.keys().map(String::as_str))
-            .find(|name| !is_plain(name))
-        {
-            return Err(format!(
-                "`{name}` is not the name of a file in the same folder"
-            ));
+        let graph_files = manifest.graphs.values().flat_map(Graph::files);
+        let mut files = graph_files.chain(manifest.files.keys().map(String::as_str));
+        if let Some(name) = files.find(|name| !is_plain(name)) {
+            let text = format!("`{name}` is not the name of a file in the same folder");
+            return Err(text);
         }
-        let mut entries = manifest
-            .graphs
-            .values()
-            .flat_map(|graph| graph.session.keys());
+        let graphs = manifest.graphs.values();
+        let mut entries = graphs.flat_map(|graph| graph.session.keys());
         // Other options could make the runtime load a library or write a file.
         if let Some(key) = entries.find(|key| !key.starts_with(SESSION)) {
             return Err(format!(
@@ -230,11 +225,8 @@ impl Manifest {
         processor: Processor,
         precision: Option<&str>,
     ) -> Result<GraphSpec, ModelError> {
-        let present: Vec<(&String, &Graph)> = self
-            .graphs
-            .iter()
-            .filter(|(_, graph)| dir.join(&graph.file).is_file())
-            .collect();
+        let is_present = |(_, graph): &(&String, &Graph)| dir.join(&graph.file).is_file();
+        let present: Vec<_> = self.graphs.iter().filter(is_present).collect();
         let with_precision = |precision: &str| {
             let mut graphs = present.iter();
             graphs.find(|(_, graph)| graph.device == processor && graph.precision == precision)
@@ -281,16 +273,10 @@ impl GraphSpec {
     pub(super) fn identity(&self, max_tokens: usize) -> String {
         let Contract { output, pad_id, .. } = &self.contract;
         let (masked, start) = (self.contract.masked, self.contract.decoder_start_id);
-        let session: Vec<String> = self
-            .graph
-            .session
-            .iter()
-            .map(|(k, v)| format!("{k}={v}"))
-            .collect();
-        format!(
-            "{output} {pad_id} {masked} {start:?} {max_tokens} {}",
-            session.join(" ")
-        )
+        let entries = self.graph.session.iter();
+        let session: Vec<String> = entries.map(|(k, v)| format!("{k}={v}")).collect();
+        let session = session.join(" ");
+        format!("{output} {pad_id} {masked} {start:?} {max_tokens} {session}")
     }
 }
 

@@ -30,8 +30,7 @@ pub enum LabelerError {
     },
     /// A classifier cannot be combined with a background.
     #[error(
-        "the model `{0}` is a classifier, which cannot be combined with a background; \
-         omit the background"
+        "the model `{0}` is a classifier, which cannot be combined with a background; omit the background"
     )]
     NoBackground(String),
     /// The label set was fitted with a different model.

@@ -18,9 +18,8 @@ use crate::lookup::{FoundPosts, parse_info};
 use crate::page::{ListingPage, PAGE_LIMIT, check_subreddit, site_for};
 use crate::post::decode_post;
 use topicmill_core::clock::SharedClock;
-use topicmill_core::hex;
 use topicmill_core::record::QuotaLeft;
-use topicmill_core::{Fullname, Listing, SourceKind, ThingKind, Timestamp};
+use topicmill_core::{Fullname, Listing, SourceKind, ThingKind, Timestamp, hex};
 use topicmill_http::{HttpResponse, PoliteClient, Purpose, append_path};
 use topicmill_tables::json::unwrap_records;
 
@@ -186,12 +185,8 @@ impl Reddit {
     /// Returns the id of the shared quota, a hash of the API's URL and the client id. Reddit counts requests per client
     /// id.
     pub fn quota_id(&self) -> String {
-        let digest = Sha256::new()
-            .chain_update(self.settings.client_id.as_bytes())
-            .chain_update(b"\n")
-            .chain_update(self.api_url.as_str().as_bytes())
-            .finalize();
-        hex(&digest[..16])
+        let counted = format!("{}\n{}", self.settings.client_id, self.api_url);
+        hex(&Sha256::digest(counted)[..16])
     }
 
     /// Requests a URL with the current token, and again with a new one if that token was rejected.

@@ -154,11 +154,9 @@ async fn prepare(
     let timeout = timeout.map_or(0, |timeout| timeout.as_millis() + 1_000);
     let receive_timeout =
         receive_timeout.map(|receive_timeout| millis(receive_timeout.as_millis()));
-    let row = sqlx::query(SETTINGS)
-        .bind(millis(timeout))
-        .bind(&receive_timeout)
-        .fetch_one(&mut *connection)
-        .await?;
+    let settings = sqlx::query(SETTINGS).bind(millis(timeout));
+    let settings = settings.bind(&receive_timeout);
+    let row = settings.fetch_one(&mut *connection).await?;
     // Errors are ignored: old servers lack this setting.
     drop(connection.execute(WATCH_CLIENT).await);
     if let Some(receive_timeout) = receive_timeout {
@@ -222,10 +220,8 @@ const READING: [&str; 6] = ["SELECT", "VALUES", "TABLE", "WITH", "EXPLAIN", "SHO
 fn without_a_cursor(sql: &str) -> Option<&str> {
     let sql = uncommented(sql);
     let word = first_word(sql);
-    ["EXPLAIN", "SHOW"]
-        .iter()
-        .any(|alone| word.eq_ignore_ascii_case(alone))
-        .then_some(sql)
+    let is_word = |known: &&str| word.eq_ignore_ascii_case(known);
+    ["EXPLAIN", "SHOW"].iter().any(is_word).then_some(sql)
 }
 
 fn first_word(sql: &str) -> &str {

@@ -5,43 +5,27 @@
 //! run. `sqlx` exposes neither the authorizer nor the end of a statement, so this connection uses `rusqlite`, with the
 //! same SQLite library.
 
-use std::borrow::Cow;
-use std::path::{Path, PathBuf};
+mod connection;
 
-use rusqlite::config::DbConfig;
+use std::borrow::Cow;
+use std::path::Path;
+
 use rusqlite::fallible_iterator::FallibleIterator;
-use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
-use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
-use rusqlite::{Batch, Connection, Error, ErrorCode, OpenFlags, Row, Statement};
+use rusqlite::{Batch, Connection, Error, ErrorCode, Row, Statement};
 use serde_json::Value;
 use sqlx::Sqlite;
 use tokio_util::sync::CancellationToken;
 use topicmill_core::{ColumnCell, ColumnKind};
 
+use self::connection::{is_damaged, open_restricted};
 use super::batch_builder::{BatchBuilder, millis};
 use super::columns::{BatchSender, ColumnQuery, ColumnStatement};
 use super::{
     Part, PartBuilder, PartSender, QueryEnd, QueryRequest, Result, SqlStore, StoreError, check,
     names, query_error,
 };
-use crate::dialect;
-use crate::driver_error::{note_unlocked_read, reads_unlocked};
-use crate::lock_wait::LIMIT;
-
-/// Maximum size of a value in bytes. SQLite's own limit is a gigabyte, and a statement may hold several values.
-const MAX_VALUE_BYTES: i32 = 256 * 1024 * 1024;
-/// SQLite instructions between two checks for cancellation: well under a millisecond.
-const PROGRESS_INTERVAL: i32 = 20_000;
-/// Pragmas that read. A pragma in [`SETTABLE_PRAGMAS`] reads only if it has no value; the others read with any
-/// argument.
-const READ_PRAGMAS: &str = "\
-    application_id collation_list compile_options data_version database_list encoding \
-    foreign_key_check foreign_key_list freelist_count function_list index_info index_list \
-    index_xinfo integrity_check module_list page_count page_size pragma_list quick_check \
-    schema_version table_info table_list table_xinfo user_version";
-/// The pragmas in [`READ_PRAGMAS`] that write if they have a value.
-const SETTABLE_PRAGMAS: &str = "application_id encoding page_size schema_version user_version";
+use crate::driver_error::reads_unlocked;
 
 impl SqlStore<Sqlite> {
     /// See [`crate::Store::run_query`].
@@ -98,6 +82,7 @@ fn read_columns(path: &Path, reading: &ColumnQuery, into: &BatchSender) -> Resul
     send_batches(&mut compiled, &reading.statement, into)
 }
 
+/// Sends the rows of a statement as columns, batch by batch.
 fn send_batches(
     compiled: &mut Statement<'_>,
     statement: &ColumnStatement,
@@ -167,100 +152,6 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// Opens the file for a statement that may only read.
-fn open_restricted(path: &Path, stop: &CancellationToken) -> Result<Connection> {
-    open(path)
-        .and_then(|connection| restrict(&connection, stop).map(|()| connection))
-        .map_err(|error| statement_error(&error))
-}
-
-/// Opens the file for reading. Even a reader needs files next to the database. If it cannot create them, and there is
-/// no log to read, the file is opened as immutable.
-fn open(path: &Path) -> rusqlite::Result<Connection> {
-    // A single thread uses this connection, so it needs no mutex.
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let opened = Connection::open_with_flags(path, flags).and_then(readable);
-    if let Err(error) = &opened
-        && !is_damaged(error)
-        && dialect::may_be_immutable(path)
-    {
-        note_unlocked_read();
-        let uri = PathBuf::from(format!("file:{}?immutable=1", escaped(path)));
-        return Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI)
-            .and_then(readable);
-    }
-    opened
-}
-
-fn readable(connection: Connection) -> rusqlite::Result<Connection> {
-    // SQLite opens a file at the first read, so only a read shows whether the file is readable.
-    connection.query_row("SELECT COUNT(*) FROM sqlite_schema", [], |_| Ok(()))?;
-    Ok(connection)
-}
-
-/// Encodes a path for a URI.
-fn escaped(path: &Path) -> String {
-    let bytes = path.as_os_str().as_encoded_bytes().iter();
-    bytes
-        .map(|byte| match byte {
-            byte if byte.is_ascii_alphanumeric() || b"/.-_".contains(byte) => {
-                char::from(*byte).to_string()
-            }
-            byte => format!("%{byte:02X}"),
-        })
-        .collect()
-}
-
-/// Rejects everything but reading, and makes `stop` cancel a statement.
-fn restrict(connection: &Connection, stop: &CancellationToken) -> rusqlite::Result<()> {
-    connection.busy_timeout(LIMIT)?;
-    connection.pragma_update(None, "cache_size", dialect::READER_CACHE)?;
-    connection.pragma_update(None, "query_only", "ON")?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
-    // `query_only` does not prevent ATTACH, which could open any of the user's other files.
-    connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
-    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)?;
-    let stop = stop.clone();
-    connection.progress_handler(PROGRESS_INTERVAL, Some(move || stop.is_cancelled()))?;
-    // Last, because the authorizer would reject the settings above.
-    connection.authorizer(Some(authorize))
-}
-
-/// Allows an action of a statement if it only reads.
-fn authorize(context: AuthContext<'_>) -> Authorization {
-    let reads = match context.action {
-        // The key that hides the names of purged authors. `sqlite_dbpage` would show its page.
-        AuthAction::Read {
-            table_name,
-            column_name,
-        } if is_secret(table_name, column_name) => false,
-        AuthAction::Select | AuthAction::Read { .. } | AuthAction::Recursive => true,
-        // Both run code: `load_extension` from a file, `fts3_tokenizer` at an address.
-        AuthAction::Function { function_name } => !["load_extension", "fts3_tokenizer"]
-            .iter()
-            .any(|name| function_name.eq_ignore_ascii_case(name)),
-        AuthAction::Pragma {
-            pragma_name,
-            pragma_value,
-        } => {
-            let name = pragma_name.to_ascii_lowercase();
-            let is_in = |names: &str| names.split(' ').any(|known| known == name);
-            is_in(READ_PRAGMAS) && !(pragma_value.is_some() && is_in(SETTABLE_PRAGMAS))
-        }
-        _ => false,
-    };
-    if reads {
-        Authorization::Allow
-    } else {
-        Authorization::Deny
-    }
-}
-
-fn is_secret(table: &str, column: &str) -> bool {
-    let is_value = table.eq_ignore_ascii_case("meta") && column.eq_ignore_ascii_case("value");
-    is_value || table.eq_ignore_ascii_case("sqlite_dbpage")
-}
-
 /// Compiles the statement; an error if another statement follows, or if it writes.
 fn compile<'c>(connection: &'c Connection, sql: &str) -> Result<Statement<'c>> {
     let mut statements = Batch::new(connection, sql);
@@ -279,13 +170,7 @@ fn compile<'c>(connection: &'c Connection, sql: &str) -> Result<Statement<'c>> {
 const ONLY_READS: &str = "`sql` only reads, but this statement writes or opens another file; \
                      use SELECT, VALUES, WITH, EXPLAIN, or a PRAGMA that reads";
 
-fn is_damaged(error: &Error) -> bool {
-    matches!(
-        error.sqlite_error_code(),
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
-    )
-}
-
+/// Converts an error of SQLite; a message for the user replaces that of a rejected statement.
 fn statement_error(error: &Error) -> StoreError {
     match error.sqlite_error_code() {
         _ if is_damaged(error) && reads_unlocked() => StoreError::Changed,
@@ -303,6 +188,7 @@ fn statement_error(error: &Error) -> StoreError {
     }
 }
 
+/// Sends the columns, then the rows, part by part.
 fn send_parts(
     statement: &mut Statement<'_>,
     request: &QueryRequest,
@@ -334,6 +220,7 @@ fn send_parts(
     Ok(ended)
 }
 
+/// Converts a row to JSON values.
 fn values(row: &Row<'_>, width: usize) -> rusqlite::Result<Vec<Value>> {
     let value = |i| {
         Ok(match row.get_ref(i)? {

@@ -37,10 +37,8 @@ impl<DB: Dialect> SqlStore<DB> {
         if added >= ANALYZE_AFTER
             && let Some(count) = DB::ANALYZE_BACKLOG
         {
-            sqlx::query::<DB>(count)
-                .execute(&self.pool)
-                .await
-                .context("analyse the backlog")?;
+            let analysed = sqlx::query::<DB>(count).execute(&self.pool).await;
+            analysed.context("analyse the backlog")?;
         }
         Ok(added)
     }

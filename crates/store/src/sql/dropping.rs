@@ -102,13 +102,9 @@ impl<DB: Dialect> SqlStore<DB> {
         .await
         .context(WHAT)?;
         // Without rows in the backlog, no worker can claim posts under the dropped label set or model.
-        sqlx::query::<DB>(AssertSqlSafe(format!(
-            "DELETE FROM backlog WHERE {column} = $1"
-        )))
-        .bind(key)
-        .execute(&mut *tx)
-        .await
-        .context(WHAT)?;
+        let delete = format!("DELETE FROM backlog WHERE {column} = $1");
+        let delete = sqlx::query::<DB>(AssertSqlSafe(delete)).bind(key);
+        delete.execute(&mut *tx).await.context(WHAT)?;
         let deleted = sqlx::query::<DB>(AssertSqlSafe(format!(
             "DELETE FROM classifications WHERE (model_id, label_set_id, fullname) IN ( \
                SELECT model_id, label_set_id, fullname FROM classifications WHERE {} LIMIT {BATCH})",

@@ -1,5 +1,7 @@
 //! Purges posts with everything derived from them.
 
+mod crossposts;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use sqlx::{AssertSqlSafe, QueryBuilder};
@@ -21,10 +23,9 @@ enum TextOutput {
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn purge(&self, run: RunId, checked: &Checked, now: Timestamp) -> Result<Purged> {
         let mut tx = self.begin().await?;
-        let gone: BTreeMap<&str, PurgeReason> = checked
-            .gone
-            .iter()
-            .map(|(fullname, reason)| (fullname.as_str(), *reason))
+        let named = checked.gone.iter();
+        let gone: BTreeMap<&str, PurgeReason> = named
+            .map(|(name, reason)| (name.as_str(), *reason))
             .collect();
         Self::lock_tombstones(&mut tx).await?;
         let reported = Self::reported_crossposts(&mut tx, &gone, &checked.crossposts).await?;
@@ -35,12 +36,9 @@ impl<DB: Dialect> SqlStore<DB> {
         // Locks all posts of this transaction at once, in order of fullname. The order would differ if posts were
         // locked by chunk, or purged posts before others.
         let kept = checked.visible.iter().chain(&checked.author_deleted);
-        let posts = gone
-            .keys()
-            .copied()
-            .chain(crossposts.iter().map(String::as_str))
-            .chain(kept.map(Fullname::as_str));
-        Self::lock_posts(&mut tx, posts).await?;
+        let crosspost_names = crossposts.iter().map(String::as_str);
+        let to_purge = gone.keys().copied().chain(crosspost_names);
+        Self::lock_posts(&mut tx, to_purge.chain(kept.map(Fullname::as_str))).await?;
         let purged = Self::purge_posts(&mut tx, run, &gone, crossposts, now).await?;
         Self::record_visible(&mut tx, checked, now).await?;
         let authors = "UPDATE things SET author = NULL WHERE author IS NOT NULL AND fullname IN";
@@ -63,10 +61,8 @@ impl<DB: Dialect> SqlStore<DB> {
         } else {
             "removed_at = NULL, checked_at = $2"
         };
-        let update = format!(
-            "UPDATE things SET {changes} WHERE fullname IN {}",
-            DB::IN_JSON_ARRAY
-        );
+        let posts = DB::IN_JSON_ARRAY;
+        let update = format!("UPDATE things SET {changes} WHERE fullname IN {posts}");
         sqlx::query::<DB>(AssertSqlSafe(update))
             .bind(json_array(checked.visible.iter().map(Fullname::as_str)))
             .bind(now)
@@ -150,122 +146,13 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("count the gold labels of purged posts")
     }
 
-    /// Returns the crossposts of posts that are gone or purged, according to Reddit's response.
-    async fn reported_crossposts<'c>(
-        tx: &mut Tx<DB>,
-        gone: &BTreeMap<&str, PurgeReason>,
-        crossposts: &'c [(Fullname, Vec<Fullname>)],
-    ) -> Result<BTreeSet<&'c str>> {
-        if crossposts.is_empty() {
-            return Ok(BTreeSet::new());
-        }
-        let select = "SELECT fullname FROM tombstones WHERE fullname IN";
-        let parents = crossposts.iter().flat_map(|(_, parents)| parents);
-        let parents = parents.map(Fullname::as_str);
-        let purged = Self::select_posts(tx, select, parents, "look up purged posts").await?;
-        let purged: BTreeSet<String> = purged.into_iter().collect();
-        let is_purged =
-            |name: &Fullname| purged.contains(name.as_str()) || gone.contains_key(name.as_str());
-        Ok(crossposts
-            .iter()
-            .filter(|(_, parents)| parents.iter().any(is_purged))
-            .map(|(name, _)| name.as_str())
-            .collect())
-    }
-
-    /// Stores the parents of crossposts and deletes the text of crossposts whose parent lost its text to retention.
-    /// Returns the number of texts.
-    async fn record_parents(
-        tx: &mut Tx<DB>,
-        crossposts: &[(Fullname, Vec<Fullname>)],
-        now: Timestamp,
-    ) -> Result<u64> {
-        const WHAT: &str = "store the parents of crossposts";
-        let mut textless = Vec::new();
-        for (name, parents) in crossposts {
-            // The first parent is the post whose text the crosspost shows.
-            let Some(parent) = parents.first() else {
-                continue;
-            };
-            let updated = sqlx::query::<DB>(
-                "UPDATE things SET crosspost_parent = $2 \
-                  WHERE fullname = $1 AND COALESCE(crosspost_parent, '') <> $2",
-            )
-            .bind(name.as_str())
-            .bind(parent.as_str())
-            .execute(&mut **tx)
-            .await
-            .context(WHAT)?;
-            if DB::rows_affected(&updated) == 0 {
-                continue;
-            }
-            let purged_parent = sqlx::query::<DB>(
-                "SELECT 1 FROM things WHERE fullname = $1 AND text_purged_at IS NOT NULL",
-            )
-            .bind(parent.as_str())
-            .fetch_optional(&mut **tx)
-            .await
-            .context(WHAT)?;
-            if purged_parent.is_some() {
-                textless.push(name.as_str());
-            }
-        }
-        let deleted = Self::delete_texts(tx, &textless, now).await?;
-        Self::delete_vectors(tx, &textless).await?;
-        Ok(deleted)
-    }
-
-    /// Deletes crossposts of purged posts and writes tombstones for the ones that were stored. Returns how many.
-    pub(super) async fn purge_crossposts(
-        tx: &mut Tx<DB>,
-        run: RunId,
-        crossposts: &BTreeSet<String>,
-        now: Timestamp,
-    ) -> Result<u64> {
-        let crossposts: Vec<&str> = crossposts.iter().map(String::as_str).collect();
-        let mut purged = 0;
-        for chunk in crossposts.chunks(POSTS_A_STATEMENT) {
-            let deleted = Self::delete_posts(tx, chunk).await?;
-            if deleted.is_empty() {
-                continue;
-            }
-            purged += deleted.len() as u64;
-            let gone: Vec<_> = deleted
-                .iter()
-                .map(|name| (name.as_str(), PurgeReason::ParentPurged))
-                .collect();
-            Self::write_tombstones(tx, run, &gone, now).await?;
-        }
-        Ok(purged)
-    }
-
+    /// Locks the tombstones. See [`Dialect::LOCK_TOMBSTONES`].
     pub(super) async fn lock_tombstones(tx: &mut Tx<DB>) -> Result<()> {
         if let Some(lock) = DB::LOCK_TOMBSTONES {
-            sqlx::query::<DB>(lock)
-                .execute(&mut **tx)
-                .await
-                .context("lock tombstones")?;
+            let locked = sqlx::query::<DB>(lock).execute(&mut **tx).await;
+            locked.context("lock tombstones")?;
         }
         Ok(())
-    }
-
-    /// Returns the crossposts of posts, the crossposts of these crossposts, and so on.
-    pub(super) async fn crossposts_of(
-        tx: &mut Tx<DB>,
-        shown: impl Iterator<Item = &str>,
-    ) -> Result<BTreeSet<String>> {
-        const SELECT: &str = "SELECT fullname FROM things WHERE crosspost_parent IN";
-        const WHAT: &str = "find crossposts";
-        let mut found = BTreeSet::new();
-        let mut next = Self::select_posts(tx, SELECT, shown, WHAT).await?;
-        loop {
-            next.retain(|name| found.insert(name.clone()));
-            if next.is_empty() {
-                return Ok(found);
-            }
-            let shown = next.iter().map(String::as_str);
-            next = Self::select_posts(tx, SELECT, shown, WHAT).await?;
-        }
     }
 
     /// Locks the given posts that are stored, and the comments that are read with their titles, before any of them is
@@ -296,9 +183,8 @@ impl<DB: Dialect> SqlStore<DB> {
     pub(super) async fn dequeue_all(tx: &mut Tx<DB>, fullnames: &[&str]) -> Result<()> {
         let delete = "DELETE FROM backlog WHERE fullname IN";
         let what = "remove posts from the backlog";
-        Self::change_posts(tx, delete, fullnames.iter().copied(), what)
-            .await
-            .map(drop)
+        let dequeued = Self::change_posts(tx, delete, fullnames.iter().copied(), what);
+        dequeued.await.map(drop)
     }
 
     /// Deletes posts with everything derived from them. Returns the posts that were stored.
@@ -313,11 +199,8 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut delete = QueryBuilder::<DB>::new("DELETE FROM things WHERE fullname IN (");
         push_list(&mut delete, fullnames.iter().copied());
         delete.push(" RETURNING fullname");
-        let purged = delete
-            .build_query_scalar()
-            .fetch_all(&mut **tx)
-            .await
-            .context("purge posts")?;
+        let purged = delete.build_query_scalar().fetch_all(&mut **tx).await;
+        let purged = purged.context("purge posts")?;
         let hashes: Vec<&[u8]> = hashes.iter().map(Vec::as_slice).collect();
         Self::delete_unused_logits(tx, &hashes).await?;
         Self::delete_titles(tx, fullnames).await?;
@@ -380,6 +263,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(())
     }
 
+    /// Writes tombstones, so that the posts are not stored again.
     async fn write_tombstones(
         tx: &mut Tx<DB>,
         run: RunId,
@@ -390,10 +274,8 @@ impl<DB: Dialect> SqlStore<DB> {
             "INSERT INTO tombstones (fullname, reason, purged_at, run_id) ",
         );
         insert.push_values(gone, |mut row, (fullname, reason)| {
-            row.push_bind(*fullname)
-                .push_bind(reason.as_str())
-                .push_bind(now)
-                .push_bind(run);
+            row.push_bind(*fullname).push_bind(reason.as_str());
+            row.push_bind(now).push_bind(run);
         });
         // Any reason replaces a reversible one. An irreversible reason is kept.
         insert.push(
@@ -415,11 +297,8 @@ impl<DB: Dialect> SqlStore<DB> {
         let select = format!("SELECT text_hash FROM {table} WHERE fullname IN (");
         let mut select = QueryBuilder::<DB>::new(select);
         push_list(&mut select, fullnames.iter().copied());
-        select
-            .build_query_scalar()
-            .fetch_all(&mut **tx)
-            .await
-            .context("read the hashes of purged texts")
+        let hashes = select.build_query_scalar().fetch_all(&mut **tx).await;
+        hashes.context("read the hashes of purged texts")
     }
 
     /// Records that deleted bytes may linger in the files.

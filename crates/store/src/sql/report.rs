@@ -122,11 +122,9 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn subreddit_spans(&self, kind: ThingKind) -> Result<Vec<SubredditSpan>> {
-        let listed: Vec<String> = SourceKind::ALL
-            .iter()
-            .filter(|kind| kind.traits().listings.len() > 1)
-            .map(|kind| format!("'{kind}'"))
-            .collect();
+        let has_listings = |kind: &&SourceKind| kind.traits().listings.len() > 1;
+        let listed = SourceKind::ALL.iter().filter(has_listings);
+        let listed: Vec<String> = listed.map(|kind| format!("'{kind}'")).collect();
         let select = format!(
             "SELECT p.subreddit, p.source, MIN(p.created_at), MAX(p.created_at), COUNT(*) FROM things p {by} \
               WHERE p.kind = '{kind}' AND (p.source NOT IN ({listed}) \

@@ -164,16 +164,12 @@ impl<DB: Dialect> SqlStore<DB> {
             .context("renew the lease on a scheduled run")
     }
 
-    pub async fn record_stages(
-        &self,
-        lease: ScheduledRunLease,
-        outcomes: &[Value],
-    ) -> Result<bool> {
+    pub async fn record_stages(&self, lease: ScheduledRunLease, stages: &[Value]) -> Result<bool> {
         let update = format!("UPDATE scheduled_runs SET outcomes = $3{UNDER_LEASE}");
         sqlx::query::<DB>(AssertSqlSafe(update))
             .bind(lease.id)
             .bind(lease.token)
-            .bind(Json(outcomes))
+            .bind(Json(stages))
             .execute(&self.pool)
             .await
             .map(|done| DB::rows_affected(&done) > 0)

@@ -96,11 +96,8 @@ fn draw(report: &Report) -> Svg {
                 posts => 1 + (5 * posts / largest).min(5),
             };
             let name = single_line(&topic.name, 60);
-            let tooltip = format!(
-                "{name}, {}: {}",
-                report.axis.name(column),
-                thousands(*posts)
-            );
+            let (when, posts) = (report.axis.name(column), thousands(*posts));
+            let tooltip = format!("{name}, {when}: {posts}");
             let (at, size) = ((x, y + 2.0), (without_gap, ROW - 5.0));
             svg.rect(at, size, &format!("h{step}"), &tooltip);
             if missing.contains(&column) {

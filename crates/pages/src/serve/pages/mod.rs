@@ -1,5 +1,6 @@
-//! HTML pages, with one module per page. This module contains what they share: rendering, error pages and static files.
+//! HTML pages, with one module per page. This module contains what they share: rendering, parameters and static files.
 
+mod errors;
 pub mod line;
 pub mod overview;
 pub mod post;
@@ -10,11 +11,12 @@ use std::time::Duration;
 use askama::Template;
 use axum::Json;
 use axum::extract::State;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderValue, StatusCode, Uri};
+use axum::http::StatusCode;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{Html, IntoResponse, Response};
 use serde_json::json;
 
+pub use self::errors::{PageError, error_response, nothing_here, wrong_method};
 use super::Shared;
 use crate::display;
 use topicmill_core::{Label, ThingKind};
@@ -101,76 +103,6 @@ pub struct LoginPage {
     pub was_wrong: bool,
 }
 
-#[derive(Template)]
-#[template(path = "serve/message.html")]
-struct MessagePage<'m> {
-    title: &'m str,
-    message: &'m str,
-}
-
-/// Returns an error response: JSON for health checks, HTML for other paths.
-pub fn error_response(path: &str, status: StatusCode, message: &str) -> Response {
-    let mut response = if path == HEALTH {
-        (status, Json(json!({ "error": message }))).into_response()
-    } else {
-        let title = match status {
-            StatusCode::NOT_FOUND => "Not found",
-            StatusCode::BAD_REQUEST => "Invalid request",
-            StatusCode::SERVICE_UNAVAILABLE => "Temporarily unavailable",
-            StatusCode::INTERNAL_SERVER_ERROR => "Internal error",
-            StatusCode::FORBIDDEN => "Not allowed",
-            _ => status.canonical_reason().unwrap_or("Error"),
-        };
-        html(status, &MessagePage { title, message })
-    };
-    if status == StatusCode::SERVICE_UNAVAILABLE {
-        response
-            .headers_mut()
-            .insert(RETRY_AFTER, HeaderValue::from_static("5"));
-    }
-    response
-}
-
-/// A request error, with its status and message. [`finish_response`](super::finish::finish_response) renders it as HTML
-/// or JSON.
-#[derive(Debug, Clone)]
-pub struct PageError(pub StatusCode, pub String);
-
-impl PageError {
-    /// Returns an error for an invalid request.
-    pub fn bad_request(message: String) -> Self {
-        Self(StatusCode::BAD_REQUEST, message)
-    }
-}
-
-impl IntoResponse for PageError {
-    fn into_response(self) -> Response {
-        let mut response = self.0.into_response();
-        response.extensions_mut().insert(self);
-        response
-    }
-}
-
-impl From<StoreError> for PageError {
-    fn from(error: StoreError) -> Self {
-        let status = match &error {
-            StoreError::Denied(_) => StatusCode::FORBIDDEN,
-            StoreError::Newer { .. }
-            | StoreError::Replaced(_)
-            | StoreError::NoTables(_)
-            | StoreError::NotMigrated(_)
-            | StoreError::Open { .. }
-            | StoreError::NotResponding => StatusCode::SERVICE_UNAVAILABLE,
-            error if error.is_transient() => StatusCode::SERVICE_UNAVAILABLE,
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        if status == StatusCode::INTERNAL_SERVER_ERROR {
-            tracing::warn!("cannot respond to a request: {error}");
-        }
-        Self(status, error.to_string())
-    }
-}
-
 /// Responds to health checks: 200 if the database is usable, 503 otherwise.
 pub async fn healthz(State(serving): State<Shared>) -> Response {
     let usable = tokio::select! {
@@ -201,16 +133,4 @@ pub async fn icon() -> Response {
 /// Returns a static file.
 pub fn file(kind: &'static str, text: impl IntoResponse) -> Response {
     ([(CONTENT_TYPE, kind), (CACHE_CONTROL, "max-age=60")], text).into_response()
-}
-
-/// Responds to unknown paths.
-pub async fn nothing_here(uri: Uri) -> Response {
-    let message = "this page does not exist; use the links above";
-    error_response(uri.path(), StatusCode::NOT_FOUND, message)
-}
-
-/// Responds to unsupported methods.
-pub async fn wrong_method(uri: Uri) -> Response {
-    let message = "this page does not support the method of the request";
-    error_response(uri.path(), StatusCode::METHOD_NOT_ALLOWED, message)
 }

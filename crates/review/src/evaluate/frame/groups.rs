@@ -152,34 +152,34 @@ struct GroupPosts<'a> {
 /// Compares each label's estimated shares between all pairs of groups. The p-values are corrected for all of these
 /// comparisons. A label that neither the model nor an annotator gave to a post of two groups is not compared.
 pub fn group_differences(groups: &[GroupShares]) -> Vec<GroupDifference> {
-    let mut found = Vec::new();
-    for (first, a) in groups.iter().enumerate() {
-        for (second, b) in groups.iter().enumerate().skip(first + 1) {
-            for (label, (a, b)) in a.shares.iter().zip(&b.shares).enumerate() {
+    let mut differences = Vec::new();
+    for (first, group) in groups.iter().enumerate() {
+        for (second, other) in groups.iter().enumerate().skip(first + 1) {
+            for (label, (a, b)) in group.shares.iter().zip(&other.shares).enumerate() {
                 let (Some(share_a), Some(share_b)) = (&a.estimated, &b.estimated) else {
                     continue;
                 };
                 if a.is_absent() && b.is_absent() {
                     continue;
                 }
-                if let Some((difference, p)) = difference_of_estimates(share_a, share_b) {
-                    found.push(GroupDifference {
+                if let Some(tested) = difference_of_estimates(share_a, share_b) {
+                    differences.push(GroupDifference {
                         label,
                         first,
                         second,
-                        difference,
-                        p,
-                        p_holm: p,
+                        difference: tested.difference,
+                        p: tested.p,
+                        p_holm: tested.p,
                     });
                 }
             }
         }
     }
-    let p_values: Vec<f64> = found.iter().map(|one| one.p).collect();
-    for (one, corrected) in found.iter_mut().zip(holm(&p_values)) {
+    let p_values: Vec<f64> = differences.iter().map(|one| one.p).collect();
+    for (one, corrected) in differences.iter_mut().zip(holm(&p_values)) {
         one.p_holm = corrected;
     }
-    found
+    differences
 }
 
 #[cfg(test)]
