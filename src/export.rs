@@ -9,6 +9,7 @@ mod card;
 mod columns;
 mod counts;
 mod file;
+mod folder;
 mod parquet;
 mod write;
 

@@ -2,14 +2,13 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::Path;
 
 use tempfile::{NamedTempFile, TempDir};
 
 use super::card::{self, Facts};
 use super::counts::Counts;
 use super::file::DatasetFile;
-use super::{DatasetColumn, Destination, ExportError};
+use super::{DatasetColumn, Destination, ExportError, folder};
 use crate::atomic_file::{self, IfExists};
 use crate::atomic_folder;
 use topicmill_store::{BatchReceiver, ColumnBatch};
@@ -185,7 +184,7 @@ impl FinishedDataset {
         let if_exists = IfExists::from_overwrite(overwrite);
         let persisted = match output {
             TempOutput::File(file) => atomic_file::persist(file, &path, if_exists),
-            TempOutput::Folder(folder) => persist_folder(&folder, &path, if_exists),
+            TempOutput::Folder(folder) => folder::persist(&folder, &path, if_exists),
         };
         persisted.map_err(|source| match source.kind() {
             io::ErrorKind::AlreadyExists => ExportError::Exists(path),
@@ -193,26 +192,4 @@ impl FinishedDataset {
         })?;
         Ok(counts)
     }
-}
-
-/// Renames a folder into place. Replaces only a folder that contains a data set and nothing else.
-fn persist_folder(folder: &TempDir, path: &Path, if_exists: IfExists) -> io::Result<()> {
-    if path.symlink_metadata().is_ok() {
-        if if_exists == IfExists::Fail {
-            return Err(io::ErrorKind::AlreadyExists.into());
-        }
-        if !card::is_export(path) {
-            return Err(io::Error::other(
-                "it is not a data set made by `export`, and was not replaced; remove it, or choose a different folder",
-            ));
-        }
-        if let Some(foreign_file) = card::foreign_file(path)? {
-            return Err(io::Error::other(format!(
-                "`{}` is not part of the data set; the folder was not replaced: move the file away, or choose a \
-                 different folder",
-                foreign_file.display()
-            )));
-        }
-    }
-    atomic_folder::persist(folder, path, if_exists)
 }
