@@ -187,7 +187,7 @@ async fn check_clock(run: &Run<'_>, plan: &PurgePlan) -> Result<(), StageError> 
     };
     let trusted_at = run.store.meta(CLOCK_TRUSTED_AT).await?;
     let trusted_at = trusted_at.and_then(|time| parse_time(&time));
-    if trusted_at.is_some_and(|(time, _)| is_plausible(time)) {
+    if trusted_at.is_some_and(|trusted| is_plausible(trusted.time)) {
         return Ok(());
     }
     let (before, after) = (now.as_datetime() - day, now.as_datetime() + day);

@@ -66,7 +66,7 @@ pub use self::string_enum::UnknownVariant;
 pub use self::text::{counted, first_few, hex, is_direction_override, thousands, to_json};
 pub use self::text_hash::{InvalidTextHash, TextHash};
 pub use self::timestamp::{
-    MAX_CLOCK_SETBACK, MAX_CLOCK_SKEW, SECOND_READING, Timestamp, parse_time,
+    MAX_CLOCK_SETBACK, MAX_CLOCK_SKEW, ParsedTime, SECOND_READING, Timestamp, parse_time,
 };
 pub use self::topic::{Outcome, Topic, TopicReport, subreddit_of_path};
 pub use self::vectors::{LabelVector, TextVector, unit};

@@ -1,6 +1,6 @@
 //! Defines and parses points in time, and how far clocks may be wrong.
 
-use chrono::{DateTime, NaiveDate, NaiveDateTime, SubsecRound, TimeDelta, Utc};
+use chrono::{DateTime, FixedOffset, NaiveDate, NaiveDateTime, SubsecRound, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 
 /// A point in time in whole seconds UTC.
@@ -44,59 +44,85 @@ impl From<Timestamp> for DateTime<Utc> {
     }
 }
 
+/// A time that was parsed from text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ParsedTime {
+    /// The time, in UTC if the text has no zone.
+    pub time: DateTime<Utc>,
+    /// True if the text has a zone.
+    pub has_zone: bool,
+}
+
 /// Parses a date or a time: ISO 8601 with or without seconds and zone, the form of email headers, or that of C's
-/// `asctime`. Returns the time, and true if the text has a zone; without one, the time is in UTC.
+/// `asctime`.
 ///
 /// ```
 /// use topicmill_core::parse_time;
 ///
-/// let (time, has_zone) = parse_time("2023-01-15 09:30+0100").unwrap();
-/// assert_eq!((time.to_rfc3339().as_str(), has_zone), ("2023-01-15T08:30:00+00:00", true));
+/// let parsed = parse_time("2023-01-15 09:30+0100").unwrap();
+/// assert_eq!(parsed.time.to_rfc3339(), "2023-01-15T08:30:00+00:00");
+/// assert!(parsed.has_zone);
 /// ```
-pub fn parse_time(text: &str) -> Option<(DateTime<Utc>, bool)> {
+pub fn parse_time(text: &str) -> Option<ParsedTime> {
     let text = text.trim();
+    let zoned = |time: DateTime<FixedOffset>| {
+        let (time, has_zone) = (time.to_utc(), true);
+        ParsedTime { time, has_zone }
+    };
     if let Ok(time) = DateTime::parse_from_rfc2822(text) {
-        return Some((time.to_utc(), true));
+        return Some(zoned(time));
     }
     let zone = ["Z", "z", " UTC", " GMT"]
         .into_iter()
         .find(|zone| text.ends_with(zone));
     let local = text.strip_suffix(zone.unwrap_or_default())?.trim_end();
-    // A date with slashes is unambiguous only if the year comes first.
-    let is_year_first = local.bytes().take(4).all(|byte| byte.is_ascii_digit());
-    let local = if is_year_first {
-        local.replace('/', "-").replacen([' ', 't'], "T", 1)
-    } else {
-        local.to_owned()
-    };
-    let with_offset = |format| DateTime::parse_from_str(&local, format).ok();
+    let local = with_iso_separators(local);
     if zone.is_none()
-        && let Some(time) =
-            with_offset("%Y-%m-%dT%H:%M:%S%.f%#z").or_else(|| with_offset("%Y-%m-%dT%H:%M%#z"))
+        && let Some(time) = parse_with_offset(&local)
     {
-        return Some((time.to_utc(), true));
+        return Some(zoned(time));
     }
-    let time = [
+    let (time, has_zone) = (parse_without_offset(&local)?.and_utc(), zone.is_some());
+    Some(ParsedTime { time, has_zone })
+}
+
+/// Writes `2023/01/15 09:30` as `2023-01-15T09:30`. Other dates stay as they are, because a date with slashes is
+/// unambiguous only if the year comes first.
+fn with_iso_separators(text: &str) -> String {
+    if text.bytes().take(4).all(|byte| byte.is_ascii_digit()) {
+        text.replace('/', "-").replacen([' ', 't'], "T", 1)
+    } else {
+        text.to_owned()
+    }
+}
+
+fn parse_with_offset(text: &str) -> Option<DateTime<FixedOffset>> {
+    let parse = |format| DateTime::parse_from_str(text, format).ok();
+    parse("%Y-%m-%dT%H:%M:%S%.f%#z").or_else(|| parse("%Y-%m-%dT%H:%M%#z"))
+}
+
+/// Parses a time, or the start of a day.
+fn parse_without_offset(text: &str) -> Option<NaiveDateTime> {
+    let formats = [
         "%Y-%m-%dT%H:%M:%S%.f",
         "%Y-%m-%dT%H:%M",
         "%a %b %d %H:%M:%S %Y",
-    ]
-    .into_iter()
-    .find_map(|format| NaiveDateTime::parse_from_str(&local, format).ok())
-    .or_else(|| {
-        NaiveDate::parse_from_str(&local, "%Y-%m-%d")
-            .ok()?
-            .and_hms_opt(0, 0, 0)
-    })?;
-    Some((time.and_utc(), zone.is_some()))
+    ];
+    let parse = |format| NaiveDateTime::parse_from_str(text, format).ok();
+    formats.into_iter().find_map(parse).or_else(|| {
+        let day = NaiveDate::parse_from_str(text, "%Y-%m-%d").ok()?;
+        day.and_hms_opt(0, 0, 0)
+    })
 }
 
 /// Age of a post when Arctic Shift and the makers of the dumps since November 2023 read it again.
 pub const SECOND_READING: TimeDelta = TimeDelta::hours(36);
-/// The largest accepted clock skew between machines; a time further in the future is treated as wrong.
+
+/// The largest accepted clock skew between machines; a time further in the future is treated as wrong. A clock that is
+/// not synchronised drifts by a second or two a day, so it takes months to be wrong by more.
 pub const MAX_CLOCK_SKEW: TimeDelta = TimeDelta::minutes(5);
 
-/// The largest backward clock step that the scheduler waits out.
+/// The largest backward clock step that the scheduler waits out, longer than any time zone is from UTC.
 ///
 /// A larger step back means that the clock was wrong before. Therefore a scheduled run whose due time is further ahead
 /// than this was planned by a wrong clock.

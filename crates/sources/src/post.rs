@@ -186,7 +186,7 @@ fn subreddit_of(subreddit: &Field, permalink: Option<&str>) -> Result<String, Re
     reason = "in the range that was just checked"
 )]
 pub(super) fn time_of_post(value: &Value) -> Result<Timestamp, RejectReason> {
-    let dated = || Some(parse_time(value.as_str()?)?.0.timestamp() as f64);
+    let dated = || Some(parse_time(value.as_str()?)?.time.timestamp() as f64);
     let Some(secs) = number_of(value).or_else(dated) else {
         let reason = RejectReason::from(NOT_A_TIME);
         return Err(match value {

@@ -248,8 +248,8 @@ fn json(row: &Row, name: &str) -> Result<Value, String> {
 
 /// Parses a time with a UTC offset; fractions of seconds are dropped.
 fn time(text: &str) -> Result<Timestamp, String> {
-    let time = parse_time(text).filter(|(_, has_zone)| *has_zone);
-    time.map(|(time, _)| time.into()).ok_or_else(|| {
+    let parsed = parse_time(text).filter(|parsed| parsed.has_zone);
+    parsed.map(|parsed| parsed.time.into()).ok_or_else(|| {
         format!("`{text}` is not a time with a UTC offset, such as 2026-11-20T08:00:00+00:00")
     })
 }
