@@ -3,12 +3,13 @@
 
 use std::fmt;
 
-use topicmill_core::record::{ClassifyCounts, CollectCounts, RunCounts};
+use topicmill_core::record::{ClassifyCounts, CollectCounts, RunCounts, StageTimes};
 
 /// The engine counts as the limit if its waits for posts and for the writer each take at most this share of its time:
 /// without a wait of a tenth, a run would be a ninth faster at most.
 const MAX_WAITING_SHARE: f64 = 0.1;
-/// Minimum share of a collect run's time spent in waits for the source's rate limits that makes the source the limit.
+/// Minimum share of a collect run's time spent in waits for the source's rate limits that makes the source the limit:
+/// no other part takes as much.
 const MIN_SOURCE_SHARE: f64 = 0.5;
 
 const FASTER_MODEL: &str = "`topicmill bench` finds the fastest precision and batch size; a smaller --model or a GPU is faster";
@@ -52,6 +53,12 @@ pub struct Bottleneck {
     pub change: &'static str,
 }
 
+impl Bottleneck {
+    fn new(limit: Limit, why: String, change: &'static str) -> Self {
+        Self { limit, why, change }
+    }
+}
+
 /// Returns what limited a run of `seconds`; `None` if nothing was computed, or the counts do not show it.
 pub fn of_run(counts: &RunCounts, seconds: f64) -> Option<Bottleneck> {
     match counts {
@@ -77,43 +84,53 @@ pub fn of_classify(counts: &ClassifyCounts) -> Option<Bottleneck> {
     };
     let idle = times.engine_idle_secs / all;
     let blocked = times.engine_blocked_secs / all;
-    let percent = |share: f64| format!("{:.0} %", 100.0 * share);
-    let (limit, why, change) = if idle <= MAX_WAITING_SHARE && blocked <= MAX_WAITING_SHARE {
+    let bottleneck = if idle <= MAX_WAITING_SHARE && blocked <= MAX_WAITING_SHARE {
         let busy = percent(1.0 - idle - blocked);
         let why = format!("the model computes {busy} of the time");
-        (device, why, FASTER_MODEL)
+        Bottleneck::new(device, why, FASTER_MODEL)
     } else if blocked > idle {
         let blocked = percent(blocked);
         let why = format!("the model waits {blocked} of the time for writes");
-        (Limit::Database, why, FASTER_DATABASE)
+        Bottleneck::new(Limit::Database, why, FASTER_DATABASE)
     } else {
-        let reading = times.claim_secs + times.look_up_secs;
-        let (shortlisting, tokenising) = (times.shortlist_secs, times.tokenize_secs);
-        let (limit, step, secs, change) = if reading >= shortlisting.max(tokenising) {
-            (Limit::Database, "reading", reading, FASTER_DATABASE)
-        } else if shortlisting >= tokenising {
-            let step = "shortlisting labels for";
-            (device, step, shortlisting, FASTER_SMALL_MODEL)
-        } else {
-            (Limit::Cpu, "tokenising", tokenising, MORE_CORES)
-        };
+        before_engine(times, device, idle)
+    };
+    Some(bottleneck)
+}
+
+/// Returns the step that takes the longest before the engine, which waits for posts for the share `idle` of its time.
+fn before_engine(times: &StageTimes, device: Limit, idle: f64) -> Bottleneck {
+    let reading = times.claim_secs + times.look_up_secs;
+    let (shortlisting, tokenising) = (times.shortlist_secs, times.tokenize_secs);
+    let slowest = |limit, step: &str, secs: f64, change| {
         let idle = percent(idle);
         let why = format!(
             "the model waits {idle} of the time for posts, and {step} them takes the longest ({secs:.1} s)"
         );
-        (limit, why, change)
+        Bottleneck::new(limit, why, change)
     };
-    Some(Bottleneck { limit, why, change })
+    if reading >= shortlisting.max(tokenising) {
+        slowest(Limit::Database, "reading", reading, FASTER_DATABASE)
+    } else if shortlisting >= tokenising {
+        let step = "shortlisting labels for";
+        slowest(device, step, shortlisting, FASTER_SMALL_MODEL)
+    } else {
+        slowest(Limit::Cpu, "tokenising", tokenising, MORE_CORES)
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
 }
 
 /// Returns what limited a run of `collect`.
 fn of_collect(counts: &CollectCounts, seconds: f64) -> Option<Bottleneck> {
     let waits = counts.traffic.values().map(|traffic| traffic.waits.total());
     let waited: f64 = waits.map(|total| total.sum.as_secs_f64()).sum();
-    (waited > 0.0 && waited >= MIN_SOURCE_SHARE * seconds).then(|| Bottleneck {
-        limit: Limit::Source,
-        why: format!("{waited:.0} of {seconds:.0} s were waits for its rate limits"),
-        change: "nothing here makes it faster: read fewer subreddits, or collect less often",
+    (waited > 0.0 && waited >= MIN_SOURCE_SHARE * seconds).then(|| {
+        let why = format!("{waited:.0} of {seconds:.0} s were waits for its rate limits");
+        let change = "nothing here makes it faster: read fewer subreddits, or collect less often";
+        Bottleneck::new(Limit::Source, why, change)
     })
 }
 
@@ -123,7 +140,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use topicmill_core::record::{RunSettings, StageTimes, Traffic, WaitTotal, Waits};
+    use topicmill_core::record::{RunSettings, Traffic, WaitTotal, Waits};
 
     /// A run whose engine computed, waited for posts and waited for the writer for these times; the others are the
     /// times for reading, the small model and tokenising.
