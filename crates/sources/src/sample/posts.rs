@@ -151,29 +151,16 @@ fn entry(subreddit: &str, id: u64, line: &Line, now: Timestamp) -> Entry {
     let is_self = line.url.is_none() && parent.is_none();
     let url = match (&line.url, &parent) {
         (Some(url), _) => url.clone(),
-        (None, Some(parent)) => parent["permalink"].as_str().unwrap_or_default().to_owned(),
+        (None, Some(parent)) => permalink_of(parent).to_owned(),
         (None, None) => format!("https://www.reddit.com{permalink}"),
     };
     let name = format!("t3_{}", base36(id));
-    let created_utc = created as f64;
     let mut wire = json!({
-        "name": name,
-        "id": base36(id),
-        "subreddit": subreddit,
-        "title": line.title,
-        "selftext": line.selftext,
-        "author": line.author,
-        "permalink": permalink,
-        "url": url,
-        "is_self": is_self,
-        "score": line.score,
-        "upvote_ratio": line.upvote_ratio,
-        "num_comments": line.num_comments,
-        "link_flair_text": line.flair,
-        "over_18": line.over_18,
-        "stickied": line.stickied,
-        "removed_by_category": null,
-        "created_utc": created_utc,
+        "name": name, "id": base36(id), "subreddit": subreddit, "title": line.title, "selftext": line.selftext,
+        "author": line.author, "permalink": permalink, "url": url, "is_self": is_self, "score": line.score,
+        "upvote_ratio": line.upvote_ratio, "num_comments": line.num_comments, "link_flair_text": line.flair,
+        "over_18": line.over_18, "stickied": line.stickied, "removed_by_category": null,
+        "created_utc": created as f64,
     });
     if let Some(parent) = parent {
         wire["crosspost_parent"] = parent["name"].clone();
@@ -191,15 +178,9 @@ fn entry(subreddit: &str, id: u64, line: &Line, now: Timestamp) -> Entry {
 
 fn parent_wire(parent: &Parent, id: u64, created: i64) -> Value {
     json!({
-        "name": format!("t3_{}", base36(id)),
-        "id": base36(id),
-        "subreddit": parent.subreddit,
-        "title": parent.title,
-        "selftext": parent.selftext,
-        "author": parent.author,
-        "permalink": permalink(&parent.subreddit, id, &parent.title),
-        "is_self": true,
-        "created_utc": created - 3600,
+        "name": format!("t3_{}", base36(id)), "id": base36(id), "subreddit": parent.subreddit, "title": parent.title,
+        "selftext": parent.selftext, "author": parent.author,
+        "permalink": permalink(&parent.subreddit, id, &parent.title), "is_self": true, "created_utc": created - 3600,
     })
 }
 
@@ -211,18 +192,10 @@ fn reply(posts: &[Entry], first_id: u64, id: u64, line: &CommentLine) -> Entry {
     let parent = parent.map_or_else(|| post.name.clone(), |id| format!("t1_{}", base36(id)));
     let created = post.created + line.minutes_later * 60;
     let wire = json!({
-        "name": name,
-        "id": base36(id),
-        "subreddit": post.wire["subreddit"],
-        "link_id": post.name,
-        "parent_id": parent,
-        "body": line.body,
-        "author": line.author,
-        "is_submitter": line.author == post.wire["author"],
-        "permalink": format!("{}{}/", post.wire["permalink"].as_str().unwrap_or_default(), base36(id)),
-        "score": line.score,
-        "created_utc": created,
-        "replies": "",
+        "name": name, "id": base36(id), "subreddit": post.wire["subreddit"], "link_id": post.name, "parent_id": parent,
+        "body": line.body, "author": line.author, "is_submitter": line.author == post.wire["author"],
+        "permalink": format!("{}{}/", permalink_of(&post.wire), base36(id)),
+        "score": line.score, "created_utc": created, "replies": "",
     });
     Entry {
         wire,
@@ -242,6 +215,11 @@ fn permalink(subreddit: &str, id: u64, title: &str) -> String {
         .collect();
     let slug: String = words.join("_").chars().take(50).collect();
     format!("/r/{subreddit}/comments/{}/{slug}/", base36(id))
+}
+
+fn permalink_of(wire: &Value) -> &str {
+    let permalink = wire["permalink"].as_str();
+    permalink.expect("each post of the sample has one")
 }
 
 fn base36(mut number: u64) -> String {
