@@ -20,9 +20,7 @@ use crate::atomic_file::IfExists;
 use crate::atomic_folder::{persist, temp_folder};
 use crate::engines::find_model;
 use topicmill_score::folder::{ModelFolder, Processor};
-use topicmill_score::library::{
-    Library, NATIVE, NATIVE_OPENVINO, data_folder, prefix_of, system_folder,
-};
+use topicmill_score::library::{Library, data_folder, prefix_of, system_folder};
 use topicmill_score::onnx::load_runtime;
 use topicmill_score::openvino::load_openvino;
 
@@ -161,19 +159,15 @@ impl Setup {
             return Ok(Installed::already(place));
         }
         fs::create_dir_all(data).map_err(CliError::writing(data))?;
-        let (name, inside) = match library {
-            Library::OnnxRuntime => (NATIVE, "onnxruntime/capi"),
-            Library::OpenVino => (NATIVE_OPENVINO, "openvino/libs"),
-        };
         let packages = match library {
             Library::OnnxRuntime if self.cuda => Packages::WithDependencies(CUDA),
             Library::OnnxRuntime => Packages::Pinned(REQUIREMENTS),
             Library::OpenVino => Packages::Pinned(REQUIREMENTS_OPENVINO),
         };
-        let folder = data.join(name);
+        let folder = data.join(library.native_folder());
         let staging = staging_folder(&folder)?;
         fetch(library, &packages, staging.path())?;
-        if !staging.path().join(inside).is_dir() {
+        if !staging.path().join(library.package_folder()).is_dir() {
             let text = format!(
                 "cannot fetch {library}: the downloaded package has no library; {}",
                 manual_hint(library)

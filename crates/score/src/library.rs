@@ -19,14 +19,10 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use self::load::{LoadOnce, locate_and_load};
 pub use self::owner::untrusted_reason;
+use topicmill_core::string_enum;
 
 /// Number of the program's parent folders to search; `target/TRIPLE/debug/deps` is four levels below the repository.
 pub const PROGRAM_ANCESTORS: usize = 5;
-
-/// Subfolder of a virtual environment or data folder for ONNX Runtime's packages only.
-pub const NATIVE: &str = "native";
-/// Subfolder for OpenVINO's packages only, so that each library can be replaced without the other.
-pub const NATIVE_OPENVINO: &str = "native-openvino";
 
 /// Origin of a library path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,21 +57,13 @@ impl fmt::Display for FoundBy {
     }
 }
 
-/// An inference library.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Library {
-    /// `libonnxruntime.so`, in the `onnxruntime` package.
-    OnnxRuntime,
-    /// `libopenvino_c.so` with its plugins next to it, in the `openvino` package.
-    OpenVino,
-}
-
-impl fmt::Display for Library {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::OnnxRuntime => "ONNX Runtime",
-            Self::OpenVino => "OpenVINO",
-        })
+string_enum! {
+    /// The inference libraries.
+    Library {
+        /// `libonnxruntime.so`, in the `onnxruntime` package.
+        OnnxRuntime = "ONNX Runtime",
+        /// `libopenvino_c.so` with its plugins next to it, in the `openvino` package.
+        OpenVino = "OpenVINO",
     }
 }
 
@@ -90,20 +78,34 @@ impl Library {
         }
     }
 
+    /// Returns the subfolder of a virtual environment or data folder that has only this library's packages, so that each
+    /// library can be replaced without the other.
+    pub fn native_folder(self) -> &'static str {
+        match self {
+            Self::OnnxRuntime => "native",
+            Self::OpenVino => "native-openvino",
+        }
+    }
+
+    /// Returns the library's folder in a folder of Python packages.
+    pub fn package_folder(self) -> &'static str {
+        match self {
+            Self::OnnxRuntime => "onnxruntime/capi",
+            Self::OpenVino => "openvino/libs",
+        }
+    }
+
     /// Returns the library below a virtual environment, a prefix or a data folder, if it has one.
     pub fn find_below(self, folder: &Path) -> Option<PathBuf> {
         // Debian uses `dist-packages` for its own packages.
         let pythons = entries(&folder.join("lib"))
             .into_iter()
             .flat_map(|python| [python.join("site-packages"), python.join("dist-packages")]);
-        let (native, below) = match self {
-            Self::OnnxRuntime => (NATIVE, "onnxruntime/capi"),
-            Self::OpenVino => (NATIVE_OPENVINO, "openvino/libs"),
-        };
         // `make` and `topicmill setup` install into this folder.
+        let native = folder.join(self.native_folder());
         pythons
-            .chain([folder.join(native)])
-            .find_map(|site| self.find_in_folder(&site.join(below)))
+            .chain([native])
+            .find_map(|site| self.find_in_folder(&site.join(self.package_folder())))
     }
 
     fn find_in_folder(self, folder: &Path) -> Option<PathBuf> {
@@ -329,12 +331,12 @@ mod tests {
         let found = || locate(ORT, None, None, &roots).location;
         assert!(matches!(found(), Location::System(_)), "{:?}", found());
         let name = "onnxruntime/capi/libonnxruntime.so.1.31.1";
-        let users = touch(data.join(NATIVE).join(name));
+        let users = touch(data.join(ORT.native_folder()).join(name));
         touch(users.with_file_name("libonnxruntime.so.1.9.0"));
         let by = FoundBy::DataFolder;
         assert_eq!(found(), Location::Found { path: users, by });
         let by = FoundBy::Prefix;
-        let system = touch(prefix.join("lib/topicmill").join(NATIVE).join(name));
+        let system = touch(prefix.join("lib/topicmill/native").join(name));
         assert_eq!(found(), Location::Found { path: system, by });
         let packages = touch(prefix.join("lib/python3/dist-packages").join(name));
         assert_eq!(found(), Location::Found { path: packages, by });
@@ -350,7 +352,7 @@ mod tests {
         };
         let found = |library| locate(library, None, None, &roots).location;
         let by = FoundBy::DataFolder;
-        let libs = data.join(NATIVE_OPENVINO).join("openvino/libs");
+        let libs = data.join("native-openvino/openvino/libs");
         touch(libs.join("libopenvino.so.2641"));
         touch(libs.join("libopenvino_onnx_frontend.so.2641"));
         assert!(matches!(found(Library::OpenVino), Location::System(_)));
