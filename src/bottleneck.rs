@@ -1,9 +1,8 @@
 //! Names what limits the speed of a run: the GPU, the CPU, the database or the source. Uses only the counts of the run
 //! record.
 
-use std::fmt;
-
 use topicmill_core::record::{ClassifyCounts, CollectCounts, RunCounts, StageTimes};
+use topicmill_core::string_enum;
 
 /// The engine counts as the limit if its waits for posts and for the writer each take at most this share of its time:
 /// without a wait of a tenth, a run would be a ninth faster at most.
@@ -18,27 +17,17 @@ const MORE_CORES: &str = "give the process more cores, or the model fewer --thre
 const FASTER_DATABASE: &str = "put it on a fast local disk, or, on PostgreSQL, close to this machine; \
      `classify.workers` = 2 computes while the other engine reads and writes";
 
-/// Part that limits the speed of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
-    /// The model, on a GPU.
-    Gpu,
-    /// The model, or the tokenizer, on the CPU.
-    Cpu,
-    /// Reading from or writing to the database.
-    Database,
-    /// Waiting for the source.
-    Source,
-}
-
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Gpu => "GPU",
-            Self::Cpu => "CPU",
-            Self::Database => "database",
-            Self::Source => "source",
-        })
+string_enum! {
+    /// The part that limits the speed of a run.
+    Limit {
+        /// The model, on a GPU.
+        Gpu = "GPU",
+        /// The model, or the tokenizer, on the CPU.
+        Cpu = "CPU",
+        /// Reading from or writing to the database.
+        Database = "database",
+        /// Waiting for the source.
+        Source = "source",
     }
 }
 

@@ -80,14 +80,13 @@ pub async fn run(app: &App, order: StageOrder<'_>) -> StageEnd {
         Ok(stage) => stage,
         Err(why) => return failed(Exit::Usage, why),
     };
-    // Unwind safe: nothing in memory is used after a panic.
     let is_check = matches!(stage, Stage::Db(_));
+    // Unwind safe: nothing in memory is used after a panic.
     match AssertUnwindSafe(stage.run(&app)).catch_unwind().await {
         // For a check, exit code 1 means a problem in the database, not a partial success.
-        Ok(Ok(Exit::Partial)) if is_check && !order.stop.is_cancelled() => failed(
-            Exit::Partial,
-            "the database has a problem, see the log".to_owned(),
-        ),
+        Ok(Ok(Exit::Partial)) if is_check && !order.stop.is_cancelled() => {
+            failed(Exit::Partial, "the database has a problem, see the log")
+        }
         Ok(Ok(exit)) => ended(exit),
         // The scheduled run records the reason for the cancellation.
         Ok(Err(error)) if is_cancelled(&error) => {
@@ -100,10 +99,8 @@ pub async fn run(app: &App, order: StageOrder<'_>) -> StageEnd {
         }
         Err(_) => {
             output::print_bug();
-            failed(
-                Exit::Bug,
-                "it crashed because of a bug in topicmill, see the log".to_owned(),
-            )
+            let why = "it crashed because of a bug in topicmill, see the log";
+            failed(Exit::Bug, why)
         }
     }
 }
@@ -138,7 +135,7 @@ fn ended(exit: Exit) -> StageEnd {
             let error = "some rows or topics failed: see the log and `topicmill status`";
             (ScheduledRunStatus::Partial, Some(error.to_owned()))
         }
-        _ => return failed(exit, "see the log".to_owned()),
+        _ => return failed(exit, "see the log"),
     };
     StageEnd {
         status,
@@ -148,7 +145,7 @@ fn ended(exit: Exit) -> StageEnd {
     }
 }
 
-fn failed(exit: Exit, error: String) -> StageEnd {
+fn failed(exit: Exit, error: impl Into<String>) -> StageEnd {
     StageEnd {
         // A temporary failure is not an error of the stage.
         status: match exit {
@@ -156,7 +153,7 @@ fn failed(exit: Exit, error: String) -> StageEnd {
             _ => ScheduledRunStatus::Failed,
         },
         exit: exit.code(),
-        error: Some(error),
+        error: Some(error.into()),
         skips_rest: exit == Exit::Database,
     }
 }
