@@ -5,18 +5,21 @@
 //! needed are decoded, and weights are skipped. See <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto> for the
 //! format.
 
+mod protobuf;
+
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
+use self::protobuf::{
+    FIXED_32, FIXED_64, Key, LENGTH_DELIMITED, MAX_TEXT, ProtobufInput, VARINT, damaged,
+};
 use super::ModelError;
 use super::bounds::check_not_pointer;
 
 /// Maximum nesting depth of messages; known models nest at most two graphs.
 const MAX_DEPTH: u32 = 64;
-/// Size limit for a key-value entry; most systems limit paths to 4,096 bytes.
-const MAX_ENTRY: u64 = 64 << 10;
 
 /// Operators that compute with 8-bit integers.
 const INT8: &str = "ConvInteger DynamicQuantizeLSTM DynamicQuantizeLinear DynamicQuantizeMatMul MatMulInteger \
@@ -33,12 +36,6 @@ const MAX_DIMENSIONS: usize = 64;
 const MAX_FIXED: usize = 1 << 20;
 /// Nesting depth of the main graph's inputs: the model has depth 0, and its main graph has depth 1.
 const MAIN_INPUT_DEPTH: u32 = 2;
-
-/// Wire types of protobuf (<https://protobuf.dev/programming-guides/encoding/>).
-const VARINT: u64 = 0;
-const FIXED_64: u64 = 1;
-const LENGTH_DELIMITED: u64 = 2;
-const FIXED_32: u64 = 5;
 
 /// The fixed sizes of a batch; `None` for a dynamic size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -135,7 +132,7 @@ impl Message {
 pub fn metadata(graph: &Path) -> Result<GraphMetadata, ModelError> {
     check_not_pointer(graph)?;
     let file = File::open(graph).map_err(ModelError::read(graph))?;
-    let reader = ProtobufReader::read(file).map_err(|error| ModelError::graph(graph, error))?;
+    let reader = GraphReader::read(file).map_err(|error| ModelError::graph(graph, error))?;
     let mut weights = Vec::new();
     for name in reader.weights {
         weights.push(path_in_folder(&name).ok_or_else(|| {
@@ -145,9 +142,7 @@ pub fn metadata(graph: &Path) -> Result<GraphMetadata, ModelError> {
     }
     Ok(GraphMetadata {
         weights,
-        is_int8: reader.is_int8,
-        has_int8_weights: reader.has_int8_weights,
-        ids: reader.ids,
+        ..reader.graph
     })
 }
 
@@ -162,35 +157,24 @@ fn path_in_folder(name: &str) -> Option<String> {
     Some(parts.collect::<PathBuf>().display().to_string())
 }
 
-/// Number and wire type of a field.
-struct Key {
-    field: u64,
-    wire_type: u64,
-}
-
-struct ProtobufReader {
-    input: BufReader<File>,
-    /// Number of bytes read so far.
-    position: u64,
+/// Collects the metadata from the messages of a file.
+struct GraphReader {
+    input: ProtobufInput,
+    graph: GraphMetadata,
     weights: BTreeSet<String>,
-    is_int8: bool,
-    has_int8_weights: bool,
-    ids: Vec<i64>,
     /// Name of the current input.
     name: Vec<u8>,
+    /// Shape of the current input.
     shape: Vec<i64>,
 }
 
-impl ProtobufReader {
+impl GraphReader {
     fn read(file: File) -> io::Result<Self> {
         let end = file.metadata()?.len();
         let mut reader = Self {
-            input: BufReader::new(file),
-            position: 0,
+            input: ProtobufInput::new(file),
+            graph: GraphMetadata::default(),
             weights: BTreeSet::new(),
-            is_int8: false,
-            has_int8_weights: false,
-            ids: Vec::new(),
             name: Vec::new(),
             shape: Vec::new(),
         };
@@ -210,31 +194,31 @@ impl ProtobufReader {
             Message::Dimension => self.shape.push(-1),
             _ => {}
         }
-        while self.position < end {
-            let Key { field, wire_type } = self.key()?;
+        while self.input.position < end {
+            let Key { field, wire_type } = self.input.key()?;
             match wire_type {
                 VARINT => {
-                    let number = self.varint()?;
+                    let number = self.input.varint()?;
                     self.set_number(message, field, number);
                 }
-                FIXED_64 => self.skip(8, end)?,
+                FIXED_64 => self.input.skip(8, end)?,
                 LENGTH_DELIMITED => {
-                    let length = self.varint()?;
-                    if length > end.saturating_sub(self.position) {
+                    let length = self.input.varint()?;
+                    if length > end.saturating_sub(self.input.position) {
                         return Err(damaged());
                     }
                     self.field(message, field, length, depth)?;
                 }
-                FIXED_32 => self.skip(4, end)?,
+                FIXED_32 => self.input.skip(4, end)?,
                 _ => return Err(damaged()),
             }
         }
         // Only the main graph's inputs count, not those of nested graphs.
         let is_main_input = message == Message::Input && depth == MAIN_INPUT_DEPTH;
         if is_main_input && self.name == IDS.as_bytes() {
-            self.ids = std::mem::take(&mut self.shape);
+            self.graph.ids = std::mem::take(&mut self.shape);
         }
-        if self.position == end {
+        if self.input.position == end {
             Ok(())
         } else {
             Err(damaged())
@@ -244,7 +228,7 @@ impl ProtobufReader {
     /// Keeps a number in a field of a message, if it is needed.
     fn set_number(&mut self, message: Message, field: u64, number: u64) {
         match (message, field, self.shape.last_mut()) {
-            (Message::Tensor, 2, _) => self.has_int8_weights |= EIGHT_BITS.contains(&number),
+            (Message::Tensor, 2, _) => self.graph.has_int8_weights |= EIGHT_BITS.contains(&number),
             (Message::Dimension, 1, Some(size)) => *size = i64::try_from(number).unwrap_or(-1),
             _ => {}
         }
@@ -252,37 +236,37 @@ impl ProtobufReader {
 
     /// Reads a field of this length in bytes.
     fn field(&mut self, message: Message, field: u64, length: u64, depth: u32) -> io::Result<()> {
-        let end = self.position + length;
+        let end = self.input.position + length;
         match (message, field, message.inner(field)) {
             (_, _, Some(Message::Entry)) => self.entry(length),
             (_, _, Some(inner)) => self.message(inner, end, depth + 1),
             (Message::Node, 4, _) => {
-                let operator = self.bytes(length)?;
-                self.is_int8 |= INT8.split(' ').any(|int8| int8.as_bytes() == operator);
+                let operator = self.input.bytes(length)?;
+                self.graph.is_int8 |= INT8.split(' ').any(|int8| int8.as_bytes() == operator);
                 Ok(())
             }
             (Message::Input, 1, _) => {
-                self.name = self.bytes(length)?;
+                self.name = self.input.bytes(length)?;
                 Ok(())
             }
-            _ => self.skip(length, end),
+            _ => self.input.skip(length, end),
         }
     }
 
     /// Reads a key-value pair about a tensor's external data; the value of `location` is a file name.
     fn entry(&mut self, length: u64) -> io::Result<()> {
-        if length > MAX_ENTRY {
+        if length > MAX_TEXT {
             return Err(damaged());
         }
-        let end = self.position + length;
+        let end = self.input.position + length;
         let (mut key, mut value) = (Vec::new(), Vec::new());
-        while self.position < end {
-            let Key { field, wire_type } = self.key()?;
-            let length = self.varint()?;
-            if wire_type != LENGTH_DELIMITED || length > end.saturating_sub(self.position) {
+        while self.input.position < end {
+            let Key { field, wire_type } = self.input.key()?;
+            let length = self.input.varint()?;
+            if wire_type != LENGTH_DELIMITED || length > end.saturating_sub(self.input.position) {
                 return Err(damaged());
             }
-            let text = self.bytes(length)?;
+            let text = self.input.bytes(length)?;
             match field {
                 1 => key = text,
                 2 => value = text,
@@ -295,55 +279,4 @@ impl ProtobufReader {
         }
         Ok(())
     }
-
-    fn bytes(&mut self, length: u64) -> io::Result<Vec<u8>> {
-        if length > MAX_ENTRY {
-            return Err(damaged());
-        }
-        let mut bytes = vec![0; usize::try_from(length).map_err(|_| damaged())?];
-        self.input.read_exact(&mut bytes)?;
-        self.position += length;
-        Ok(bytes)
-    }
-
-    fn skip(&mut self, bytes: u64, end: u64) -> io::Result<()> {
-        if bytes > end.saturating_sub(self.position) {
-            return Err(damaged());
-        }
-        self.position += bytes;
-        self.input
-            .seek_relative(i64::try_from(bytes).map_err(|_| damaged())?)
-    }
-
-    /// Reads a field's number and wire type. A key longer than 32 bits is an error: other parsers truncate it and could
-    /// then read a field that is skipped here.
-    fn key(&mut self) -> io::Result<Key> {
-        let key = self.varint()?;
-        let (field, wire_type) = (key >> 3, key & 7);
-        if u32::try_from(key).is_err() || field == 0 {
-            return Err(damaged());
-        }
-        Ok(Key { field, wire_type })
-    }
-
-    fn varint(&mut self) -> io::Result<u64> {
-        let mut number = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let mut byte = [0];
-            self.input.read_exact(&mut byte).map_err(|_| damaged())?;
-            self.position += 1;
-            number |= u64::from(byte[0] & 0x7f) << shift;
-            if byte[0] < 0x80 {
-                return Ok(number);
-            }
-        }
-        Err(damaged())
-    }
-}
-
-fn damaged() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidData,
-        "the file is truncated, or is not an ONNX graph",
-    )
 }
