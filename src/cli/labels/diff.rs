@@ -160,7 +160,7 @@ async fn add_cost(store: &Store, b: &Side, printout: &mut Printout) -> Result<()
 /// Adds the agreement of the labels, and the changes.
 fn add_moves(printout: &mut Printout, compared: &Comparison, without_fit: Option<&Comparison>) {
     let moves = &compared.moves;
-    let (none_before, none_after) = moves.abstained();
+    let [none_before, none_after] = moves.abstained();
     let rows = [
         ("posts compared", json!(compared.posts)),
         ("posts with both labels", json!(moves.posts())),
@@ -191,9 +191,9 @@ fn add_moves(printout: &mut Printout, compared: &Comparison, without_fit: Option
         return;
     }
     let largest = moves.largest().into_iter().take(SHOWN_MOVES);
-    let rows = largest.map(|(from, to, posts)| {
-        let [from, to] = [from, to].map(|label| or_none(label.as_deref()));
-        json!([from, to, posts])
+    let rows = largest.map(|one| {
+        let [from, to] = [one.from, one.to].map(|label| or_none(label.as_deref()));
+        json!([from, to, one.posts])
     });
     let table = output::table(["from", "to", "posts"], rows);
     printout.add_csv("Largest changes", table);
