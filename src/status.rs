@@ -214,10 +214,8 @@ impl StatusReport {
                 .retain(|run| is_known(&run.schedule));
         }
         let topics = pipeline.topics.iter();
-        let read: BTreeSet<&str> = topics
-            .filter(|topic| !topic.subreddits.is_empty())
-            .map(|topic| topic.slug.as_str())
-            .collect();
+        let read = topics.filter(|topic| !topic.subreddits.is_empty());
+        let read: BTreeSet<&str> = read.map(|topic| topic.slug.as_str()).collect();
         if !read.is_empty() {
             self.failed_topics
                 .retain(|failed| read.contains(failed.topic.as_str()));

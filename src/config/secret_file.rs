@@ -29,12 +29,9 @@ pub(super) fn read_files(
     layer: &mut Layer,
     folder: Option<&Path>,
 ) -> Result<Vec<String>, ConfigError> {
-    let keys: Vec<String> = layer
-        .keys()
-        .filter_map(|key| key.strip_suffix(FILE_SUFFIX))
-        .filter(|key| may_have_file(key))
-        .map(str::to_owned)
-        .collect();
+    let bases = layer.keys().filter_map(|key| key.strip_suffix(FILE_SUFFIX));
+    let secrets = bases.filter(|key| may_have_file(key));
+    let keys: Vec<String> = secrets.map(str::to_owned).collect();
     let mut warnings = Vec::new();
     for key in keys {
         let file_key = format!("{key}{FILE_SUFFIX}");

@@ -158,10 +158,8 @@ impl FromStr for Fullname {
         if is_fullname(text) {
             return Ok(Self(text.to_owned()));
         }
-        let is_comment = text
-            .trim()
-            .get(..3)
-            .is_some_and(|prefix| prefix.eq_ignore_ascii_case(COMMENT));
+        let prefix = text.trim().get(..COMMENT.len());
+        let is_comment = prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(COMMENT));
         let kind = if is_comment {
             ThingKind::Comment
         } else {

@@ -99,10 +99,8 @@ impl AuthorPolicy {
             Self::Hashed(key) => {
                 // Reddit's names are unique without regard to case. The key has a fixed length, so the boundary between
                 // key and name is unambiguous.
-                let digest = Sha256::new()
-                    .chain_update(key.as_bytes())
-                    .chain_update(author.to_lowercase())
-                    .finalize();
+                let keyed = Sha256::new().chain_update(key.as_bytes());
+                let digest = keyed.chain_update(author.to_lowercase()).finalize();
                 format!("u_{}", hex(&digest[..8]))
             }
         }

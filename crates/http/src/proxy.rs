@@ -45,10 +45,8 @@ fn is_proxy(value: &str) -> bool {
         return false;
     };
     let (host, port) = (authority.host(), authority.port_u16());
-    let (login, server) = authority
-        .as_str()
-        .rsplit_once('@')
-        .unwrap_or(("", authority.as_str()));
+    let whole = authority.as_str();
+    let (login, server) = whole.rsplit_once('@').unwrap_or(("", whole));
     ["http", "https"].contains(&uri.scheme_str().unwrap_or("http"))
         && !host.is_empty()
         && !login.contains('@')

@@ -87,12 +87,9 @@ pub fn single_line(text: &str, most: usize) -> String {
         shown += usize::from(!is_zero_width(c));
         if shown > most {
             // The ellipsis replaces the last letter and its marks.
-            let kept = out
-                .char_indices()
-                .rev()
-                .find(|(_, c)| !is_zero_width(*c))
-                .map_or(0, |(at, _)| at);
-            out.truncate(kept);
+            let mut letters = out.char_indices().rev();
+            let last = letters.find(|(_, c)| !is_zero_width(*c));
+            out.truncate(last.map_or(0, |(at, _)| at));
             out.truncate(out.trim_end().len());
             out.push('…');
             return out;

@@ -75,13 +75,9 @@ impl Tasks<'_> {
     /// Returns the labelling interface as XML, for the project settings in Label Studio.
     pub fn labeling_config(&self) -> String {
         let labels = self.set.labels.iter().map(|label| self.display_name(label));
-        let keys = KEYS
-            .chars()
-            .skip(1)
-            .map(Some)
-            .chain(std::iter::repeat(None));
+        let keys = KEYS.chars().skip(1).map(Some);
         let choices: String = labels
-            .zip(keys)
+            .zip(keys.chain(std::iter::repeat(None)))
             .chain([(NONE_OF_THESE, KEYS.chars().next())])
             .map(|(words, key)| {
                 let key = key.map_or(String::new(), |key| format!(" hotkey=\"{key}\""));
@@ -108,9 +104,7 @@ fn link(post: &ReviewPost) -> Option<String> {
 
 /// Escapes a string for an XML attribute and replaces control characters with spaces.
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-        .replace(char::is_control, " ")
+    let text = text.replace('&', "&amp;").replace('"', "&quot;");
+    let text = text.replace('<', "&lt;").replace('>', "&gt;");
+    text.replace(char::is_control, " ")
 }

@@ -280,12 +280,8 @@ fn find(library: Library, roots: &SearchRoots, untrusted: &mut Vec<String>) -> O
 
 /// Returns the entries of a folder, sorted; empty if it cannot be read.
 pub(crate) fn entries(dir: &Path) -> Vec<PathBuf> {
-    let mut paths: Vec<PathBuf> = fs::read_dir(dir)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .collect();
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     paths.sort();
     paths
 }

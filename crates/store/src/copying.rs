@@ -156,10 +156,8 @@ async fn send(
         .await
         .context(WHAT_WRITE)?;
     let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
-    let values: Vec<String> = columns
-        .iter()
-        .map(|(name, kind)| as_text(name, kind))
-        .collect();
+    let values = columns.iter().map(|(name, kind)| as_text(name, kind));
+    let values: Vec<String> = values.collect();
     let condition = match table {
         // A pending rewrite is not copied: it applies only to the source database's own files.
         "meta" => format!(" WHERE key <> '{REWRITE_DUE}'"),

@@ -189,14 +189,11 @@ impl SkippedSubreddits {
         // A record that another version wrote may have another form.
         let outcomes: Vec<Value> = serde_json::from_str(outcomes).unwrap_or_default();
         let outcomes = outcomes.into_iter().map(TopicOutcome::deserialize);
+        let of_kind = |(path, reason): (String, String)| Some((subreddit_of_kind(&path)?, reason));
         let skipped = outcomes.filter_map(Result::ok).map(|outcome| Self {
             at,
             topic: outcome.topic,
-            passed: outcome
-                .skipped
-                .into_iter()
-                .filter_map(|(path, reason)| Some((subreddit_of_kind(&path)?, reason)))
-                .collect(),
+            passed: outcome.skipped.into_iter().filter_map(of_kind).collect(),
             read: subreddit_of_kind(&outcome.subreddit),
         });
         skipped

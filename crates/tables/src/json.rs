@@ -14,14 +14,10 @@ use crate::not_utf8;
 
 /// Returns true if text that starts with these bytes looks like a JSON object, or an array of objects.
 pub(super) fn looks_like_json(start: &[u8]) -> bool {
-    let next = start
-        .get(1..)
-        .unwrap_or_default()
-        .trim_ascii_start()
-        .first();
+    let rest = start.get(1..).unwrap_or_default().trim_ascii_start();
     match start.first() {
-        Some(b'{') => matches!(next, None | Some(b'"' | b'}')),
-        Some(b'[') => matches!(next, None | Some(b'{' | b'[' | b']')),
+        Some(b'{') => matches!(rest.first(), None | Some(b'"' | b'}')),
+        Some(b'[') => matches!(rest.first(), None | Some(b'{' | b'[' | b']')),
         _ => false,
     }
 }

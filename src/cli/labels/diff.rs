@@ -104,11 +104,9 @@ fn compare_sets(a: &Side, b: &Side) -> Printout {
     let changes = label_changes(&a.set, &b.set);
     let json =
         json!({ "a": a.json(), "b": b.json(), "cost": null, "moved": null, "labels": changes });
-    let rows = settings(&a.set)
-        .into_iter()
-        .zip(settings(&b.set))
-        .map(|((what, a), (_, b))| json!([what, a, b]))
-        .chain([json!(["model", a.model(), b.model()])]);
+    let both = settings(&a.set).into_iter().zip(settings(&b.set));
+    let rows = both.map(|((what, a), (_, b))| json!([what, a, b]));
+    let rows = rows.chain([json!(["model", a.model(), b.model()])]);
     let mut printout = Printout::new(json).with("", output::table(["", "first", "second"], rows));
     let heading = if changes.is_empty() {
         "The labels are the same."

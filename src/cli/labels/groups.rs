@@ -38,12 +38,10 @@ pub async fn add_groups(
     let groups = groups_of(store, target, set, by, kind, sample, Counted::All).await?;
     let differences = group_differences(&groups);
     let groups_json: Vec<Value> = groups.iter().map(|group| group_json(set, group)).collect();
-    let differences_json: Vec<Value> = differences
-        .iter()
-        .map(|difference| difference_json(set, &groups, difference))
-        .collect();
+    let pairs = differences.iter();
+    let differences_json = pairs.map(|pair| difference_json(set, &groups, pair));
     printout.json["groups"] = json!({
-        "by": by.name(), "groups": groups_json, "differences": differences_json,
+        "by": by.name(), "groups": groups_json, "differences": differences_json.collect::<Vec<Value>>(),
     });
     let shown = groups.iter().take(SHOWN);
     let rows = shown.flat_map(|group| share_rows(set, group));
@@ -124,10 +122,8 @@ fn add_differences(
     let has_enough = |group: &&GroupShares| group.answers >= ENOUGH_ANSWERS;
     let are_two = groups.iter().filter(has_enough).count() == 2;
     let is_significant = |difference: &&GroupDifference| difference.p_holm < SIGNIFICANCE;
-    let mut shown: Vec<&GroupDifference> = differences
-        .iter()
-        .filter(|difference| are_two || is_significant(difference))
-        .collect();
+    let is_shown = |pair: &&GroupDifference| are_two || is_significant(pair);
+    let mut shown: Vec<&GroupDifference> = differences.iter().filter(is_shown).collect();
     shown.sort_by(|a, b| a.p.total_cmp(&b.p));
     let rows = shown.into_iter().take(SHOWN).map(|pair| -> Value {
         let in_group = |group: &GroupShares| {

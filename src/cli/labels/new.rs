@@ -138,10 +138,8 @@ fn omitted_topics(own: &Background) -> Option<Vec<String>> {
     let mut whole = Background::built_in();
     whole.weight = own.weight;
     let topics = whole.topics.iter();
-    let omitted: Vec<String> = topics
-        .filter(|topic| !own.topics.contains(topic))
-        .map(|topic| topic.label.clone())
-        .collect();
+    let omitted = topics.filter(|topic| !own.topics.contains(topic));
+    let omitted: Vec<String> = omitted.map(|topic| topic.label.clone()).collect();
     whole.leave_out(&omitted).ok()?;
     (whole == *own).then_some(omitted)
 }

@@ -80,11 +80,9 @@ fn background_notes(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String>
     let Some(background) = &set.background else {
         return Vec::new();
     };
-    let omitted: Vec<String> = set
-        .omitted_topics()
-        .iter()
-        .map(|(topic, label)| format!("{topic} (for `{label}`)"))
-        .collect();
+    let omitted = set.omitted_topics().into_iter();
+    let omitted = omitted.map(|(topic, label)| format!("{topic} (for `{label}`)"));
+    let omitted: Vec<String> = omitted.collect();
     let (tag, total, count) = (background.tag(), background.topics.len(), omitted.len());
     let consequence = if total == count {
         "; none is left, so no post can be `other`"

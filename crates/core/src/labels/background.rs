@@ -157,9 +157,8 @@ impl Background {
         // An NLI model computes a row for each topic, and a GLiClass model reads the topics with the labels, so both
         // score only the marked topics. For an embedding model, topics cost nothing.
         let is_costly = matches!(kind, ModelKind::Nli(_) | ModelKind::Gliclass(_));
-        self.topics
-            .iter()
-            .filter(|topic| topic.nli || !is_costly)
+        let scored = self.topics.iter().filter(|topic| topic.nli || !is_costly);
+        scored
             .filter(|topic| !topic.shares_word_with(words))
             .collect()
     }

@@ -192,6 +192,7 @@ pub fn write(set: &LabelSet) -> String {
         descriptions: OneOrMore::More(label.descriptions.clone()),
         ..Topic::default()
     };
+    let fitted = set.fitted.as_ref();
     let file = File {
         name: Some(set.name.clone()),
         hypothesis_template: set.template.clone(),
@@ -203,10 +204,7 @@ pub fn write(set: &LabelSet) -> String {
         background_weight: None,
         labels: Vec::new(),
         topic: set.labels.iter().map(topic).collect(),
-        fitted: set
-            .fitted
-            .as_ref()
-            .map(|fitted| FitSection::new(fitted, set)),
+        fitted: fitted.map(|fitted| FitSection::new(fitted, set)),
         _schedule: IgnoredAny,
     };
     toml::to_string(&file).expect("strings and numbers can be written as TOML")

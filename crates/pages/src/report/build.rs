@@ -290,11 +290,10 @@ fn topics(
     names: &LabelNames<'_>,
     axis: &Axis,
 ) -> Vec<TopicStats> {
-    let places: BTreeMap<(PostOutcome, &str), usize> = outcomes
+    let keys = outcomes
         .iter()
-        .enumerate()
-        .map(|(place, stats)| ((stats.outcome, stats.slug.as_str()), place))
-        .collect();
+        .map(|stats| (stats.outcome, stats.slug.as_str()));
+    let places: BTreeMap<(PostOutcome, &str), usize> = keys.zip(0..).collect();
     let mut topics: BTreeMap<&str, TopicStats> = BTreeMap::new();
     for cell in cells {
         let Some(slug) = &cell.topic else { continue };

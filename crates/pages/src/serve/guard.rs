@@ -109,10 +109,8 @@ fn digest(token: &str) -> String {
 
 /// Compares two strings in constant time.
 fn constant_time_eq(a: &str, b: &str) -> bool {
-    let differ = a
-        .bytes()
-        .zip(b.bytes())
-        .fold(0, |differ, (a, b)| differ | (a ^ b));
+    let pairs = a.bytes().zip(b.bytes());
+    let differ = pairs.fold(0, |differ, (a, b)| differ | (a ^ b));
     a.len() == b.len() && std::hint::black_box(differ) == 0
 }
 

@@ -51,11 +51,8 @@ impl Labeler {
         let Some(background) = &set.background else {
             return;
         };
-        let omitted: Vec<&str> = set
-            .omitted_topics()
-            .iter()
-            .map(|(topic, _)| *topic)
-            .collect();
+        let omitted = set.omitted_topics().into_iter();
+        let omitted: Vec<&str> = omitted.map(|(topic, _)| topic).collect();
         let logged = (background.tag(), omitted.join(", "));
         if self.logged_background != logged {
             tracing::info!(

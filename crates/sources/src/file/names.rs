@@ -150,11 +150,8 @@ impl Layout {
 
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let renamed: Vec<String> = self
-            .renamed
-            .iter()
-            .map(|(field, column)| format!("`{column}` as `{field}`"))
-            .collect();
+        let renaming = |(field, column): &(&str, String)| format!("`{column}` as `{field}`");
+        let renamed: Vec<String> = self.renamed.iter().map(renaming).collect();
         let renamed = renamed.join(", ");
         match self.tool {
             Some(tool) if renamed.is_empty() => write!(f, "reading a file of {}", tool.name),

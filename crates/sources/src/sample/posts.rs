@@ -208,11 +208,9 @@ fn reply(posts: &[Entry], first_id: u64, id: u64, line: &CommentLine) -> Entry {
 }
 
 fn permalink(subreddit: &str, id: u64, title: &str) -> String {
-    let words = title.to_lowercase();
-    let words: Vec<&str> = words
-        .split(|c: char| !c.is_ascii_alphanumeric())
-        .filter(|w| !w.is_empty())
-        .collect();
+    let title = title.to_lowercase();
+    let words = title.split(|c: char| !c.is_ascii_alphanumeric());
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
     let slug: String = words.join("_").chars().take(50).collect();
     format!("/r/{subreddit}/comments/{}/{slug}/", base36(id))
 }

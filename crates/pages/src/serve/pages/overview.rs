@@ -93,14 +93,10 @@ pub async fn page(State(serving): State<Shared>) -> Result<Response, PageError> 
         href: address("/posts", [("outcome", outcome.as_str())]),
         posts: display::thousands(posts),
     };
+    let outcomes = rendered.counts.all_outcomes().into_iter();
     let page = ReportPage {
         body: newer.as_deref().unwrap_or(&rendered.body),
-        outcomes: rendered
-            .counts
-            .all_outcomes()
-            .into_iter()
-            .map(row)
-            .collect(),
+        outcomes: outcomes.map(row).collect(),
     };
     Ok(html(StatusCode::OK, &page))
 }

@@ -97,15 +97,13 @@ impl QueueState {
     /// names come from URLs.
     pub fn remove_idle_annotators(&mut self, who: &str, now: DateTime<Utc>) {
         let closest = &mut self.closest;
+        let is_fresh = |assigned: &Assignment| assigned.is_fresh(now);
         self.annotators.retain(|name, annotator| {
             let stays = name == who
                 || annotator.answers > 0
                 || !annotator.answered.is_empty()
                 || !annotator.skipped.is_empty()
-                || annotator
-                    .assignment
-                    .as_ref()
-                    .is_some_and(|assigned| assigned.is_fresh(now));
+                || annotator.assignment.as_ref().is_some_and(is_fresh);
             if let (false, Some(assigned)) = (stays, &annotator.assignment)
                 && assigned.chosen == SampleReason::Closest
             {
@@ -119,12 +117,9 @@ impl QueueState {
     pub fn unavailable(&mut self, who: &str, now: DateTime<Utc>) -> HashSet<Fullname> {
         let mut unavailable = self.annotator(who).skipped.clone();
         let others = self.annotators.iter().filter(|(name, _)| *name != who);
-        unavailable.extend(
-            others
-                .filter_map(|(_, annotator)| annotator.assignment.as_ref())
-                .filter(|assigned| assigned.is_fresh(now))
-                .map(|assigned| assigned.post.clone()),
-        );
+        let assigned = others.filter_map(|(_, annotator)| annotator.assignment.as_ref());
+        let fresh = assigned.filter(|assigned| assigned.is_fresh(now));
+        unavailable.extend(fresh.map(|assigned| assigned.post.clone()));
         unavailable
     }
 }
