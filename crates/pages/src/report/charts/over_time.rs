@@ -5,7 +5,7 @@ use crate::display::{percent, single_line, thousands};
 use crate::report::Report;
 use crate::report::data::OutcomeStats;
 use crate::report::headline::capital;
-use crate::report::svg::{Anchor, Svg};
+use crate::report::svg::{Anchor, Svg, width};
 use crate::report::table::ChartTable;
 use topicmill_core::ThingKind;
 use topicmill_review::as_f64;
@@ -76,25 +76,18 @@ fn draw(report: &Report) -> Svg {
 
 /// Draws a small chart per label, all on the same scale.
 pub fn labels(report: &Report) -> Option<Chart> {
-    let (labels, without_label): (Vec<&OutcomeStats>, Vec<_>) = report
-        .outcomes
-        .iter()
-        .filter(|stats| stats.posts > 0)
-        .partition(|stats| stats.outcome == PostOutcome::Labelled);
+    let scored = report.outcomes.iter().filter(|stats| stats.posts > 0);
+    let (labels, without_label): (Vec<&OutcomeStats>, Vec<_>) =
+        scored.partition(|stats| stats.outcome == PostOutcome::Labelled);
     let more = (labels.len() + without_label.len()).saturating_sub(MOST);
-    let shown: Vec<&OutcomeStats> = labels[..labels.len() - more]
-        .iter()
-        .chain(&without_label)
-        .copied()
-        .collect();
+    let shown = labels[..labels.len() - more].iter().chain(&without_label);
+    let shown: Vec<&OutcomeStats> = shown.copied().collect();
     // The chart of a single label would be the same as that of all posts.
     if shown.len() < 2 || report.axis.len() < 2 {
         return None;
     }
-    let names: Vec<String> = shown
-        .iter()
-        .map(|stats| single_line(&stats.name, 60))
-        .collect();
+    let names = shown.iter().map(|stats| single_line(&stats.name, 60));
+    let names: Vec<String> = names.collect();
     let head: Vec<&str> = std::iter::once("from")
         .chain(names.iter().map(String::as_str))
         .collect();
@@ -121,45 +114,59 @@ pub fn labels(report: &Report) -> Option<Chart> {
     })
 }
 
+/// Number of small charts in a row.
+const ACROSS: usize = 2;
+/// Height of a small chart, with its name and its axis.
+const EACH_HEIGHT: f64 = 92.0;
+/// Space between two small charts.
+const GAP: f64 = 22.0;
+/// Width of a small chart.
+const EACH_WIDTH: f64 = (WIDTH - GAP) / 2.0;
+
 fn multiples(report: &Report, outcomes: &[&OutcomeStats]) -> Svg {
-    const ACROSS: usize = 2;
-    const EACH_HEIGHT: f64 = 92.0;
-    const GAP: f64 = 22.0;
     let down = outcomes.len().div_ceil(ACROSS);
     let mut svg = Svg::new(WIDTH, EACH_HEIGHT * as_f64(down as u64) + 16.0);
-    let each = (WIDTH - GAP * as_f64(ACROSS as u64 - 1)) / as_f64(ACROSS as u64);
     let largest = outcomes.iter().flat_map(|stats| &stats.series).max();
     let largest = as_f64(largest.copied().unwrap_or(1).max(1));
-    let columns = report.axis.len();
     for (place, stats) in outcomes.iter().enumerate() {
-        let left = (each + GAP) * as_f64((place % ACROSS) as u64);
+        let left = (EACH_WIDTH + GAP) * as_f64((place % ACROSS) as u64);
         let top = EACH_HEIGHT * as_f64((place / ACROSS) as u64);
-        let (head, foot) = (top + 24.0, top + EACH_HEIGHT - 18.0);
-        let share = percent(stats.share);
-        let room = each - crate::report::svg::width(&share) - 8.0;
-        svg.text((left, top + 13.0), Anchor::Start, "name", &stats.name, room);
-        svg.text((left + each, top + 13.0), Anchor::End, "", &share, 60.0);
-        let places: Vec<_> = stats
-            .series
-            .iter()
-            .enumerate()
-            .filter(|(column, _)| report.axis.complete().contains(column))
-            .map(|(column, posts)| {
-                let x = left + each * as_f64(column as u64) / as_f64(columns as u64 - 1);
-                (x, foot - (foot - head) * as_f64(*posts) / largest)
-            })
-            .collect();
-        let (area, stroke) = match stats.outcome {
-            PostOutcome::Labelled => ("mark-soft", "stroke"),
-            _ => ("h1", "stroke-grey"),
-        };
-        svg.area(&places, foot, area);
-        svg.path(&places, stroke);
-        svg.line((left, foot), (left + each, foot), "axis");
+        draw_outcome(&mut svg, report, stats, (left, top), largest);
     }
-    let y = svg.height - 4.0;
-    let (first, last) = (report.axis.name(0), report.axis.name(columns - 1));
-    svg.text((0.0, y), Anchor::Start, "", &first, each / 2.0);
-    svg.text((each, y), Anchor::End, "", &last, each / 2.0);
+    let (axis, y) = (&report.axis, svg.height - 4.0);
+    let [first, last] = [0, axis.len() - 1].map(|column| axis.name(column));
+    svg.text((0.0, y), Anchor::Start, "", &first, EACH_WIDTH / 2.0);
+    svg.text((EACH_WIDTH, y), Anchor::End, "", &last, EACH_WIDTH / 2.0);
     svg
+}
+
+/// Draws the small chart of an outcome. A line at its top stands for the number `largest` of posts.
+fn draw_outcome(
+    svg: &mut Svg,
+    report: &Report,
+    stats: &OutcomeStats,
+    (left, top): (f64, f64),
+    largest: f64,
+) {
+    let right = left + EACH_WIDTH;
+    let (head, foot) = (top + 24.0, top + EACH_HEIGHT - 18.0);
+    let share = percent(stats.share);
+    let room = EACH_WIDTH - width(&share) - 8.0;
+    svg.text((left, top + 13.0), Anchor::Start, "name", &stats.name, room);
+    svg.text((right, top + 13.0), Anchor::End, "", &share, 60.0);
+    let last_column = as_f64(report.axis.len() as u64 - 1);
+    let place = |(column, posts): (usize, &u64)| {
+        let x = left + EACH_WIDTH * as_f64(column as u64) / last_column;
+        (x, foot - (foot - head) * as_f64(*posts) / largest)
+    };
+    let columns = stats.series.iter().enumerate();
+    let complete = columns.filter(|(column, _)| report.axis.complete().contains(column));
+    let places: Vec<(f64, f64)> = complete.map(place).collect();
+    let (area, stroke) = match stats.outcome {
+        PostOutcome::Labelled => ("mark-soft", "stroke"),
+        _ => ("h1", "stroke-grey"),
+    };
+    svg.area(&places, foot, area);
+    svg.path(&places, stroke);
+    svg.line((left, foot), (right, foot), "axis");
 }
