@@ -15,10 +15,10 @@ use std::collections::HashSet;
 use super::goal::Goal;
 use super::{Result, TopicReader, WatermarkUpdate};
 use crate::run::Run;
-use topicmill_core::{Post, Timestamp};
+use topicmill_core::{Fullname, Post, Timestamp};
 use topicmill_sources::SourceError;
 use topicmill_sources::arctic_shift::ArcticShift;
-use topicmill_sources::page::{LARGEST_PAGE, PAGE_LIMIT, TimeOrder, site_for};
+use topicmill_sources::page::{LARGEST_PAGE, PAGE_LIMIT, TimeOrder, TimePage, site_for};
 use topicmill_sources::source::{Paging, Source};
 
 /// Maximum number of attempts to read past a second whose posts fill a page that had to be made smaller.
@@ -90,20 +90,42 @@ impl TopicReader<'_> {
         Ok(goal)
     }
 
-    /// Returns true if a first run, which reads backwards to find enough posts with the topic's keywords, has read as
-    /// many pages as it may.
-    fn is_capped(&self, order: TimeOrder, pages: u32) -> bool {
-        order == TimeOrder::NewestFirst
-            && !self.topic.keywords.is_empty()
-            && pages >= self.options.page_cap
+    /// Removes the posts that are outside the requested time range, or repeat those of the `previous` page. One page is
+    /// remembered, because only posts from its last second are repeated.
+    fn keep_new(&self, posts: &mut Vec<Post>, previous: &mut HashSet<Fullname>) {
+        let names = posts.iter().map(|post| post.fullname.clone());
+        let repeated = std::mem::replace(previous, names.collect());
+        let range = self.options.time_range;
+        posts.retain(|post| {
+            let is_in_range = range.is_none_or(|range| range.contains(post.created_at));
+            is_in_range && !repeated.contains(&post.fullname)
+        });
     }
 
-    fn warn_about_page_cap(&self) {
-        tracing::warn!(
-            topic = %self.topic.slug, pages = self.options.page_cap,
-            "fewer posts of r/{} than the limit have the topic's keywords in the pages that `collect.page_cap` allows: \
-             `--since` reads older ones", self.path
-        );
+    /// Returns the second that the next page begins with; `None` if this page, of `pages` so far, is the last. `wanted`
+    /// is the number of posts that are still wanted.
+    fn next_start(
+        &self,
+        page: &TimePage,
+        order: TimeOrder,
+        pages: u32,
+        wanted: u32,
+    ) -> Option<Timestamp> {
+        let until = self.options.time_range.and_then(|range| range.until);
+        let is_before_end = |time: Timestamp| until.is_none_or(|until| time < until);
+        let ends_at = page.ends_at.filter(|_| page.full && wanted > 0);
+        let next = ends_at.filter(|time| is_before_end(*time))?;
+        // A first run reads backwards until enough posts have the topic's keywords.
+        let is_search = order == TimeOrder::NewestFirst && !self.topic.keywords.is_empty();
+        if is_search && pages >= self.options.page_cap {
+            tracing::warn!(
+                topic = %self.topic.slug, pages = self.options.page_cap,
+                "fewer posts of r/{} than the limit have the topic's keywords in the pages that `collect.page_cap` \
+                 allows: `--since` reads older ones", self.path
+            );
+            return None;
+        }
+        Some(next)
     }
 
     /// Removes the posts after the last wanted one. Returns true if there are any.
@@ -133,43 +155,31 @@ impl TopicReader<'_> {
             attempts: 0,
         };
         let range = self.options.time_range;
-        let until = range.and_then(|range| range.until);
+        let has_end = range.is_some_and(|range| range.until.is_some());
         let (mut pages, mut previous_page) = (0, HashSet::new());
         let mut newest: Option<Timestamp> = None;
         loop {
             let subreddit = (self.subreddit, self.topic.kind);
             let page = archive.page(subreddit, order, request.start, request.limit);
-            let page = page.await?;
+            let mut page = page.await?;
             pages += 1;
             self.record_gap_before_reading().await?;
             self.log_rejected(&page.rejected);
-            let names = page.posts.iter().map(|post| post.fullname.clone());
-            // One page is remembered, because only posts from its last second are repeated.
-            let repeated = std::mem::replace(&mut previous_page, names.collect());
-            let mut posts = page.posts;
-            posts.retain(|post| {
-                let is_in_range = range.is_none_or(|range| range.contains(post.created_at));
-                is_in_range && !repeated.contains(&post.fullname)
-            });
+            let mut posts = std::mem::take(&mut page.posts);
+            self.keep_new(&mut posts, &mut previous_page);
             let is_cut = self.cut_at_limit(&mut posts, &mut wanted);
             let posts = self.authors.prepare(posts);
             // A watermark must not be later than now.
             let now = self.run.now();
             let times = posts.iter().map(|post| post.created_at);
             newest = newest.max(times.filter(|time| *time <= now).max());
-            let mut next = page.ends_at.filter(|ends_at| {
-                page.full && wanted > 0 && until.is_none_or(|until| *ends_at < until)
-            });
-            if next.is_some() && self.is_capped(order, pages) {
-                self.warn_about_page_cap();
-                next = None;
-            }
+            let next = self.next_start(&page, order, pages, wanted);
             // Reading forwards, the watermark advances with each page; reading backwards, only after the last page.
             let is_contiguous = order == TimeOrder::OldestFirst || next.is_none();
             let watermark = newest.filter(|_| goal.advances_watermark && is_contiguous);
             let read_from = match goal.back_to {
                 _ if watermark.is_none() => None,
-                Some(back_to) => until.is_none().then_some(back_to),
+                Some(back_to) => (!has_end).then_some(back_to),
                 // The limit left out the older posts of the page.
                 None if is_cut => posts.last().map(|post| post.created_at),
                 None if page.full => page.ends_at,
@@ -183,12 +193,12 @@ impl TopicReader<'_> {
                 self.record_gap_before_first_run(oldest).await?;
             }
             let cursor = next.map(|next| next.as_datetime().timestamp().to_string());
-            let watermark = WatermarkUpdate {
+            let update = WatermarkUpdate {
                 after: cursor.as_deref(),
                 newest: watermark,
                 read_from,
             };
-            self.save(posts, watermark).await?;
+            self.save(posts, update).await?;
             let Some(next) = next else {
                 return self.end_archive(&goal, known).await;
             };
