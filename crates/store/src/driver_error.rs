@@ -1,5 +1,7 @@
 //! Classifies errors from both database drivers. Only this module reads their codes.
 
+mod advice;
+
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
@@ -9,7 +11,14 @@ use sqlx::error::{DatabaseError, ErrorKind};
 use sqlx::postgres::PgDatabaseError;
 use sqlx::sqlite::SqliteError;
 
+pub(super) use self::advice::{advice, connect_advice, interruption_advice, privilege_advice};
 use super::{Result, StoreError};
+
+/// The reason why a SQLite file cannot be written.
+const READ_ONLY_FILE: &str = "it is read-only; check the permissions of its file and folder";
+/// The reason why a PostgreSQL server accepts no writes.
+const READ_ONLY_SERVER: &str = "the server only allows reads: it is a standby, or your user or the database has \
+    `default_transaction_read_only`; name the primary server, or have its owner reset that setting";
 
 /// True once this process has opened a file as immutable, which SQLite reads without locks.
 static READS_UNLOCKED: AtomicBool = AtomicBool::new(false);
@@ -251,90 +260,9 @@ pub(super) fn is_transient(error: &sqlx::Error) -> bool {
     }
 }
 
-const READ_ONLY_FILE: &str = "it is read-only; check the permissions of its file and folder";
-const READ_ONLY_SERVER: &str = "the server only allows reads: it is a standby, or your user or the database has \
-    `default_transaction_read_only`; name the primary server, or have its owner reset that setting";
-
-/// Returns advice for a missing privilege.
-pub(super) fn privilege_advice(message: &str) -> &'static str {
-    if message.contains("for schema ") {
-        "have the owner of the database run `topicmill db create`, and then packaging/postgresql/roles.sql; or use a \
-         database of your own"
-    } else if message.contains("owner of ") {
-        "run the command as that user, or as a member of that role"
-    } else {
-        "have its owner grant your user the privilege: packaging/postgresql/roles.sql has roles for collecting, \
-         labelling, reviewing and reading"
-    }
-}
-
-/// Returns advice if the server cancelled a valid query, or the connection was lost.
-pub(super) fn interruption_advice(error: &sqlx::Error) -> Option<&'static str> {
-    match class_of(error) {
-        ErrorClass::Ended => Some(
-            "; the server cancelled it: raise `statement_timeout` of the user or the database, or query less",
-        ),
-        ErrorClass::Conflict => None,
-        _ if matches!(error, sqlx::Error::PoolTimedOut) => Some(NO_CONNECTION),
-        _ => is_transient(error).then_some(CONNECTION_LOST),
-    }
-}
-
-/// Returns advice for a failed statement; empty if there is none.
-pub(super) fn advice(error: &sqlx::Error) -> &'static str {
-    match error {
-        sqlx::Error::Io(_) => CONNECTION_LOST,
-        sqlx::Error::PoolTimedOut => NO_CONNECTION,
-        error if class_of(error) == ErrorClass::Unavailable => CONNECTION_LOST,
-        _ => "",
-    }
-}
-
-/// Running the command again is safe: each transaction is atomic, and each stage continues from what is stored.
-const CONNECTION_LOST: &str = "; the connection to the server was lost: check that the server is running, then run the \
-                               command again";
-
-const NO_CONNECTION: &str = "; connecting timed out: check that the server is running, and that its connection \
-                             limit is not reached (`max_connections`, `CONNECTION LIMIT` of the user or the database)";
-
-/// Returns advice for a failed connection.
-pub(super) fn connect_advice(error: &sqlx::Error) -> &'static str {
-    match class_of(error) {
-        ErrorClass::NoDatabase => "it does not exist; `topicmill db create` creates it",
-        ErrorClass::Login => "the server rejected the user or the password",
-        ErrorClass::TooManyConnections => {
-            "the server's connection limit is reached; try again later"
-        }
-        _ if error.as_database_error().is_some() => "the server rejected the connection",
-        _ if matches!(error, sqlx::Error::Tls(_)) => {
-            "the server offers no TLS, or its certificate is not trusted; `sslmode` and `sslrootcert` in the URL say \
-             what is required"
-        }
-        _ => "is the server running, and are the host and the port right?",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_lost_connection_is_reported_with_advice() {
-        let what = "store posts";
-        let message = |source| StoreError::Statement { what, source }.to_string();
-        let lost = sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into());
-        assert!(message(lost).ends_with("then run the command again"));
-        assert!(message(sqlx::Error::RowNotFound).ends_with(&sqlx::Error::RowNotFound.to_string()));
-    }
-
-    #[test]
-    fn a_user_who_may_not_create_tables_is_referred_to_the_owner() {
-        let denied = StoreError::Denied("permission denied for schema public".to_owned());
-        let message = denied.to_string();
-        for advice in ["`topicmill db create`", "roles.sql"] {
-            assert!(message.contains(advice), "{message}");
-        }
-    }
 
     #[test]
     fn a_disk_without_space_for_shared_memory_is_full() {
