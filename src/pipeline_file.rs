@@ -4,6 +4,7 @@
 //! unknown keys; this module reads the keys of collection and of schedules.
 
 mod schedules;
+mod shares;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -16,6 +17,7 @@ use topicmill_core::labels::label_file::{LabelFileError, OneOrMore};
 use topicmill_core::{Background, Keywords, Label, LabelSet, Listing, ThingKind, Topic};
 
 use self::schedules::ScheduleKeys;
+use self::shares::{Which, shares_of, split};
 use crate::config::toml_text::{self, ReadTextError, describe};
 use crate::schedule::ScheduleEntry;
 use topicmill_sources::page::check_subreddit;
@@ -27,8 +29,6 @@ pub use topicmill_core::slug;
 pub const SIXTEEN_TOPICS: &str = include_str!("../pipelines/sixteen-topics.toml");
 /// Valid limits of a topic: a Reddit listing has at most 1,000 posts.
 const LIMITS: RangeInclusive<u32> = 1..=1000;
-/// Valid shares of a subreddit.
-const SHARES: RangeInclusive<u32> = 1..=1000;
 
 /// Reasons why a pipeline file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -142,10 +142,8 @@ impl Pipeline {
     /// [`PipelineError::NoSubreddits`] if no topic is left, or a requested one is removed.
     pub fn skip_unread(&mut self, are_requested: bool) -> Result<Vec<String>, PipelineError> {
         let topics = self.topics.iter();
-        let unread: Vec<String> = topics
-            .filter(|topic| topic.subreddits.is_empty())
-            .map(|topic| topic.slug.clone())
-            .collect();
+        let unread = topics.filter(|topic| topic.subreddits.is_empty());
+        let unread: Vec<String> = unread.map(|topic| topic.slug.clone()).collect();
         if unread.len() == self.topics.len() || are_requested && !unread.is_empty() {
             return Err(PipelineError::NoSubreddits(self.name.clone(), unread));
         }
@@ -288,16 +286,6 @@ enum OfPosts {
     OfPosts,
 }
 
-/// The subreddits of a topic that are read.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Which {
-    /// The first one that is readable.
-    #[default]
-    First,
-    All,
-}
-
 /// Reads the text of a file. The error is its position and a message.
 fn read(text: &str, path: &Path, listing: Listing, limit: u32) -> Result<Pipeline, String> {
     let stem = path.file_stem().unwrap_or(path.as_os_str());
@@ -355,71 +343,6 @@ fn check_subreddits(names: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the share of each subreddit if all are read.
-fn shares_of(
-    read: &Which,
-    shares: Option<Vec<u32>>,
-    subreddits: usize,
-) -> Result<Option<Vec<u32>>, String> {
-    match (read, shares) {
-        (Which::First, None) => Ok(None),
-        (Which::First, Some(_)) => Err(
-            "`share` is for topics with read = \"all\": add that, or leave `share` out".to_owned(),
-        ),
-        (Which::All, None) => Ok(Some(vec![1; subreddits])),
-        (Which::All, Some(shares))
-            if shares.len() == subreddits && shares.iter().all(|n| SHARES.contains(n)) =>
-        {
-            Ok(Some(shares))
-        }
-        (Which::All, Some(_)) => Err(format!(
-            "`share` needs a number from 1 to {} for each subreddit, in their order, as in share = [2, 1]",
-            SHARES.end()
-        )),
-    }
-}
-
-/// Splits a topic into one for each subreddit, with its share of the limit.
-fn split(topic: &Topic, shares: &[u32]) -> Vec<Topic> {
-    let mut parts = Vec::new();
-    let limits = apportioned(topic.limit, shares);
-    for (subreddit, limit) in topic.subreddits.iter().zip(limits) {
-        if limit == 0 {
-            tracing::warn!(
-                topic = topic.slug,
-                "r/{subreddit} is not read: of {} posts, none is left for it",
-                topic.limit
-            );
-            continue;
-        }
-        parts.push(Topic {
-            subreddits: vec![subreddit.clone()],
-            limit,
-            ..topic.clone()
-        });
-    }
-    parts
-}
-
-/// Splits a limit by shares into integers with the same sum (largest remainder method; earlier parts win ties).
-fn apportioned(limit: u32, shares: &[u32]) -> Vec<u32> {
-    let sum: u64 = shares.iter().map(|share| u64::from(*share)).sum();
-    // The limit of each share, times the sum.
-    let scaled = |share: &u32| u64::from(limit) * u64::from(*share);
-    let mut limits: Vec<u32> = shares
-        .iter()
-        .map(|share| u32::try_from(scaled(share) / sum).expect("a part of the limit"))
-        .collect();
-    let rest = limit - limits.iter().sum::<u32>();
-    let mut order: Vec<usize> = (0..shares.len()).collect();
-    // The sort is stable, so that the earlier part wins on equal remainders.
-    order.sort_by_key(|&i| std::cmp::Reverse(scaled(&shares[i]) % sum));
-    for i in order.into_iter().take(rest as usize) {
-        limits[i] += 1;
-    }
-    limits
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -468,22 +391,6 @@ mod tests {
         ] {
             let error = parse(&text(settings, rest)).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
-        }
-    }
-
-    #[test]
-    fn limits_are_split_without_remainder() {
-        for (limit, shares, parts) in [
-            (100, &[1, 1][..], &[50, 50][..]),
-            (100, &[2, 1], &[67, 33]),
-            (100, &[1, 1, 1], &[34, 33, 33]),
-            (2, &[1, 1, 1], &[1, 1, 0]),
-            (1, &[1, 1000], &[0, 1]),
-            (1000, &[1000; 30], &[34; 10]),
-        ] {
-            let limits = apportioned(limit, shares);
-            assert_eq!(limits.iter().sum::<u32>(), limit);
-            assert_eq!(&limits[..parts.len()], parts, "{limit} {shares:?}");
         }
     }
 }
