@@ -9,6 +9,8 @@
 
 pub mod bytes;
 pub mod csv;
+mod error;
+mod format;
 pub mod json;
 mod lines;
 mod page_sizes;
@@ -18,93 +20,17 @@ mod text_lines;
 mod unsupported;
 
 use std::fs::File;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use ::parquet::errors::ParquetError;
 use serde_json::value::RawValue;
 
-use self::bytes::{ByteReader, TextReader};
 use self::csv::Csv;
+pub use self::error::{ParquetFault, TableError};
+pub use self::format::{Compression, TableFormat, detect_format};
 use self::json::JsonRecords;
 use self::parquet::Parquet;
 use self::text_lines::TextLines;
-
-/// The formats of tables.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TableFormat {
-    /// Delimited values (comma, semicolon or pipe) with a header row.
-    Csv,
-    /// Tab-separated values with a header row.
-    Tsv,
-    /// One JSON object per line.
-    Ndjson,
-    /// One JSON array of objects.
-    Json,
-    /// A Parquet file.
-    Parquet,
-    /// Plain text; each line is a row.
-    Text,
-}
-
-/// The compression of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Compression {
-    /// Not compressed.
-    Plain,
-    /// gzip.
-    Gzip,
-    /// zstd.
-    Zstd,
-}
-
-/// Returns a file's extension in lower case.
-fn extension(path: &Path) -> Option<String> {
-    Some(path.extension()?.to_str()?.to_ascii_lowercase())
-}
-
-impl Compression {
-    /// Derives the compression from the file extension.
-    pub fn from_path(path: &Path) -> Self {
-        match extension(path).as_deref() {
-            Some("gz" | "gzip") => Self::Gzip,
-            Some("zst" | "zstd") => Self::Zstd,
-            _ => Self::Plain,
-        }
-    }
-}
-
-impl TableFormat {
-    /// Derives the format from the file extension, which may be followed by that of a compression.
-    pub fn from_path(path: &Path) -> Option<Self> {
-        let decompressed = match Compression::from_path(path) {
-            Compression::Plain => path.to_owned(),
-            Compression::Gzip | Compression::Zstd => path.with_extension(""),
-        };
-        match extension(&decompressed)?.as_str() {
-            "csv" => Some(Self::Csv),
-            "tsv" | "tab" => Some(Self::Tsv),
-            "ndjson" | "jsonl" | "jsonlines" => Some(Self::Ndjson),
-            "json" => Some(Self::Json),
-            "parquet" | "pq" => Some(Self::Parquet),
-            "txt" => Some(Self::Text),
-            _ => None,
-        }
-    }
-
-    /// Returns the display name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Csv => "CSV",
-            Self::Tsv => "TSV",
-            Self::Ndjson => "NDJSON",
-            Self::Json => "a JSON array",
-            Self::Parquet => "Parquet",
-            Self::Text => "lines of text",
-        }
-    }
-}
 
 /// A cell in a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -212,84 +138,6 @@ pub trait Rows: Send {
     fn next_row(&mut self) -> Result<Option<Row>, TableError>;
 }
 
-/// An error in reading a table.
-#[derive(Debug, thiserror::Error)]
-pub enum TableError {
-    /// The file cannot be read.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// The header row is invalid.
-    #[error("{0}")]
-    Header(String),
-    /// The Parquet file is invalid.
-    #[error(transparent)]
-    Parquet(#[from] ParquetFault),
-    /// The file has an unsupported format.
-    #[error("it is {name}: {advice}")]
-    UnsupportedFormat {
-        /// The format's display name.
-        name: &'static str,
-        /// How to convert the file.
-        advice: &'static str,
-    },
-    /// The input is Parquet, but is compressed or comes from a pipe.
-    #[error(
-        "Parquet can be read only from an uncompressed file: decompress it first, or save the piped data to a file"
-    )]
-    NotSeekable,
-    /// The Parquet file has two columns with the same name.
-    #[error("two columns are named `{0}`: rename one of them")]
-    DuplicateColumn(String),
-    /// The Parquet file uses an unsupported codec.
-    #[error(
-        "it is compressed with {0}, which topicmill cannot read: write it again with zstd or snappy"
-    )]
-    UnsupportedCodec(&'static str),
-}
-
-impl TableError {
-    /// Converts an error from the Parquet library. Keeps I/O errors from the operating system. A decompressor also
-    /// returns I/O errors, but without an error number, so they count as damage.
-    pub fn from_parquet(error: ParquetError) -> Self {
-        let ParquetError::External(source) = error else {
-            return ParquetFault::from(error).into();
-        };
-        match source.downcast::<io::Error>() {
-            Ok(error) if error.raw_os_error().is_some() => Self::Io(*error),
-            Ok(error) => ParquetFault::from(ParquetError::External(error)).into(),
-            Err(source) => ParquetFault::from(ParquetError::External(source)).into(),
-        }
-    }
-}
-
-/// An error in the content of a Parquet file.
-#[derive(Debug, thiserror::Error)]
-pub enum ParquetFault {
-    /// The file is not Parquet, is truncated or is damaged.
-    #[error(
-        "not a Parquet file, or a damaged one: {0}; download it again, or write it again, for example as CSV"
-    )]
-    Damaged(#[from] ParquetError),
-    /// The file's pages would exceed the memory limit.
-    #[error(
-        "{what}, above the limit of {} MiB: write it again with smaller pages or row groups, or as CSV",
-        .limit >> 20
-    )]
-    TooLarge {
-        /// A description of the part that exceeds the limit.
-        what: String,
-        /// The limit in bytes.
-        limit: u64,
-    },
-}
-
-impl ParquetFault {
-    /// Creates an error for inconsistent metadata.
-    pub fn damaged(why: &str) -> Self {
-        ParquetError::General(format!("it is damaged ({why})")).into()
-    }
-}
-
 /// An open table.
 pub struct OpenTable {
     /// Reader for the rows.
@@ -335,87 +183,4 @@ pub fn open(path: &Path, format: Option<TableFormat>) -> Result<Option<OpenTable
         format,
         delimiter,
     }))
-}
-
-/// Detects a file's format from its first bytes, its name and the `requested` format. Returns the format and a reader
-/// for the text; `None` if the file is empty, except that empty JSON is a table without rows. For Parquet, reopen the
-/// file instead of using the reader.
-///
-/// # Errors
-/// See [`TableError`].
-pub fn detect_format(
-    path: &Path,
-    file: ByteReader,
-    requested: Option<TableFormat>,
-) -> Result<Option<(TableFormat, TextReader)>, TableError> {
-    let (compression, text) = bytes::decode_compressed(file)?;
-    let (text, start) = bytes::peek_start(text)?;
-    let named = TableFormat::from_path(path);
-    let is_parquet = start.starts_with(b"PAR1");
-    if !is_parquet {
-        unsupported::check_supported(&start)?;
-    }
-    if is_parquet || requested.or(named) == Some(TableFormat::Parquet) {
-        if compression != Compression::Plain || !path.is_file() {
-            return Err(TableError::NotSeekable);
-        }
-        return Ok(Some((TableFormat::Parquet, text)));
-    }
-    if start.is_empty() {
-        let is_json = matches!(
-            requested.or(named),
-            Some(TableFormat::Json | TableFormat::Ndjson)
-        );
-        return Ok(is_json.then_some((TableFormat::Ndjson, text)));
-    }
-    let format = detect_text_format(&start, requested, named);
-    Ok(Some((format, text)))
-}
-
-/// Detects the format of a file that is not Parquet from its `start`, which is not empty, the `requested` format and
-/// the format that the file name suggests.
-fn detect_text_format(
-    start: &[u8],
-    requested: Option<TableFormat>,
-    named: Option<TableFormat>,
-) -> TableFormat {
-    use TableFormat::{Csv, Json, Ndjson, Text, Tsv};
-    if let Some(format @ (Csv | Tsv | Text)) = requested {
-        return format;
-    }
-    // JSON is detected by content: an array named .ndjson or .csv is still an array.
-    if json::looks_like_json(start) {
-        return if start[0] == b'[' { Json } else { Ndjson };
-    }
-    if let Some(format) = requested {
-        return format;
-    }
-    match named {
-        Some(Text) if csv::has_header_row(start) => Csv,
-        Some(format) => format,
-        None if start[0] == b'{' => Ndjson,
-        None if csv::is_prose(start) => Text,
-        None => Csv,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn extensions_determine_format_and_compression() {
-        for (path, format, compression) in [
-            ("a.csv", Some(TableFormat::Csv), Compression::Plain),
-            ("a.CSV.GZ", Some(TableFormat::Csv), Compression::Gzip),
-            ("a.jsonl.zst", Some(TableFormat::Ndjson), Compression::Zstd),
-            ("a.b/c", None, Compression::Plain),
-            ("RS_2024-01.zst", None, Compression::Zstd),
-            ("-", None, Compression::Plain),
-        ] {
-            let path = Path::new(path);
-            assert_eq!(TableFormat::from_path(path), format, "{path:?}");
-            assert_eq!(Compression::from_path(path), compression, "{path:?}");
-        }
-    }
 }
