@@ -6,6 +6,8 @@
 //! more memory. The file declares the window's size, which is 2 GiB for Reddit's monthly dumps, but only the part in
 //! use takes memory.
 
+mod error;
+
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -14,13 +16,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 
-use crate::page::Rejected;
-
+pub use self::error::FileError;
+use self::error::is_window;
 use super::FileOptions;
 use super::filter::Filter;
 use super::json::JsonPosts;
 use super::row::{FileRow, Position, PostRows, Record};
 use super::table::Posts;
+use crate::page::Rejected;
 use topicmill_core::hex;
 use topicmill_tables::bytes::{self, ByteReader, TextReader};
 use topicmill_tables::{TableError, TableFormat, detect_format};
@@ -33,48 +36,6 @@ const BLOCK_ROWS: usize = 4_000;
 const BLOCK_TEXT: usize = 8 << 20;
 /// Number of bytes of file data that ends a block early, so that a crashed import loses little progress.
 const BLOCK_BYTES: u64 = 64 << 20;
-
-/// A file that cannot be read, with advice.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct FileError(String);
-
-impl FileError {
-    fn at(path: &Path) -> impl Fn(io::Error) -> Self {
-        let path = path.display().to_string();
-        move |error| {
-            Self(match error.kind() {
-                io::ErrorKind::NotFound => format!("there is no file `{path}`: check the path"),
-                io::ErrorKind::IsADirectory => format!(
-                    "`{path}` is a directory: pass the files in it, such as `{path}/*.ndjson`"
-                ),
-                io::ErrorKind::UnexpectedEof => {
-                    format!("`{path}` is truncated at its start: fetch it again")
-                }
-                _ if is_window(&error) => format!(
-                    "`{path}` is compressed with a window of up to 2 GiB, which exceeds the address-space limit: raise \
-                     the limit (`ulimit -v unlimited`), or decompress the file elsewhere with `zstd -d --long=31`"
-                ),
-                _ => {
-                    format!("`{path}` cannot be read: {error}; check the file and its permissions")
-                }
-            })
-        }
-    }
-}
-
-/// Returns the error for an empty file.
-fn empty(path: &Path) -> FileError {
-    let path = path.display();
-    FileError(format!(
-        "`{path}` is empty: check that it was written completely"
-    ))
-}
-
-/// Returns true if zstd could not allocate its window. The crate reports errors as text only.
-fn is_window(error: &io::Error) -> bool {
-    error.to_string().contains("Allocation error")
-}
 
 /// The reason why reading a file ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,19 +106,7 @@ impl Blocks {
                 break None;
             }
         };
-        if !self.is_layout_logged
-            && let Some(layout) = self.rows.layout()
-        {
-            self.is_layout_logged = true;
-            if !layout.is_plain() {
-                tracing::info!(file = %self.name, "{layout}");
-            }
-        }
-        if end.is_some()
-            && let Some(caveat) = self.rows.caveat()
-        {
-            tracing::warn!(file = %self.name, "{caveat}");
-        }
+        self.log(end.is_some());
         let mut position = self.rows.position();
         // The JSON reader counts the rows that it skips without parsing; this adds the rows excluded after parsing.
         position.left_out += self.left_out;
@@ -168,6 +117,21 @@ impl Blocks {
             read: self.read.load(Ordering::Relaxed),
             nulls: self.rows.nulls(),
             end,
+        }
+    }
+
+    /// Logs once how the file is read and, at its end, what is missing from it.
+    fn log(&mut self, is_at_end: bool) {
+        if !self.is_layout_logged
+            && let Some(layout) = self.rows.layout()
+        {
+            self.is_layout_logged = true;
+            if !layout.is_plain() {
+                tracing::info!(file = %self.name, "{layout}");
+            }
+        }
+        if is_at_end && let Some(caveat) = self.rows.caveat() {
+            tracing::warn!(file = %self.name, "{caveat}");
         }
     }
 }
@@ -197,9 +161,8 @@ pub fn fingerprint(path: &Path) -> Result<String, FileError> {
     let file = File::open(path).map_err(&io_error)?;
     let size = file.metadata().map_err(&io_error)?.len();
     let mut head = Vec::new();
-    file.take(HASHED)
-        .read_to_end(&mut head)
-        .map_err(&io_error)?;
+    let read = file.take(HASHED).read_to_end(&mut head);
+    read.map_err(io_error)?;
     Ok(format!("{size}-{}", hex(&Sha256::digest(&head)[..16])))
 }
 
@@ -209,8 +172,7 @@ pub fn fingerprint(path: &Path) -> Result<String, FileError> {
 /// Returns an error if the file cannot be read, or its format cannot contain posts.
 pub fn blocks(path: &Path, options: &FileOptions) -> Result<Blocks, FileError> {
     let read = Arc::new(AtomicU64::new(0));
-    let name = path.display();
-    let unsuitable = |why| FileError(format!("`{name}`: {why}"));
+    let unsuitable = |why: String| FileError::unsuitable(path, &why);
     let counted = Counted {
         file: open(path)?,
         read: read.clone(),
@@ -220,7 +182,7 @@ pub fn blocks(path: &Path, options: &FileOptions) -> Result<Blocks, FileError> {
             TableError::Io(error) => FileError::at(path)(error),
             error => unsuitable(error.to_string()),
         })?
-        .ok_or_else(|| empty(path))?;
+        .ok_or_else(|| FileError::empty(path))?;
     let rows: Box<dyn PostRows> = match format {
         TableFormat::Json | TableFormat::Ndjson => {
             if options.is_dump && !options.columns.is_empty() {
@@ -245,7 +207,7 @@ pub fn blocks(path: &Path, options: &FileOptions) -> Result<Blocks, FileError> {
         }
     };
     Ok(Blocks {
-        name: name.to_string(),
+        name: path.display().to_string(),
         rows,
         is_layout_logged: false,
         filter: options.filter.clone(),
@@ -277,7 +239,7 @@ fn open(path: &Path) -> Result<ByteReader, FileError> {
         }
         // Only regular files are checked because a pipe's length is also 0.
         if metadata.is_file() && metadata.len() == 0 {
-            return Err(empty(path));
+            return Err(FileError::empty(path));
         }
     }
     bytes::open(path).map_err(io_error)
@@ -286,7 +248,7 @@ fn open(path: &Path) -> Result<ByteReader, FileError> {
 /// Checks that JSON is not empty and can be decompressed, before anything is stored.
 fn check_start(path: &Path, text: &mut TextReader) -> Result<(), FileError> {
     match text.fill_buf() {
-        Ok([]) => Err(empty(path)),
+        Ok([]) => Err(FileError::empty(path)),
         Err(error) if is_window(&error) => Err(FileError::at(path)(error)),
         // Other errors are reported with their line when the file is read.
         _ => Ok(()),
