@@ -135,13 +135,11 @@ impl Setup {
     /// Returns the path of a library that is already installed. `path` is the one in the settings.
     fn present_library(&self, library: Library, path: Option<&Path>) -> Option<PathBuf> {
         match library {
-            Library::OnnxRuntime => load_runtime(path)
-                .ok()
-                .filter(|runtime| runtime.has_cuda() || !self.cuda)
-                .map(|runtime| runtime.library().to_owned()),
-            Library::OpenVino => load_openvino(path)
-                .ok()
-                .map(|runtime| runtime.library().to_owned()),
+            Library::OnnxRuntime => {
+                let runtime = load_runtime(path).ok()?;
+                (runtime.has_cuda() || !self.cuda).then(|| runtime.library().to_owned())
+            }
+            Library::OpenVino => Some(load_openvino(path).ok()?.library().to_owned()),
         }
     }
 

@@ -30,10 +30,9 @@ pub(super) fn latest() -> Option<Latest> {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template)
-        .expect("the template is well formed")
-        .progress_chars("━╸─")
-        .with_key("rate", rate)
+    let style = ProgressStyle::with_template(template);
+    let style = style.expect("the template is well formed");
+    style.progress_chars("━╸─").with_key("rate", rate)
 }
 
 /// Formats the rate of a bar with one decimal.

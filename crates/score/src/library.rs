@@ -13,7 +13,6 @@ mod load;
 mod owner;
 
 use std::ffi::OsString;
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -24,36 +23,23 @@ use topicmill_core::string_enum;
 /// Number of the program's parent folders to search; `target/TRIPLE/debug/deps` is four levels below the repository.
 pub const PROGRAM_ANCESTORS: usize = 5;
 
-/// Origin of a library path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FoundBy {
-    /// The caller's option.
-    Caller,
-    /// The environment variable `ORT_DYLIB_PATH`.
-    Variable,
-    /// A `.venv` next to the program or in its repository.
-    Program,
-    /// The program's prefix: its Python packages, or [`system_folder`].
-    Prefix,
-    /// This user's data folder; see [`data_folder`].
-    DataFolder,
-    /// The `.venv` of the current folder.
-    CurrentFolder,
-    /// The system's library path.
-    System,
-}
-
-impl fmt::Display for FoundBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Caller => "the caller",
-            Self::Variable => "`ORT_DYLIB_PATH`",
-            Self::Program => "a `.venv` in the program's folders",
-            Self::Prefix => "the program's prefix",
-            Self::DataFolder => "this user's data folder",
-            Self::CurrentFolder => "the `.venv` of the current folder",
-            Self::System => "the system's folders",
-        })
+string_enum! {
+    /// The origins of a library path.
+    FoundBy {
+        /// The caller's option.
+        Caller = "the caller",
+        /// The environment variable.
+        Variable = "`ORT_DYLIB_PATH`",
+        /// A `.venv` next to the program or in its repository.
+        Program = "a `.venv` in the program's folders",
+        /// The program's Python packages, or [`system_folder`].
+        Prefix = "the program's prefix",
+        /// See [`data_folder`].
+        DataFolder = "this user's data folder",
+        /// The `.venv` of the current folder.
+        CurrentFolder = "the `.venv` of the current folder",
+        /// The system's library path.
+        System = "the system's folders",
     }
 }
 

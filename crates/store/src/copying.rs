@@ -119,10 +119,8 @@ async fn count(connection: &mut PgConnection, table: &str) -> Result<u64> {
 
 /// Copies the last used keys: a key may be a fencing token, so it must not be assigned again.
 async fn copy_sequences(reading: &mut SqliteConnection, writing: &mut PgConnection) -> Result<()> {
-    let sequences: Vec<(String, String)> = sqlx::query_as(SEQUENCES)
-        .fetch_all(&mut *writing)
-        .await
-        .context(WHAT_WRITE)?;
+    let sequences = sqlx::query_as(SEQUENCES).fetch_all(&mut *writing);
+    let sequences: Vec<(String, String)> = sequences.await.context(WHAT_WRITE)?;
     for (table, sequence) in sequences {
         let last: Option<i64> =
             sqlx::query_scalar("SELECT seq FROM sqlite_sequence WHERE name = $1 AND seq > 0")

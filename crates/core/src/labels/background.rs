@@ -193,11 +193,10 @@ const SUFFIXES: &[&str] = &["ings", "ing", "ers", "er", "ies", "ie", "es", "s", 
 
 /// Returns a text's words in lower case, stemmed and without stop words.
 fn stems(text: &str) -> Vec<String> {
-    text.to_lowercase()
-        .split(|c: char| !c.is_alphanumeric())
-        .filter(|word| !word.is_empty() && !STOP_WORDS.contains(word))
-        .map(|word| stem(word).to_owned())
-        .collect()
+    let lower = text.to_lowercase();
+    let words = lower.split(|c: char| !c.is_alphanumeric());
+    let words = words.filter(|word| !word.is_empty() && !STOP_WORDS.contains(word));
+    words.map(|word| stem(word).to_owned()).collect()
 }
 
 fn stem(word: &str) -> &str {

@@ -119,10 +119,9 @@ async fn compare(
     let Some(covered) = comparable(store, options.kind, &bounds).await? else {
         return Ok(None);
     };
-    let mut cells = store
-        .status()
-        .period_cells(options.kind, *target, &covered.periods)
-        .await?;
+    let status = store.status();
+    let cells = status.period_cells(options.kind, *target, &covered.periods);
+    let mut cells = cells.await?;
     cells.retain(|cell| covered.subreddits.contains(&cell.subreddit.to_lowercase()));
     Ok(Some((covered, cells)))
 }

@@ -71,10 +71,9 @@ pub fn relations() -> Vec<Relation> {
 pub fn relation_named(name: &str) -> Result<Relation, UnknownRelation> {
     let unqualified = name.rsplit('.').next().unwrap_or(name);
     let bare = unqualified.trim_matches('"').to_lowercase();
-    relations()
-        .into_iter()
-        .find(|relation| relation.name == bare)
-        .ok_or_else(|| UnknownRelation(name.to_owned()))
+    let mut relations = relations().into_iter();
+    let named = relations.find(|relation| relation.name == bare);
+    named.ok_or_else(|| UnknownRelation(name.to_owned()))
 }
 
 /// Appends the tables and views that a migration creates, with their columns.

@@ -149,17 +149,13 @@ impl SqlStore<Postgres> {
 
     /// See [`Store::checkpoint_passive`](crate::Store::checkpoint_passive).
     pub async fn checkpoint_passive(&self) -> Result<()> {
-        sqlx::query("SELECT topicmill_analyze()")
-            .execute(&self.pool)
-            .await
-            .map(drop)
-            .context("update the statistics")
+        let analyze = sqlx::query("SELECT topicmill_analyze()");
+        let analyzed = analyze.execute(&self.pool).await;
+        analyzed.map(drop).context("update the statistics")
     }
 
     pub async fn may_rewrite(&self) -> Result<bool> {
-        sqlx::query_scalar(OWNS_TABLES)
-            .fetch_one(&self.pool)
-            .await
-            .context("read who owns the tables")
+        let owns = sqlx::query_scalar(OWNS_TABLES).fetch_one(&self.pool);
+        owns.await.context("read who owns the tables")
     }
 }

@@ -143,12 +143,9 @@ impl<DB: Dialect> SqlStore<DB> {
         select.push_bind(i64::from(limit));
         select.push(") ORDER BY ").push(order);
         // With `persistent(false)`, PostgreSQL plans each list for its own filter.
-        let posts = select.build().persistent(false);
-        posts
-            .try_map(Self::decode_listed)
-            .fetch_all(&self.pool)
-            .await
-            .context("list posts")
+        let listed = select.build().persistent(false);
+        let posts = listed.try_map(Self::decode_listed);
+        posts.fetch_all(&self.pool).await.context("list posts")
     }
 
     pub async fn has_comments(&self) -> Result<bool> {

@@ -38,10 +38,8 @@ fn push_wave<DB: Dialect>(
     select.push("CAST(CASE WHEN 1 = 0 THEN 0");
     for wave in 0..=cuts.len() {
         if let Some(cut) = cuts.get(wave) {
-            select
-                .push(" WHEN p.collected_at < ")
-                .push_bind(*cut)
-                .push(" THEN ");
+            select.push(" WHEN p.collected_at < ").push_bind(*cut);
+            select.push(" THEN ");
         } else {
             select.push(" ELSE ");
         }

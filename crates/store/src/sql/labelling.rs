@@ -128,10 +128,8 @@ impl<DB: Dialect> SqlStore<DB> {
         push_list(&mut select, names);
         select.push(" ORDER BY p.fullname ").push(DB::SHARE_POSTS);
         let rows = select.build().fetch_all(&mut **tx).await.context(WHAT)?;
-        let by_name: HashMap<&str, &'c Classified> = results
-            .iter()
-            .map(|result| (result.fullname.as_str(), *result))
-            .collect();
+        let by_name = results.iter().map(|one| (one.fullname.as_str(), *one));
+        let by_name: HashMap<&str, &'c Classified> = by_name.collect();
         let decode = |row: &DB::Row| -> Result<_, sqlx::Error> {
             let (fullname, text_hash): (String, Vec<u8>) = (row.try_get(0)?, row.try_get(1)?);
             let created_at: DateTime<Utc> = row.try_get(2)?;
@@ -165,10 +163,9 @@ impl<DB: Dialect> SqlStore<DB> {
         posts: &[LockedPost<'_>],
     ) -> Result<HashSet<Fullname>> {
         let mut delete = QueryBuilder::<DB>::new("DELETE FROM backlog WHERE model_id = ");
-        delete
-            .push_bind(write.target.model)
-            .push(" AND label_set_id = ")
-            .push_bind(write.target.label_set);
+        delete.push_bind(write.target.model);
+        delete.push(" AND label_set_id = ");
+        delete.push_bind(write.target.label_set);
         match write.lease {
             Some(lease) => delete.push(" AND lease_id = ").push_bind(lease),
             None => delete.push(" AND lease_id IS NULL"),

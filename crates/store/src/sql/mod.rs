@@ -203,10 +203,8 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub async fn info(&self) -> Result<Info> {
         const WHAT: &str = "describe the database";
-        let server = sqlx::query_scalar::<DB, _>(DB::SERVER)
-            .fetch_one(&self.pool)
-            .await
-            .context(WHAT)?;
+        let server = sqlx::query_scalar::<DB, _>(DB::SERVER);
+        let server = server.fetch_one(&self.pool).await.context(WHAT)?;
         let mut rows = Vec::with_capacity(TABLES.len());
         for table in TABLES {
             let count = AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));
@@ -224,10 +222,8 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub(super) async fn number(&self, sql: impl SqlSafeStr, what: &'static str) -> Result<i64> {
-        sqlx::query_scalar::<DB, _>(sql)
-            .fetch_one(&self.pool)
-            .await
-            .context(what)
+        let number = sqlx::query_scalar::<DB, _>(sql);
+        number.fetch_one(&self.pool).await.context(what)
     }
 
     /// Returns the time for leases and quotas. This is the time of the database's clock, because the clocks of machines
@@ -241,16 +237,12 @@ impl<DB: Dialect> SqlStore<DB> {
             Some(time) if !self.uses_caller_time => time,
             _ => return Ok(now),
         };
-        sqlx::query_scalar::<DB, _>(time)
-            .fetch_one(executor)
-            .await
-            .context("read the server's clock")
+        let time = sqlx::query_scalar::<DB, _>(time).fetch_one(executor);
+        time.await.context("read the server's clock")
     }
 
     async fn begin(&self) -> Result<Tx<DB>> {
-        self.pool
-            .begin_with(DB::BEGIN_WRITE)
-            .await
-            .context("begin a transaction")
+        let begun = self.pool.begin_with(DB::BEGIN_WRITE).await;
+        begun.context("begin a transaction")
     }
 }

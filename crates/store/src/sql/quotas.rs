@@ -101,10 +101,8 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn throttle_quota(&self, id: &str, wait: Duration, now: DateTime<Utc>) -> Result<()> {
-        let now = self
-            .database_time(&self.pool, now)
-            .await?
-            .timestamp_micros();
+        let now = self.database_time(&self.pool, now).await?;
+        let now = now.timestamp_micros();
         sqlx::query::<DB>(THROTTLE)
             .bind(id)
             .bind(now)

@@ -170,10 +170,7 @@ pub async fn page(
         view,
         set: offered(set),
         has_few: set.labels.len() <= FEW
-            && set
-                .labels
-                .iter()
-                .any(|label| !label.descriptions.is_empty()),
+            && set.labels.iter().any(|one| !one.descriptions.is_empty()),
         choices: choices(set),
         query: query.filter.query(),
         filter: FilterView {

@@ -23,8 +23,8 @@ pub async fn read(
     reading: &ColumnQuery,
     into: &BatchSender,
 ) -> Result<QueryEnd> {
-    let begun = connection.execute(BEGIN_READING);
-    begun.await.map_err(|error| statement_error(&error))?;
+    let failed = |error| statement_error(&error);
+    connection.execute(BEGIN_READING).await.map_err(failed)?;
     let statement = &reading.statement;
     let sql = &statement.sql;
     check(sql)?;
@@ -33,16 +33,12 @@ pub async fn read(
         .map_err(|error| incomplete_error(sql, &error))?;
     // The cursor has verified that this is one statement that reads. For why it is closed unused, see `run_query`.
     let closed = connection.execute("CLOSE topicmill").await;
-    closed.map_err(|error| statement_error(&error))?;
+    closed.map_err(failed)?;
     let mut builder = BatchBuilder::new(statement);
     // The extended protocol returns values in binary form.
     let sql = AssertSqlSafe(sql.clone());
     let mut rows = sqlx::query(sql).persistent(false).fetch(&mut *connection);
-    while let Some(row) = rows
-        .try_next()
-        .await
-        .map_err(|error| statement_error(&error))?
-    {
+    while let Some(row) = rows.try_next().await.map_err(failed)? {
         put_row(&mut builder, statement, &row)?;
         if let Some(batch) = builder.end_row()
             && into.send(batch).await.is_err()
