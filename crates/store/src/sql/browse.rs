@@ -1,11 +1,14 @@
 //! SQL statements for the browse pages: lists of posts, and the details of one post.
 
+mod filter;
+
 use sqlx::{AssertSqlSafe, QueryBuilder, Row};
 
+use self::filter::push_filter;
 use super::{ErrorContext, SqlStore};
 use crate::browse::{
-    ChangeMarker, LabelScore, OutcomeFilter, PostCounts, PostDetails, PostFilter, PostOrder,
-    PostSummary, Sighting, Verdict,
+    ChangeMarker, LabelScore, PostCounts, PostDetails, PostFilter, PostOrder, PostSummary,
+    Sighting, Verdict,
 };
 use crate::dialect::Dialect;
 use crate::{Result, Target};
@@ -19,111 +22,11 @@ const TITLE: i64 = 400;
 const SIGHTINGS: i64 = 400;
 /// Maximum number of displayed posts with the same text.
 const SAME_TEXT: i64 = 20;
+/// The operation in messages.
 const COUNT_POSTS: &str = "count posts";
 
+/// The outcome of a post by its label `c`; NULL without one.
 const OUTCOME: &str = "CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' WHEN c.label IS NOT NULL THEN 'label' END";
-
-/// Pushes the SELECT of a list's fullnames, without its order.
-fn push_filter<DB: Dialect>(
-    select: &mut QueryBuilder<DB>,
-    target: Option<Target>,
-    filter: &PostFilter,
-) {
-    let Target { model, label_set } = target.unwrap_or(Target::NONE);
-    let of_target = format!(
-        "c.model_id = {model} AND c.label_set_id = {label_set} AND c.fullname = p.fullname AND c.text_hash = p.text_hash"
-    );
-    let has_label = match &filter.outcome {
-        Some(OutcomeFilter::Label(_) | OutcomeFilter::Other | OutcomeFilter::Unsure) => true,
-        _ => matches!(filter.order, PostOrder::Score(_)),
-    };
-    // Reading labels first is fast for few matches; reading posts in order of time is fast for many.
-    if has_label {
-        select.push("SELECT p.fullname FROM classifications c CROSS JOIN things p WHERE ");
-        select.push(&of_target).push(" AND ");
-    } else {
-        select.push("SELECT p.fullname FROM things p WHERE ");
-    }
-    select.push(format!("p.kind = '{}'", filter.kind));
-    match &filter.outcome {
-        None => &mut *select,
-        Some(OutcomeFilter::Label(slug)) => select
-            .push(" AND NOT c.abstained AND c.label = ")
-            .push_bind(slug.clone()),
-        Some(OutcomeFilter::Other) => select.push(" AND c.other"),
-        Some(OutcomeFilter::Unsure) => select.push(" AND c.abstained AND NOT c.other"),
-        Some(OutcomeFilter::Labelled) if has_label => select.push(" AND NOT c.abstained"),
-        Some(OutcomeFilter::Labelled) => select.push(format!(
-            " AND EXISTS (SELECT 1 FROM classifications c WHERE {of_target} AND NOT c.abstained)"
-        )),
-        Some(OutcomeFilter::Unlabelled) => select.push(format!(
-            " AND NOT EXISTS (SELECT 1 FROM classifications c WHERE {of_target})"
-        )),
-    };
-    if let Some(topic) = &filter.topic {
-        select.push(" AND p.topic = ").push_bind(topic.clone());
-    }
-    if let Some(subreddit) = &filter.subreddit {
-        let name = subreddit.to_ascii_lowercase();
-        select.push(" AND lower(p.subreddit) = ").push_bind(name);
-    }
-    if let Some(since) = filter.since {
-        select.push(" AND p.created_at >= ").push_bind(since);
-    }
-    if let Some(until) = filter.until {
-        select.push(" AND p.created_at < ").push_bind(until);
-    }
-    for word in &filter.words {
-        let mut either = " AND (";
-        for form in forms(word) {
-            select.push(either).push(DB::SEARCHED).push(" LIKE ");
-            select.push_bind(like_pattern(&form)).push(" ESCAPE '~'");
-            either = " OR ";
-        }
-        select.push(")");
-    }
-    match &filter.order {
-        PostOrder::Newest(Some((time, name))) => {
-            select.push(" AND (p.created_at, p.fullname) < (");
-            select.push_bind(*time).push(", ");
-            select.push_bind(name.to_string()).push(")");
-        }
-        PostOrder::Score(Some((score, name))) => {
-            select.push(" AND (c.score, c.fullname) < (");
-            select.push_bind(*score).push(", ");
-            select.push_bind(name.to_string()).push(")");
-        }
-        PostOrder::Newest(None) | PostOrder::Score(None) => {}
-    }
-}
-
-/// Returns the forms of a word to search for. Databases ignore the case of ASCII letters only.
-fn forms(word: &str) -> Vec<String> {
-    if word.is_ascii() {
-        return vec![word.to_owned()];
-    }
-    let mut letters = word.chars();
-    let first = letters.next().into_iter().flat_map(char::to_uppercase);
-    let capital = first.chain(letters.flat_map(char::to_lowercase)).collect();
-    vec![
-        word.to_owned(),
-        word.to_lowercase(),
-        word.to_uppercase(),
-        capital,
-    ]
-}
-
-/// Returns a LIKE pattern for texts that contain a string, in upper or lower case.
-fn like_pattern(text: &str) -> String {
-    let mut pattern = String::from("%");
-    for c in text.chars() {
-        if matches!(c, '%' | '_' | '~') {
-            pattern.push('~');
-        }
-        pattern.push(c.to_ascii_lowercase());
-    }
-    pattern + "%"
-}
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn list_posts(
