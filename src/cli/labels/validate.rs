@@ -1,8 +1,7 @@
 //! `topicmill labels validate`: checks a pipeline file, warns about likely mistakes, and shows the labels.
 
+mod mistakes;
 mod umbrella;
-
-use std::collections::{BTreeMap, BTreeSet};
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -11,7 +10,7 @@ use super::{Printout, WhichModel, settings, settings_json};
 use crate::cli::app::PipelineFlags;
 use crate::cli::{App, CliError, Exit, OutputFormat, output, schedule};
 use topicmill_core::labels::hypothesis;
-use topicmill_core::{Label, LabelSet, ModelKind, Topic};
+use topicmill_core::{LabelSet, ModelKind};
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::labeler::{LabelerError, fits_window, prompt};
 use topicmill_score::text::Encoder;
@@ -48,13 +47,13 @@ impl Validate {
             Some(folder) => token_counts(folder, &set)?,
             None => vec![None; set.labels.len()],
         };
-        if let Some(text) = indistinguishable_labels(&set, folder.as_ref()) {
+        if let Some(text) = mistakes::indistinguishable(&set, folder.as_ref()) {
             return Err(CliError::Usage(text));
         }
-        let mut warnings = nearly_same_labels(&set);
-        warnings.extend(shared_subreddits(&pipeline.topics));
+        let mut warnings = mistakes::nearly_same_labels(&set);
+        warnings.extend(mistakes::shared_subreddits(&pipeline.topics));
         if let Some(folder) = &folder {
-            warnings.extend(model_mismatches(folder, &set));
+            warnings.extend(mistakes::model_mismatches(folder, &set));
             let flags = self.which.flags();
             warnings.extend(umbrella::warnings(app, &flags, &folder.kind, &set)?);
         }
@@ -163,131 +162,4 @@ fn printout(set: &LabelSet, folder: Option<&ModelFolder>, tokens: &[Option<usize
     let mut printout = Printout::new(json).with("", output::key_value_table("what", facts));
     printout.add_csv("", table);
     printout
-}
-
-/// Returns an error message if two labels cannot be distinguished, by any model or by this one.
-fn indistinguishable_labels(set: &LabelSet, folder: Option<&ModelFolder>) -> Option<String> {
-    let mut seen: BTreeMap<Vec<String>, &str> = BTreeMap::new();
-    for label in &set.labels {
-        let texts = std::iter::once(&label.label)
-            .chain(&label.descriptions)
-            .map(|text| text.trim().to_lowercase());
-        if let Some(other) = seen.insert(texts.collect(), &label.slug) {
-            return Some(format!(
-                "labels `{other}` and `{}` have the same text, so no model can distinguish them: change or remove one",
-                label.slug
-            ));
-        }
-    }
-    let folder = folder?;
-    let (a, b) = *hypothesis::ambiguous_labels(&folder.kind, set).first()?;
-    Some(format!(
-        "labels `{a}` and `{b}` have the same text, and `{}` does not read descriptions: change the text of one, or \
-         set --model to an embedding model",
-        folder.name
-    ))
-}
-
-/// Returns warnings about labels that differ in form only.
-fn nearly_same_labels(set: &LabelSet) -> Vec<String> {
-    let mut warnings = Vec::new();
-    for (n, label) in set.labels.iter().enumerate() {
-        for other in &set.labels[..n] {
-            // Labels with the same text differ by their descriptions, or were rejected before.
-            let text = |label: &Label| label.label.trim().to_lowercase();
-            if text(label) != text(other) && nearly_same(&label.label, &other.label) {
-                warnings.push(format!(
-                    "labels `{}` and `{}` are nearly the same (`{}`, `{}`): posts will get either one by chance",
-                    other.slug, label.slug, other.label, label.label
-                ));
-            }
-        }
-    }
-    warnings
-}
-
-/// Returns warnings about subreddits that several topics read.
-fn shared_subreddits(topics: &[Topic]) -> Vec<String> {
-    let mut topics_of: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
-    for topic in topics {
-        for subreddit in &topic.subreddits {
-            let slugs = topics_of.entry(subreddit.to_lowercase()).or_default();
-            slugs.insert(&topic.slug);
-        }
-    }
-    topics_of.retain(|_, slugs| slugs.len() > 1);
-    let warning = |(subreddit, slugs): (String, BTreeSet<&str>)| {
-        let slugs: Vec<&str> = slugs.into_iter().collect();
-        format!(
-            "r/{subreddit} is read for several topics ({}): its posts count for each of them",
-            slugs.join(", ")
-        )
-    };
-    topics_of.into_iter().map(warning).collect()
-}
-
-/// Returns warnings about labels that do not suit the model.
-fn model_mismatches(folder: &ModelFolder, set: &LabelSet) -> Vec<String> {
-    let mut warnings = Vec::new();
-    warnings.extend(hypothesis::missing_learned_vectors(&folder.kind, set));
-    let is_bare = |label: &&Label| label.descriptions.iter().all(|text| text.trim().is_empty());
-    let bare = set.labels.iter().filter(is_bare);
-    let bare: Vec<&str> = bare.map(|label| label.slug.as_str()).collect();
-    if matches!(folder.kind, ModelKind::Embedding(_)) && !bare.is_empty() {
-        warnings.push(format!(
-            "labels that have no descriptions: {}; `{}` is more accurate with one or two sentences about each label",
-            bare.join(", "),
-            folder.name
-        ));
-    }
-    if let Some(template) = &folder.template
-        && *template != set.template
-    {
-        warnings.push(format!(
-            "`{}` was trained with the template `{template}`, but the label set has `{}`",
-            folder.name, set.template
-        ));
-    }
-    warnings
-}
-
-/// Returns true if two labels differ only in word order, plurals, articles or conjunctions, or by a typo.
-fn nearly_same(a: &str, b: &str) -> bool {
-    let (a, b) = (normalize(a), normalize(b));
-    let longer = a.chars().count().max(b.chars().count());
-    a == b || strsim::levenshtein(&a, &b) <= longer / 8
-}
-
-/// Normalises a label: lower case, sorted words, without articles, conjunctions and a plural `s`.
-fn normalize(label: &str) -> String {
-    let lower = label.to_lowercase();
-    let mut words: Vec<&str> = lower
-        .split(|c: char| !c.is_alphanumeric())
-        .filter(|word| !["", "a", "an", "and", "the", "of", "or"].contains(word))
-        .map(|word| match word.strip_suffix('s') {
-            Some(stem) if stem.len() > 2 => stem,
-            _ => word,
-        })
-        .collect();
-    words.sort_unstable();
-    words.join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_that_differ_in_form_only_are_nearly_the_same() {
-        for (a, b) in [
-            ("movie", "Movies"),
-            ("the history of art", "art history"),
-            ("personal finance", "personal finanse"),
-        ] {
-            assert!(nearly_same(a, b), "{a} / {b}");
-        }
-        for (a, b) in [("cars", "cats"), ("men's health", "women's health")] {
-            assert!(!nearly_same(a, b), "{a} / {b}");
-        }
-    }
 }
