@@ -152,15 +152,15 @@ impl Manifest {
             ));
         }
         let graph_files = manifest.graphs.values().flat_map(Graph::files);
-        let mut files = graph_files.chain(manifest.files.keys().map(String::as_str));
-        if let Some(name) = files.find(|name| !is_plain(name)) {
+        let other_files = manifest.files.keys().map(String::as_str);
+        if let Some(name) = graph_files.chain(other_files).find(|name| !is_plain(name)) {
             let text = format!("`{name}` is not the name of a file in the same folder");
             return Err(text);
         }
         let graphs = manifest.graphs.values();
-        let mut entries = graphs.flat_map(|graph| graph.session.keys());
+        let mut options = graphs.flat_map(|graph| graph.session.keys());
         // Other options could make the runtime load a library or write a file.
-        if let Some(key) = entries.find(|key| !key.starts_with(SESSION)) {
+        if let Some(key) = options.find(|key| !key.starts_with(SESSION)) {
             return Err(format!(
                 "its `session` option `{key}` is not allowed; only options that begin with `{SESSION}` are"
             ));

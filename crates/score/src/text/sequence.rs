@@ -36,14 +36,14 @@ type Specials = Vec<(u32, u32)>;
 /// Special tokens around one text or a pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pattern {
-    prefix: Specials,
+    pub(super) prefix: Specials,
     /// Type id of the first text.
     first: u32,
     /// Tokens between the texts of a pair; empty for a single text.
     middle: Specials,
     /// Type id of the second text; for a single text, of its second part.
     second: u32,
-    suffix: Specials,
+    pub(super) suffix: Specials,
 }
 
 impl Pattern {
