@@ -105,7 +105,7 @@ pub async fn page(
 fn post_page(post: &PostDetails) -> PostPage {
     let listed = &post.listed;
     let is_long = listed.title.chars().count() > TITLE;
-    let link = post.url.as_deref().filter(|url| display::is_web_url(url));
+    let web_url = post.url.as_deref().filter(|url| display::is_web_url(url));
     let label = listed.label.as_deref().unwrap_or_default();
     let outcome = listed.outcome.map(|outcome| outcome.word(label));
     let kind = listed.fullname.is_comment().then_some(("kind", "comments"));
@@ -123,7 +123,7 @@ fn post_page(post: &PostDetails) -> PostPage {
         body: display::multi_line(&post.selftext, BODY),
         is_cut: post.selftext.chars().nth(BODY).is_some(),
         on_reddit: post.permalink.as_deref().and_then(display::reddit_url),
-        link: link.map(|url| LinkView {
+        link: web_url.map(|url| LinkView {
             href: url.to_owned(),
             shown: display::single_line(url, TITLE),
         }),
