@@ -124,18 +124,7 @@ impl Export {
         if matches!(self.format, Some(ExportFormat::LabelStudio)) {
             return self.export_tasks(app).await;
         }
-        if self.limit.is_some() || self.random_share.is_some() {
-            return Err(CliError::Usage(
-                "--limit and --random-share need --format label-studio: choose posts of a data set with --where, \
-                 --since or --label"
-                    .into(),
-            ));
-        }
-        let format = self.format()?;
-        if format != Some(DatasetFormat::Csv) && (self.bom || self.safe_csv) {
-            let usage = "--bom and --safe-csv need CSV: leave them out, or add --format csv";
-            return Err(CliError::Usage(usage.to_owned()));
-        }
+        let format = self.dataset_format()?;
         let store = app.store(Access::ReadOnly).await?;
         let subject = self.subject(app, &store).await?;
         let filters = self.filters(app, &subject)?;
@@ -172,6 +161,23 @@ impl Export {
         self.print_result(&counts, purged_since)
     }
 
+    /// Returns the format of the data set; an error if a flag needs a different one.
+    fn dataset_format(&self) -> Result<Option<DatasetFormat>, CliError> {
+        if self.limit.is_some() || self.random_share.is_some() {
+            return Err(CliError::Usage(
+                "--limit and --random-share need --format label-studio: choose posts of a data set with --where, \
+                 --since or --label"
+                    .into(),
+            ));
+        }
+        let format = self.format()?;
+        if format != Some(DatasetFormat::Csv) && (self.bom || self.safe_csv) {
+            let usage = "--bom and --safe-csv need CSV: leave them out, or add --format csv";
+            return Err(CliError::Usage(usage.to_owned()));
+        }
+        Ok(format)
+    }
+
     /// Returns the format of the file, or `None` for a folder.
     fn format(&self) -> Result<Option<DatasetFormat>, CliError> {
         let extension = self.out.extension().and_then(OsStr::to_str);
@@ -196,6 +202,7 @@ impl Export {
         })
     }
 
+    /// Returns the label set and the model to export.
     async fn subject(&self, app: &App, store: &Store) -> Result<Subject, CliError> {
         let labels = self.labels.selected(app, store).await?;
         let (target, set) = labels.ok_or_else(no_labels_yet)?;
@@ -222,6 +229,7 @@ impl Export {
         Ok(subject)
     }
 
+    /// Returns the filters that the flags describe.
     fn filters(&self, app: &App, subject: &Subject) -> Result<Filters, CliError> {
         let labels = &subject.set.labels;
         let mut slugs = Vec::new();

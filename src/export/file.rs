@@ -15,6 +15,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// An open data file.
 pub(super) struct DatasetFile(Layout);
 
+/// The order in which values are written.
 enum Layout {
     Rows(RowFile),
     Parquet(Box<ParquetFile>),
