@@ -35,7 +35,7 @@ sqlite:*)
     python3 - "${url#sqlite:}" <<'PYTHON'
 import os, sqlite3, sys
 with sqlite3.connect(sys.argv[1]) as db:
-    texts = db.execute("SELECT m.id, t.text_hash FROM models m, (SELECT DISTINCT text_hash FROM posts) t").fetchall()
+    texts = db.execute("SELECT m.id, t.text_hash FROM models m, (SELECT DISTINCT text_hash FROM things) t").fetchall()
     rows = ((model, text, bytes.fromhex("a6313536") + os.urandom(768)) for model, text in texts)
     db.executemany("INSERT INTO text_vectors VALUES (?, ?, ?) ON CONFLICT DO NOTHING", rows)
 PYTHON
@@ -43,7 +43,7 @@ PYTHON
 *)
     psql -q "$url" -c "INSERT INTO text_vectors SELECT m.id, t.text_hash, '\\xa6313536'::bytea
         || decode(repeat(md5(encode(t.text_hash, 'hex')), 48), 'hex')
-        FROM models m, (SELECT DISTINCT text_hash FROM posts) t ON CONFLICT DO NOTHING"
+        FROM models m, (SELECT DISTINCT text_hash FROM things) t ON CONFLICT DO NOTHING"
     ;;
 esac
 for pipeline in pipelines/sixteen-topics.toml "$folder/changed.toml"; do

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use topicmill_core::Topic;
 
-/// Valid shares of a subreddit. A limit has at most 1,000 posts, so larger shares would mean nothing more.
+/// Valid shares of a subreddit. A limit has at most 1,000 posts.
 const SHARES: RangeInclusive<u32> = 1..=1000;
 
 /// The subreddits of a topic that are read.

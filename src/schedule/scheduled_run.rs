@@ -87,7 +87,7 @@ async fn renew(
 }
 
 /// Runs the stages of a claimed scheduled run, starting after the last one that ended. Returns its status; `None` if a
-/// signal interrupted it, or another process has reclaimed it.
+/// signal interrupted it, another process has reclaimed it, or its end could not be recorded.
 pub(super) async fn run(
     context: RunnerContext,
     entry: &ScheduleEntry,

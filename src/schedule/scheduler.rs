@@ -49,7 +49,8 @@ pub struct Ended {
 /// A scheduled run that this process no longer executes.
 struct EndedRun {
     schedule: String,
-    /// The status that it ended with; `None` if a signal interrupted it, or another process has reclaimed it.
+    /// The status that it ended with; `None` if a signal interrupted it, another process has reclaimed it,
+    /// or its end could not be recorded.
     status: Option<ScheduledRunStatus>,
 }
 

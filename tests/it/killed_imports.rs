@@ -36,7 +36,7 @@ const MANY: Times = Times {
 const TABLES: [&str; 4] = [
     "SELECT fullname, subreddit, title, selftext, url, permalink, author, reddit_score, upvote_ratio, num_comments, \
        flair, over_18, is_self, source, text_hash, created_at, removed_at, text_purged_at, checked_at IS NULL \
-       FROM posts ORDER BY fullname",
+       FROM things ORDER BY fullname",
     // One sighting per post and day, from whichever run.
     "SELECT DISTINCT topic, fullname, listing, best_rank, reddit_score FROM sightings ORDER BY topic, fullname",
     "SELECT file, selection, name, byte_offset, rows_read, left_out, posts, rejected, finished_at IS NOT NULL \

@@ -222,7 +222,9 @@ mod tests {
     #[tokio::test]
     async fn a_wait_of_more_than_one_step_ends_with_the_lock() {
         let (_folder, url) = database();
-        let store = Store::open(&url, Access::Create).await.unwrap();
+        let stop = CancellationToken::new();
+        let store = Store::open_cancellable(&url, Access::Create, &stop).await;
+        let store = store.unwrap();
         let mut other = writer(&url).await;
         let (kept, freed) = tokio::join!(store.set_meta("a", "1"), async {
             let now = CancellationToken::new();
@@ -232,6 +234,7 @@ mod tests {
         });
         freed.unwrap();
         kept.unwrap();
+        assert_eq!(store.meta("a").await.unwrap().as_deref(), Some("1"));
     }
 
     #[tokio::test]

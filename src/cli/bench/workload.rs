@@ -41,7 +41,8 @@ struct Candidate {
 }
 
 impl Workload {
-    /// Measures each precision, float32 first; `None` after a signal. A precision that fails is only logged.
+    /// Measures each precision, float32 first; `None` after a signal. A later precision that
+    /// fails is only logged.
     pub fn measure_all(&mut self) -> Result<Option<Vec<Precision>>, CliError> {
         let mut measured: Vec<Precision> = Vec::new();
         for candidate in self.candidates()? {

@@ -5,7 +5,7 @@ use chrono::{Datelike, TimeDelta};
 use topicmill_core::Timestamp;
 
 /// The least length of two adjoining periods that are given as dates. Both name the day on which one ends and the other
-/// begins: of a period of three days or more, that is a third at most.
+/// begins: of a half of three days or more, that is a third at most.
 const SHORTEST_IN_DATES: TimeDelta = TimeDelta::days(6);
 
 /// Formats a date as `22 November 2026`.

@@ -30,7 +30,7 @@ impl Field {
         matches!(self, Self::Missing | Self::Value(Value::Null))
     }
 
-    /// Returns the value; `None` for an object.
+    /// Returns the value; `None` for an object, or if the field is missing.
     pub(super) fn value(&self) -> Option<&Value> {
         match self {
             Self::Value(value) => Some(value),

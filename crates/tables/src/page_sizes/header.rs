@@ -113,7 +113,8 @@ impl<R: Read> Header<R> {
         u64::try_from(size).map_err(|_| invalid_header("a negative size"))
     }
 
-    /// Skips the value of a field. `depth` is the number of structs and lists around it.
+    /// Skips the value of a field. `depth` is the number of structs and lists around it, besides the
+    /// header itself.
     fn skip(&mut self, kind: u8, depth: u32) -> io::Result<()> {
         if depth > MAX_DEPTH {
             return Err(invalid_header("structs nested too deeply"));
