@@ -48,7 +48,7 @@ pub(super) fn parse_address(text: &str) -> Result<SocketAddr, String> {
     };
     address.parse().map_err(|_| {
         format!(
-            "`{address}` is not an address to listen on: use an IP address and a port, such as 127.0.0.1:8765 or \
+            "`{text}` is not an address to listen on: use an IP address and a port, such as 127.0.0.1:8765 or \
              [::1]:8765"
         )
     })

@@ -46,7 +46,10 @@ pub(super) fn place_in_file(
     let by_subreddit = place(post, None, topics);
     let is_listed = !matches!(by_subreddit, Place::In(None));
     let topics_differ = match (&named, &by_subreddit) {
-        (Some(named), Place::In(Some(listed))) => named != listed,
+        (Some(named), Place::In(Some(listed))) => {
+            let topic = topics.iter().find(|topic| topic.label == *named);
+            topic.map_or(named, |topic| &topic.slug) != listed
+        }
         _ => false,
     };
     let place = if named.is_none() || topics_from_subreddits && is_listed {

@@ -65,7 +65,7 @@ fn introduction(counts: &Counts, facts: &Facts) -> String {
         )
     });
     format!(
-        "# {title}\n\n{SIGN}: Reddit {things}, each with the label that a zero-shot model gave it{fit}.\n\n\
+        "# {title}\n\n{SIGN}: Reddit {things}, each with the label that a model gave it{fit}.\n\n\
          Quality of the labels: {quality}{agreement}\n\n",
         title = cell(&set.name),
         things = kind.plural(),

@@ -16,20 +16,20 @@ macro_rules! signatures {
     };
 }
 
-/// The formats that are recognised. No table begins with these bytes.
+/// The formats that are recognised by their first bytes.
 const SIGNATURES: &[Signature] = signatures! {
     b"PK\x03\x04", "an Excel workbook, an OpenDocument file or a zip archive",
         "save its sheet as CSV (UTF-8), or extract it first";
     b"\xd0\xcf\x11\xe0", "an Excel workbook (.xls)", "save its sheet as CSV (UTF-8)";
     b"ARROW1", "Arrow IPC (Feather)", PARQUET;
-    b"%PDF", "a PDF", "copy its text into a CSV or .txt file";
+    b"%PDF-", "a PDF", "copy its text into a CSV or .txt file";
     b"Obj\x01", "Avro", PARQUET;
     b"SQLite format 3\0", "an SQLite database",
         "write the table as CSV: `sqlite3 -csv -header FILE \"SELECT * FROM …\"`";
-    b"BZh", "compressed with bzip2", "pipe it in: `bzcat FILE | topicmill … -`";
     b"\xfd7zXZ", "compressed with xz", "pipe it in: `xzcat FILE | topicmill … -`";
     b"\x37\x7a\xbc\xaf", "a 7z archive", "extract it first";
-    b"<!", "a web page", "download the file itself";
+    b"<!DOCTYPE", "a web page", "download the file itself";
+    b"<!doctype", "a web page", "download the file itself";
     b"<html", "a web page", "download the file itself";
     b"<?xml", "XML", "write it as CSV or NDJSON";
 };
@@ -48,6 +48,11 @@ pub(super) fn check_supported(head: &[u8]) -> Result<(), TableError> {
     let signature = signatures.find(|signature| head.starts_with(signature.start));
     let (name, advice) = if head.get(257..262) == Some(b"ustar") {
         ("a tar archive", "extract it first")
+    } else if head.starts_with(b"BZh") && head.get(4..10) == Some(b"1AY&SY") {
+        (
+            "compressed with bzip2",
+            "pipe it in: `bzcat FILE | topicmill … -`",
+        )
     } else if let Some(signature) = signature {
         (signature.name, signature.advice)
     } else if head.starts_with(b"ORC") && head.iter().take(32).any(|byte| is_control(*byte)) {
@@ -80,7 +85,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_may_begin_with_the_signature_of_orc() {
+    fn text_may_begin_like_a_signature() {
+        assert!(check_supported(b"BZhou asked: is rye bread sour?\n").is_ok());
+        assert!(check_supported(b"<!-- a comment --> and a text\n").is_ok());
+        assert!(check_supported(b"BZh91AY&SY\xb1").is_err());
         assert!(check_supported(b"ORCID,text\n0000-0001,rye bread\n").is_ok());
         // An uncompressed column of text.
         let stripe = [b"ORC\n\x12\x08\x08".as_slice(), &[b'a'; 1_000]].concat();

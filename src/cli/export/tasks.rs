@@ -56,6 +56,8 @@ impl Export {
             ("--where", self.expression.is_some()),
             ("--unlabelled", self.unlabelled),
             ("--bom", self.bom),
+            ("--vectors", self.vectors),
+            ("--answers", self.answers),
             ("--safe-csv", self.safe_csv),
         ];
         match filters.iter().find(|(_, is_used)| *is_used) {

@@ -75,7 +75,7 @@ fn explanation(compared: &Compared, outcomes: &[OutcomeChange<'_>], things: &str
     let mut text = format!(
         "The ring is a label's assigned share of {posts_before} {things} from {before}, and the dot its share \
          of {posts_after} {things} from {after}{place}. Both are for the same mix of subreddits, so a change is one within \
-         subreddits. The dots of significant changes are coloured (Cochran-Mantel-Haenszel test, corrected for the \
+         subreddits. The dots of significant changes are coloured, rises and falls differently (Cochran-Mantel-Haenszel test, corrected for the \
          number of labels)."
     );
     let most_affected = outcomes

@@ -69,7 +69,7 @@ pub async fn page(
 ) -> Result<Response, PageError> {
     let who = review.annotator(query.who.as_deref()).unwrap_or_default();
     let pair = match (name(query.a.as_deref()), name(query.b.as_deref())) {
-        (Some(a), Some(b)) => Some([a, b]),
+        (Some(a), Some(b)) if a != b => Some([a, b]),
         _ => None,
     };
     // As on the review page, the agreement is about posts.
