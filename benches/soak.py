@@ -31,7 +31,7 @@ SUBREDDITS = ["gaming", "food", "movies", "finance", "sports"]
 SAMPLE_SECS = 2.0
 AWAY_SECS = 30.0
 WARM_UP_SECS = 120.0
-# The store's connections and tokio's blocking threads, which come and go: in an hour, 11 to 15 handles, 5 to 7 threads.
+# The store's connections and tokio's blocking threads, which come and go: in an hour, 13 to 17 handles, 5 to 7 threads.
 COME_AND_GO = {"file handles": 4, "threads": 2}
 
 
