@@ -78,15 +78,13 @@ pub async fn page(
         let mut names = pair.iter().flatten();
         pair.is_some() && names.all(|name| agreement.annotators.contains(name))
     });
-    let answers = review.queue.store.gold().answers().await?;
+    let gold = review.queue.store.gold();
+    let answers = gold.answers().await?;
     let posts = differing(answers, pair.as_ref());
     let names: Vec<Fullname> = posts.keys().take(POSTS).cloned().collect();
     let current = review.current_labels().await?;
     let labelled = match &current {
-        Some(current) => {
-            let gold = review.queue.store.gold();
-            gold.review_posts(current.target, &names).await?
-        }
+        Some(current) => gold.review_posts(current.target, &names).await?,
         None => Vec::new(),
     };
     let labels = current.map_or_else(Vec::new, |current| current.set.labels);
