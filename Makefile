@@ -122,7 +122,7 @@ sbom: rust ## Write the software bill of materials in CycloneDX (dist/)
 		--override-filename topicmill.cdx
 	mkdir -p dist
 	sed "s,$$PWD,/topicmill,g" topicmill.cdx.json >dist/topicmill.cdx.json
-	rm -f topicmill.cdx.json crates/*/topicmill.cdx.json python/topicmill.cdx.json
+	rm -f topicmill.cdx.json crates/*/topicmill.cdx.json python/topicmill.cdx.json fuzz/topicmill.cdx.json
 
 .PHONY: golden
 golden: model-tools ## Regenerate the reference scores for the tests
