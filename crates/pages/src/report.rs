@@ -11,6 +11,7 @@ mod charts;
 mod data;
 mod gather;
 mod headline;
+mod label_names;
 mod label_table;
 mod page;
 mod quotes;

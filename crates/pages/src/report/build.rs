@@ -10,6 +10,7 @@ use super::data::{
     Agreement, BINS, Change, Compared, DeletionChecks, Groups, LabelSetVersion, NotCompared,
     OutcomeStats, Report, TopicStats,
 };
+use super::label_names::LabelNames;
 use super::quotes::{Quotes, Scores};
 use topicmill_review::as_f64;
 use topicmill_review::change::{PeriodCounts, holm, standardised_change};
@@ -344,34 +345,4 @@ fn agreement(topics: &[TopicStats], outcomes: &[OutcomeStats]) -> Agreement {
         }
     }
     agreement
-}
-
-/// The labels' texts by slug.
-pub(super) struct LabelNames<'s>(BTreeMap<&'s str, &'s str>);
-
-impl<'s> LabelNames<'s> {
-    fn new(set: Option<&'s LabelSet>) -> Self {
-        let labels = set.map(|set| set.labels.iter()).unwrap_or_default();
-        Self(
-            labels
-                .map(|label| (label.slug.as_str(), label.label.as_str()))
-                .collect(),
-        )
-    }
-
-    /// Returns the text of the label with this slug, or the slug itself if there is none.
-    pub(super) fn name(&self, slug: &str) -> String {
-        self.0.get(slug).map_or(slug, |name| name).to_owned()
-    }
-
-    /// Returns the slug of the label that a topic names: the label with this slug, or the only label with this text.
-    /// The `topic_agreement` view uses the same rule.
-    fn label_of_topic(&self, topic: &str) -> Option<&'s str> {
-        if let Some((slug, _)) = self.0.get_key_value(topic) {
-            return Some(slug);
-        }
-        let mut same = self.0.iter().filter(|(_, name)| **name == topic);
-        let (slug, _) = same.next()?;
-        same.next().is_none().then_some(*slug)
-    }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use topicmill_core::reddit::thing_text;
 use topicmill_core::{Fullname, Label, SourceKind, ThingKind};
 
-use super::build::LabelNames;
 use super::data::{LabelScore, QuotedPost};
+use super::label_names::LabelNames;
 use crate::display;
 use topicmill_store::SamplePost;
 
@@ -33,10 +33,8 @@ impl Quotes<'_> {
 
     fn quote(&self, post: &SamplePost) -> QuotedPost {
         // Posts from the sample source are not on Reddit.
-        let permalink = post
-            .permalink
-            .as_deref()
-            .filter(|_| post.source != SourceKind::Sample.as_str());
+        let is_on_reddit = post.source != SourceKind::Sample.as_str();
+        let permalink = post.permalink.as_deref().filter(|_| is_on_reddit);
         QuotedPost {
             fullname: post.fullname.clone(),
             text: quoted(&post.fullname, &post.text),
