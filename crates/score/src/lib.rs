@@ -37,6 +37,7 @@ pub mod engine;
 mod fixed;
 pub mod folder;
 pub mod graph_check;
+mod input;
 pub mod labeler;
 pub mod library;
 mod loading;

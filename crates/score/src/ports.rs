@@ -2,8 +2,8 @@
 //! all inference libraries. Out: the [`Input`]s to feed and the name of the output to read, or the reason why the graph
 //! cannot be used.
 
-use super::contract::{Input, NumberType};
 use super::folder::{FixedShape, ModelFolder};
+use super::input::{Input, NumberType};
 use topicmill_core::ModelKind;
 
 /// An input or output of a graph.
@@ -23,10 +23,8 @@ pub fn inputs_of(
     decoder_start_id: Option<u32>,
     folder: &ModelFolder,
 ) -> Result<Vec<Input>, String> {
-    let inputs = ports
-        .iter()
-        .map(|port| input_of(port, decoder_start_id, folder));
-    let inputs: Vec<Input> = inputs.collect::<Result<_, _>>()?;
+    let input = |port| input_of(port, decoder_start_id, folder);
+    let inputs: Vec<Input> = ports.iter().map(input).collect::<Result<_, _>>()?;
     if !inputs.contains(&Input::Ids) {
         return Err(format!("it has no input `{}`", Input::Ids));
     }

@@ -16,39 +16,41 @@ const DEFAULT_LABELS: usize = 2;
 /// Maximum number of labels without names; a damaged number could otherwise exhaust the memory.
 const MAX_UNNAMED: usize = 10_000;
 
-/// Reads the head of a classifier.
-pub(super) fn head(config: &Config) -> Result<ClassifierHead, String> {
-    let num_labels = config.num_labels;
-    let id2label = config.id2label.as_ref();
-    let key = id2label.map_or("label2id", |_| "id2label");
-    let labels = match (&config.id2label, &config.label2id) {
-        (Some(names), _) => names_by_number(key, names.iter().map(by_number))?,
-        (None, Some(numbers)) => names_by_number(key, numbers.iter().map(by_name))?,
-        (None, None) => match num_labels.unwrap_or(DEFAULT_LABELS) {
-            // These are the default names in transformers.
-            count @ ..=MAX_UNNAMED => (0..count).map(|n| format!("LABEL_{n}")).collect(),
-            count => {
-                return Err(format!(
-                    "`num_labels` is {count}; add `id2label` with a name for each logit"
-                ));
-            }
-        },
-    };
-    if labels.is_empty() {
-        return Err("it has no labels; add `id2label` with a name for each logit".to_owned());
+impl Config {
+    /// Reads the head of a classifier.
+    pub fn classifier_head(&self) -> Result<ClassifierHead, String> {
+        let num_labels = self.num_labels;
+        let id2label = self.id2label.as_ref();
+        let key = id2label.map_or("label2id", |_| "id2label");
+        let labels = match (&self.id2label, &self.label2id) {
+            (Some(names), _) => names_by_number(key, names.iter().map(by_number))?,
+            (None, Some(numbers)) => names_by_number(key, numbers.iter().map(by_name))?,
+            (None, None) => match num_labels.unwrap_or(DEFAULT_LABELS) {
+                // These are the default names in transformers.
+                count @ ..=MAX_UNNAMED => (0..count).map(|n| format!("LABEL_{n}")).collect(),
+                count => {
+                    return Err(format!(
+                        "`num_labels` is {count}; add `id2label` with a name for each logit"
+                    ));
+                }
+            },
+        };
+        if labels.is_empty() {
+            return Err("it has no labels; add `id2label` with a name for each logit".to_owned());
+        }
+        if let Some(count) = num_labels
+            && count != labels.len()
+        {
+            return Err(format!(
+                "`num_labels` is {count}, but `{key}` has {} names; correct the wrong one",
+                labels.len()
+            ));
+        }
+        Ok(ClassifierHead {
+            function: function_of(self.problem_type.as_deref(), labels.len())?,
+            labels,
+        })
     }
-    if let Some(count) = num_labels
-        && count != labels.len()
-    {
-        return Err(format!(
-            "`num_labels` is {count}, but `{key}` has {} names; correct the wrong one",
-            labels.len()
-        ));
-    }
-    Ok(ClassifierHead {
-        function: function_of(config.problem_type.as_deref(), labels.len())?,
-        labels,
-    })
 }
 
 /// Returns the function that the text-classification pipeline applies, by the same rules.
@@ -120,7 +122,9 @@ mod tests {
     use topicmill_core::table;
 
     fn read(config: &str) -> Result<ClassifierHead, String> {
-        head(&serde_json::from_str(config).unwrap())
+        serde_json::from_str::<Config>(config)
+            .unwrap()
+            .classifier_head()
     }
 
     #[test]

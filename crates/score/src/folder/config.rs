@@ -7,7 +7,6 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::classifier;
 use super::gliclass::{self, GliclassConfig};
 use super::learned::is_json_file_name;
 use topicmill_core::model_kind::{
@@ -142,7 +141,7 @@ impl Config {
                 "its architecture is {other}; the architecture of a text classifier ends in {CLASSIFIER}"
             ));
         }
-        classifier::head(self)
+        self.classifier_head()
     }
 
     fn has_entailment(&self) -> bool {

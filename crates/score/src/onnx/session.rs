@@ -9,8 +9,8 @@ use ort::value::{Outlet, TensorElementType, ValueType};
 
 use super::cuda;
 use super::runtime::{Runtime, strip_location};
-use crate::contract::NumberType;
 use crate::device::Device;
+use crate::input::NumberType;
 use crate::loading::LoadError;
 use crate::ports::Port;
 

@@ -4,7 +4,8 @@ use ::openvino::{
     CompiledModel, ElementType, InferRequest, InferenceError, Node, Shape, Tensor as OvTensor,
 };
 
-use crate::contract::{Input, NamedTensor, NumberType, Numbers, Tensor};
+use crate::contract::{NamedTensor, Numbers, Tensor};
+use crate::input::{Input, NumberType};
 use crate::ports::Port;
 
 /// A compiled graph, and a request to run it.
