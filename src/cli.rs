@@ -330,7 +330,7 @@ async fn dispatch(command: Command, app: &App) -> Result<Exit, CliError> {
         Command::Collect(command) => command.run(app).await,
         Command::Import(command) => command.run(app).await,
         Command::Classify(command) => command.run(app).await,
-        Command::Labels(command) => command.run(app).await,
+        Command::Labels(command) => command.run(app, schedule::check).await,
         Command::Score(command) => command.run(app).await,
         Command::Bench(command) => command.run(app).await,
         Command::Run(command) => command.run(app).await,

@@ -31,6 +31,7 @@ use super::drop_labels::{self, DropFlags};
 use super::output::Printout;
 use super::{CliError, Exit};
 use crate::atomic_file::{self, IfExists, is_full};
+use crate::schedule::ScheduleEntry;
 use topicmill_core::{Background, LabelSet, Mode, Provenance, ThingKind, short_hash};
 use topicmill_review::gold::GoldLabels;
 use topicmill_review::hypotheses;
@@ -42,6 +43,9 @@ pub(super) use self::gold::login;
 pub(super) use self::list::LabelsFlags;
 use self::named::{NamedSet, NamedVersion, find_stored_model, join_or_none};
 pub(super) use self::named::{model_display_name, named_model, no_labels_yet};
+
+/// Checks schedules, in particular their stages.
+type CheckSchedules = fn(&[ScheduleEntry]) -> Result<(), CliError>;
 
 /// Shown in place of a label for posts that no label fits.
 const NONE: &str = topicmill_review::evaluate::NO_LABEL;
@@ -149,10 +153,11 @@ fn write_file(
 }
 
 impl Labels {
-    pub async fn run(self, app: &App) -> Result<Exit, CliError> {
+    /// Runs the command. `check` is the check of the stages of schedules, which are commands that use this module.
+    pub async fn run(self, app: &App, check: CheckSchedules) -> Result<Exit, CliError> {
         match self {
             Self::New(command) => command.run(app).await,
-            Self::Validate(command) => command.run(app),
+            Self::Validate(command) => command.run(app, check),
             Self::Diff(command) => command.run(app).await,
             Self::Calibrate(command) => command.run(app).await,
             Self::Evaluate(command) => command.run(app).await,

@@ -6,9 +6,9 @@ mod umbrella;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{Printout, WhichModel, settings, settings_json};
+use super::{CheckSchedules, Printout, WhichModel, settings, settings_json};
 use crate::cli::app::PipelineFlags;
-use crate::cli::{App, CliError, Exit, OutputFormat, output, schedule};
+use crate::cli::{App, CliError, Exit, OutputFormat, output};
 use topicmill_core::labels::hypothesis;
 use topicmill_core::{LabelSet, ModelKind};
 use topicmill_score::folder::ModelFolder;
@@ -30,9 +30,9 @@ pub struct Validate {
 }
 
 impl Validate {
-    pub fn run(self, app: &App) -> Result<Exit, CliError> {
+    pub fn run(self, app: &App, check: CheckSchedules) -> Result<Exit, CliError> {
         let pipeline = app.pipeline(&self.pipeline)?;
-        schedule::check(&pipeline.schedules)?;
+        check(&pipeline.schedules)?;
         let set = app.label_set(&self.which.flags(), pipeline.label_set)?;
         let folder = match self.which.folder(app) {
             Err(error) if self.which.model.is_none() => {
