@@ -32,7 +32,7 @@ pub struct Run {
     small: SmallFlags,
 }
 
-/// What a run needs, prepared before it begins.
+/// The prepared parts of a run.
 struct Prepared {
     collector: Collector,
     set: LabelSet,

@@ -68,7 +68,7 @@ pub struct Setup {
 
 /// A part that is in place now.
 struct Installed {
-    /// What was done, for display.
+    /// The action taken, for display.
     done: &'static str,
     place: PathBuf,
 }

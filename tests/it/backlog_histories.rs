@@ -40,7 +40,7 @@ enum Event {
     Wait(i64),
 }
 
-/// What a worker does with the posts that it claimed.
+/// The next step of a worker that has claimed posts.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Renew,

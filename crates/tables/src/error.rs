@@ -21,7 +21,7 @@ pub enum TableError {
     UnsupportedFormat {
         /// The format's display name.
         name: &'static str,
-        /// How to convert the file.
+        /// Advice on converting the file.
         advice: &'static str,
     },
     /// The input is Parquet, but is compressed or comes from a pipe.

@@ -85,9 +85,8 @@ pub async fn copy(from: &str, to: &str, format: OutputFormat) -> Result<Exit, Cl
         .await;
     drop(bar);
     let closed = [source.close().await, target.close().await];
-    let rows = copied?
-        .into_iter()
-        .map(|copy| json!([copy.table, copy.rows]));
+    let rows = copied?.into_iter();
+    let rows = rows.map(|copy| json!([copy.table, copy.rows]));
     output::print_table(&output::table(["table", "rows"], rows), format)?;
     closed.into_iter().collect::<Result<(), _>>()?;
     tracing::info!(to = %redact_url(to), "copied all tables");

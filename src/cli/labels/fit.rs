@@ -89,7 +89,7 @@ pub(in crate::cli) struct LabelSetFit {
     pub left_out: usize,
     /// True if the answers that the figures use are representative of all posts.
     pub is_representative: bool,
-    /// What was current before the fit.
+    /// The current target before the fit.
     current: Option<Target>,
     model: ModelId,
 }

@@ -9,6 +9,9 @@ use topicmill_review::evaluate::Proportion;
 use topicmill_review::fit::FittedSet;
 use topicmill_store::Access;
 
+/// Said of a gain that may be due to chance.
+const CHANCE: &str = " This may be chance: give more answers, and fit again.";
+
 /// Runs `labels fit --make-current` for the review page, on a separate database connection.
 #[derive(Debug)]
 pub(super) struct ReviewFitter(pub App);
@@ -39,11 +42,7 @@ impl ReviewFitter {
                 accuracy(&fit.fitted, fit.is_representative),
                 fit.fitted.threshold_in_words(),
                 labelled(&fit.fitted.set.name, exit),
-                if fit.fitted.is_better() {
-                    ""
-                } else {
-                    " This may be chance: give more answers, and fit again."
-                }
+                if fit.fitted.is_better() { "" } else { CHANCE }
             )),
             FitVerdict::MissesTarget => FitOutcome::Unchanged(format!(
                 "With {answers}, no threshold reaches the target of the last fit, so nothing changed. Give more \
